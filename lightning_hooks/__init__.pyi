@@ -36,11 +36,11 @@ from lightning_hooks.hooks.evaluation.best_checkpoint import (
 from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.evaluation.eval import EvalHook as EvalHook
 from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
-from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch as load_batch
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,
     InvalidLossError as InvalidLossError,
 )
+from lightning_hooks.hooks.invalid_loss.loss_history import load_batch as load_batch
 from lightning_hooks.hooks.optimizer.accumulation import (
     GradientCumulativeOptimizerHook as GradientCumulativeOptimizerHook,
 )
@@ -92,13 +92,13 @@ from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
     SegmindLoggerHook as SegmindLoggerHook,
 )
-from lightning_hooks.loggers.lightning_logger import LightningLoggerHook as LightningLoggerHook
+from lightning_hooks.loggers.trackers.lightning import LightningLoggerHook as LightningLoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook as TextLoggerHook
 from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearMLLoggerHook
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
-from lightning_hooks.loggers.samples.from_steps import (
+from lightning_hooks.loggers.samples import (
     log_image as log_image,
     log_table as log_table,
 )

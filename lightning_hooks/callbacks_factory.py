@@ -1,7 +1,7 @@
-"""Give every Trainer the hooks of the config that ``LIGHTNING_HOOKS_CONFIG`` names.
+"""Give every Trainer the hooks of the config file in ``LIGHTNING_HOOKS_CONFIG``.
 
-Lightning reads the entry points ``lightning.pytorch.callbacks_factory`` of all installed packages
-when a Trainer is made; this package's is the function here. Without the variable it imports
+A new Trainer calls the entry points ``lightning.pytorch.callbacks_factory`` of all installed
+packages, among them :func:`callbacks_from_environment`. Without the variable the function imports
 nothing.
 """
 
@@ -17,11 +17,11 @@ VARIABLE = "LIGHTNING_HOOKS_CONFIG"
 
 
 def callbacks_from_environment() -> list[Any]:
-    """Return one adapter with the hooks of the config that the environment names, if any.
+    """Return an adapter with the hooks of the config, in a list; an empty list without a config.
 
     Raises:
         Exception: from :func:`~lightning_hooks.config.full_config.hooks_from_config`, with a note
-            that names the variable.
+            on the variable.
     """
     path = os.environ.get(VARIABLE)
     if not path:

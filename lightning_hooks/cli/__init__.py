@@ -13,11 +13,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command: ``lightning-hooks replay FILE --to mlflow``.
 
     Args:
-        arguments: The command and its arguments; those of the process by default.
+        arguments: The command with arguments; ``sys.argv[1:]`` by default.
 
     Raises:
-        SystemExit: always; with 1 if ``check`` finds that a project does not start or ``replay``
-            that a backend fails, with 2 and one line for wrong input, else with 0.
+        SystemExit: always. The code is 1 if ``check`` finds a project that does not start or
+            ``replay`` a failing backend, 2 for wrong input, which is printed in a line, else 0.
     """
     for package in ("rich", "shtab"):
         if importlib.util.find_spec(package) is None:

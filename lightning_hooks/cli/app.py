@@ -11,6 +11,7 @@ from typing import Any
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
 from lightning_hooks.cli.printable import printable
+from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
 
 __all__ = ["parser", "run"]
 
@@ -26,11 +27,11 @@ WRONG_INPUT = (
     TypeError,
     ValueError,
 )
-"""Errors of a config, which is code, and of bad arguments."""
+"""Errors of bad arguments, and of the Python code in configs."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
-    """Run a command and return the exit code; wrong input is reported in one line."""
+    """Run a command and return the exit code; report wrong input in a single line."""
     given = parser().parse_args(arguments)
     try:
         code: int = given.run(given)
@@ -50,7 +51,7 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Read old hooks and configs of mmcv, draw runs, and send logs again.",
+        description="Check old mmcv projects, convert and draw configs, draw runs, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -68,14 +69,14 @@ def parser() -> argparse.ArgumentParser:
     one = command(commands.check)
     add_path("target", help="a file, folder, script or config, or a module by name")
     one.add_argument("--json", action="store_true", help="print JSON")
-    one.add_argument(
-        "--seconds", type=float, default=120.0, help="time that an import may take (120)"
-    )
+    one.add_argument("--seconds", type=float, default=120.0, help="time limit of an import (120)")
     one = command(commands.plot)
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")
     one.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
-    one.add_argument("--iters-per-epoch", type=_length, help="iterations of each")
-    one.add_argument("--keys", nargs="+", default=(), help="quantities of a run, as loss; else all")
+    one.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
+    one.add_argument(
+        "--keys", nargs="+", default=(), help="quantities of a run, e.g. loss; else all"
+    )
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     one = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
@@ -83,12 +84,12 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)
     add_path("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    one.add_argument("--to", help="another backend than the spool's own")
-    one.add_argument("--uri", help="MLflow's tracking URI")
-    one.add_argument("--experiment", help="MLflow's experiment")
-    one.add_argument("--log-dir", help="TensorBoard's folder")
-    one.add_argument("--project", help="W&B's project")
-    one.add_argument("--within", help="a folder, outside of which a spool may write no file")
+    one.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
+    one.add_argument(
+        "--everything", action="store_true", help="copy all records, also those sent before"
+    )
+    for name, text in OPTIONS.items():
+        one.add_argument(f"--{name.replace('_', '-')}", help=text)
     return whole
 
 

@@ -1,6 +1,6 @@
-"""The commands of ``lightning-hooks``: each takes its arguments and returns the exit code.
+"""The commands of ``lightning-hooks``, each a function of the arguments that returns the exit code.
 
-Each imports what it needs: torch is not imported before that.
+Paths are checked before torch is imported, because the import takes seconds.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ import contextlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,14 +17,13 @@ from lightning_hooks.cli.printable import printable
 
 __all__ = ["check", "convert", "hooks", "plot", "replay"]
 
-NOT_OF_A_BACKEND = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
-"""Errors of ``replay`` that are no failure of the backend."""
+USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
+"""Errors of ``replay`` for wrong arguments and files; any other error is the backend's."""
 
 
 def check(given: Namespace) -> int:
-    """Check whether an old project trains here; the exit code is 0 if it starts, else 1."""
-    from lightning_hooks.cli.check.check import check
-    from lightning_hooks.cli.check.report import show
+    """Check whether an old project starts to train here (exit code 0) or not (1)."""
+    from lightning_hooks.cli.check.report import check, show
 
     report = check(given.target, given.seconds)
     if given.json:
@@ -35,20 +34,24 @@ def check(given: Namespace) -> int:
 
 
 def plot(given: Namespace) -> int:
-    """Draw the schedules of a config, or what runs have logged."""
+    """Draw the schedules of a config, or the logged values of runs."""
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
     if all(is_run):
-        from lightning_hooks.cli.run_curves import draw_runs, runs_in_terminal
+        from lightning_hooks.cli.plot_runs import draw_runs, read_run, runs_in_terminal
 
-        runs = _runs(given.target)
+        runs = [read_run(path) for path in given.target]
+        for run in runs:
+            if run.damaged:
+                print(f"{run.path}: {run.damaged} damaged lines are left out", file=sys.stderr)
         drawn = draw_runs(runs, out or "curves.png", given.keys)
         print(runs_in_terminal(runs, width, given.keys))
     elif any(is_run) or len(given.target) > 1:
         raise ValueError(f"plot draws one config, or runs, got {' '.join(given.target)}")
     else:
-        from lightning_hooks.cli.plot import curves_of, in_terminal
+        _check_path(given.target[0])
+        from lightning_hooks.cli.plot_config import curves_of, in_terminal
         from lightning_hooks.schedules import plot
 
         with _project():
@@ -59,19 +62,9 @@ def plot(given: Namespace) -> int:
     return 0
 
 
-def _runs(paths: Sequence[str]) -> list[Any]:
-    """Read the logs of runs; lines that are damaged are counted."""
-    from lightning_hooks.cli.run_log import read_run
-
-    runs = [read_run(path) for path in paths]
-    for one in runs:
-        if one.damaged:
-            print(f"{one.path}: {one.damaged} damaged lines are left out", file=sys.stderr)
-    return runs
-
-
 def convert(given: Namespace) -> int:
     """Print the Python for the hooks of a config."""
+    _check_path(given.config)
     from lightning_hooks.cli.convert import convert
     from lightning_hooks.config.full_config import hooks_from_config
 
@@ -81,7 +74,7 @@ def convert(given: Namespace) -> int:
 
 
 def hooks(given: Namespace) -> int:
-    """List all hooks, with a one-line description of each."""
+    """List all hooks with a short description."""
     from lightning_hooks.cli.list_hooks import all_hooks, table_of
 
     rows, console = all_hooks(), _console()
@@ -89,28 +82,20 @@ def hooks(given: Namespace) -> int:
         print(json.dumps(rows, indent=2))
     elif console.is_terminal:
         console.print(table_of(rows))
-    else:  # for grep and the like: a line for each, of any length
+    else:  # a whole line for each hook, for grep
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
     return 0
 
 
 def replay(given: Namespace) -> int:
-    """Send undelivered records, or all records to another backend."""
+    """Send undelivered records to their tracker, or all records to another one."""
     from rich.console import Console
     from rich.progress import Progress
 
-    from lightning_hooks.loggers.replay import WRITERS
+    from lightning_hooks.loggers.trackers.table import OPTIONS
 
-    backends = [name for name in WRITERS if name != "lightning"]  # which needs a logger
-    if given.to not in (None, *backends):
-        raise ValueError(f"--to must be one of {', '.join(backends)}, got {given.to!r}")
-    names = ("uri", "experiment", "log_dir")
-    arguments: dict[str, Any] = {
-        name: getattr(given, name) for name in names if getattr(given, name) is not None
-    }
-    if given.project is not None:
-        arguments["init"] = {"project": given.project}
+    destination = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:
         task = progress.add_task("sending", total=None)
@@ -118,24 +103,30 @@ def replay(given: Namespace) -> int:
         def on_sent(done: int, total: int) -> None:
             progress.update(task, completed=done, total=total)
 
-        options = {"to": given.to, "on_sent": on_sent, "within": given.within, **arguments}
+        options = {"to": given.to, "everything": given.everything, "on_sent": on_sent}
+        options |= destination
         counts = [_try_to_replay(path, options) for path in given.paths]
     print(f"{sum(count or 0 for count in counts)} records sent")
     return int(None in counts)
 
 
 def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
-    """Send the records of a file; return None if the backend failed, most often for being down."""
+    """Send the records of a file; return None if the backend fails."""
     from lightning_hooks.loggers.replay import replay
 
     try:
         return replay(path, **options)
-    except NOT_OF_A_BACKEND:
+    except USER_ERRORS:
         raise
     except Exception as error:
         reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
         print(f"lightning-hooks: {path} stays as it is: {reason}", file=sys.stderr)
         return None
+
+
+def _check_path(path: str) -> None:
+    if not Path(path).exists():
+        raise FileNotFoundError(f"there is no file or folder {path!r}")
 
 
 def _console() -> Any:

@@ -1,4 +1,4 @@
-"""``lightning-hooks convert``: the hooks of an mmcv config as Python."""
+"""``lightning-hooks convert``: print the hooks of an mmcv config as Python code."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.config.configured_hooks import ConfiguredHooks
 from lightning_hooks.config.hook_dicts import EVALUATIONS
+from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 
@@ -20,13 +20,13 @@ OURS = "lightning_hooks"
 
 
 def convert(hooks: ConfiguredHooks) -> str:
-    """Return Python that makes the hooks of a config, and their Trainer.
+    """Return Python code for the hooks and the Trainer of a config.
 
     Args:
-        hooks: The adapter that ``register_training_hooks`` or ``hooks_from_config`` returns.
+        hooks: The result of ``register_training_hooks`` or ``hooks_from_config``.
 
     Raises:
-        ValueError: for a value that has no literal, with its key.
+        ValueError: for a value without a literal; the message has the key.
 
     >>> from lightning_hooks.config import register_training_hooks
     >>> config = dict(lr_config=dict(policy="step", step=[8, 11]), total_epochs=12)
@@ -51,7 +51,7 @@ def convert(hooks: ConfiguredHooks) -> str:
 
 
 def _header(imports: Mapping[str, set[str]]) -> list[str]:
-    """Return the lines of imports; those of mmcv and of old files need the stand-in."""
+    """Return the import lines; ``standin.install()`` precedes the imports of old files."""
     names = sorted(imports[OURS])
     old = [
         f"from {module} import {', '.join(sorted(found))}"
@@ -77,7 +77,7 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
         cls = HOOKS.get(hook_type) or EVALUATIONS[hook_type]
     name = _imported(cls, imports)
     given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
-    if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict, no arguments of the class
+    if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict that the class does not take
         return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], indent=12)
     text = _call(name, given, indent=12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):
@@ -86,7 +86,7 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
 
 
 def _imported(value: Any, imports: dict[str, set[str]]) -> str:
-    """Return the name of a class or function, and add it to the imports."""
+    """Return the name of a class or function, and add the name to the imports."""
     name, module = str(value.__name__), str(value.__module__)
     if module != "builtins":
         module = OURS if module.split(".")[0] == OURS else module
@@ -117,7 +117,7 @@ def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
 
 
 def _call(name: str, arguments: Sequence[str], indent: int = 0, brackets: str = "()") -> str:
-    """Return a call, or a list, on one line if it fits, else with an argument on each."""
+    """Return a call or list on a single line, or with a line for each argument if too long."""
     opening, closing = brackets[0], brackets[1]
     line = f"{name}{opening}{', '.join(arguments)}{closing}"
     if indent + len(line) <= WIDTH and "\n" not in line:

@@ -1,4 +1,4 @@
-"""``lightning-hooks hooks``: a list of all hooks, with one line on each."""
+"""``lightning-hooks hooks``: list all hooks with a short description."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["all_hooks", "table_of"]
 def all_hooks() -> list[dict[str, str]]:
     """Return the name, the origin and the first sentence of the docstring of every hook.
 
-    >>> next(one for one in all_hooks() if one["name"] == "IterTimerHook")["origin"]
+    >>> {hook["name"]: hook["origin"] for hook in all_hooks()}["IterTimerHook"]
     'mmcv'
     """
     classes = {**HOOKS.module_dict, **EVALUATIONS}

@@ -1,4 +1,4 @@
-"""Text from files as a terminal can show it."""
+"""Make text from files safe to print in a terminal."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ __all__ = ["printable"]
 
 
 def printable(text: str) -> str:
-    r"""Return a text with escapes for what a terminal would obey or cannot show.
+    r"""Return a text with escapes in place of control characters and lone surrogates.
 
     >>> printable("loss 学 \x1b[2J \ud800")
     'loss 学 \\x1b[2J \\ud800'

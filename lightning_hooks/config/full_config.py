@@ -1,4 +1,4 @@
-"""``hooks_from_config``: a whole mmcv config, or its file, becomes one HookAdapter."""
+"""``hooks_from_config``: make a HookAdapter from a whole mmcv config, given as dict or file."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from typing import Any
 
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.config.configured_hooks import ConfiguredHooks
-from lightning_hooks.config.training_hooks import register_training_hooks
+from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.config_files import read_config
 
@@ -20,11 +19,11 @@ __all__ = ["from_file", "hooks_from_config"]
 
 KEYS = {name: name for name in [*parameter_names(register_training_hooks), "work_dir"]}
 KEYS["custom_hooks"] = KEYS.pop("custom_hooks_config")
-"""Keys of a whole config, and the arguments of ``register_training_hooks`` that they become."""
+"""Keys of a whole config and the matching arguments of ``register_training_hooks``."""
 
 
 def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any) -> ConfiguredHooks:
-    """Return one adapter with the hooks of a whole mmcv config.
+    """Return an adapter with the hooks of a whole mmcv config.
 
     ``lr_config``, ``optimizer_config``, ``fp16``, ``checkpoint_config``, ``log_config``,
     ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
@@ -39,15 +38,15 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         cfg: A dict, a ``Config`` object of mmcv or mmengine, or the path of a ``.py``, YAML or
             JSON file (see :func:`~lightning_hooks.utils.config_files.read_config`).
         val_dataloader: The data of ``evaluation``; None for the Trainer's own validation.
-        arguments: Arguments of :func:`register_training_hooks` in place of those in the config.
+        arguments: Arguments of :func:`register_training_hooks`, instead of the config's values.
 
     Raises:
-        TypeError: if the config is none of these, or an item of it has a wrong type.
+        TypeError: for a config of another type, or an item of a wrong type.
         Exception: from :func:`~lightning_hooks.utils.config_files.read_config` and
             :func:`register_training_hooks`.
 
     Note:
-        Departures from mmcv: those of :func:`register_training_hooks`. An evaluation without a
+        Departures from mmcv: as :func:`register_training_hooks`. An evaluation without a
         ``val_dataloader`` judges the Trainer's own validation.
 
     >>> hooks = hooks_from_config(
@@ -73,7 +72,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
     given.update(arguments)
-    _warn_of_likely_mistakes(cfg)
+    _warn_of_misspelt_keys(cfg)
     if val_dataloader is not None and isinstance(given.get("evaluation"), Mapping):
         given["evaluation"] = {"dataloader": val_dataloader, **given["evaluation"]}
     return register_training_hooks(**given)
@@ -83,8 +82,8 @@ def from_file(path: str, **arguments: Any) -> ConfiguredHooks:
     """Return the adapter of a whole config file, as ``hooks_from_config(path)`` does.
 
     Args:
-        path: A ``.py``, YAML or JSON file, with all that it inherits.
-        arguments: Those of :func:`hooks_from_config`.
+        path: A ``.py``, YAML or JSON file.
+        arguments: Further arguments of :func:`hooks_from_config`.
     """
     return hooks_from_config(path, **arguments)
 
@@ -102,15 +101,8 @@ def _import(custom_imports: Any) -> None:
             importlib.import_module(name)
 
 
-def _warn_of_likely_mistakes(cfg: Mapping[Any, Any]) -> None:
-    """Warn of keys that are nearly those of hooks, and of a file for LightningCLI."""
+def _warn_of_misspelt_keys(cfg: Mapping[Any, Any]) -> None:
     for key in map(str, cfg):
         for meant in difflib.get_close_matches(key, KEYS, n=1, cutoff=0.85):
             if meant not in cfg:
                 rank_zero_warn(f"the config's {key!r} stands for no hook; did you mean {meant!r}?")
-    trainer = cfg.get("trainer")
-    if not KEYS.keys() & cfg.keys() and isinstance(trainer, Mapping) and "callbacks" in trainer:
-        rank_zero_warn(
-            "the config is one for LightningCLI, `python train.py fit --config FILE`, and none of "
-            "its callbacks is read here; list them as custom_hooks=[dict(type='EMAHook')]"
-        )

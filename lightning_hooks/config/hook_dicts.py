@@ -1,4 +1,4 @@
-"""The keys of mmcv's training config, completed to the config dicts of single hooks."""
+"""Complete the keys of mmcv's training config to the config dicts of single hooks."""
 
 from __future__ import annotations
 
@@ -25,24 +25,24 @@ FP16 = {
     "OptimizerHook": "Fp16OptimizerHook",
     "GradientCumulativeOptimizerHook": "GradientCumulativeFp16OptimizerHook",
 }
-"""Optimizer hooks, and what a top-level ``fp16`` makes of each."""
+"""Optimizer hooks, and their replacements under a top-level ``fp16``."""
 
 EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHook}
-"""Evaluation hooks by name: mmcv does not register them."""
+"""Evaluation hooks by name; mmcv's registry lacks both."""
 
 
 class Item(NamedTuple):
-    """One hook of a config."""
+    """A hook of a config."""
 
     key: str
-    """The key of the config that it comes from."""
+    """The key in the training config."""
     hook: Any
-    """Its complete config dict, or the hook itself."""
+    """The complete config dict, or the hook object."""
     priority: Any
 
 
 def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Item]:
-    """Return the hooks of a training config in the order in which mmcv registers them.
+    """Return the hooks of a training config in mmcv's order of registration.
 
     Args:
         configs: The configs by the arguments of ``register_training_hooks``.
@@ -73,7 +73,7 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
 
 
 def note_key(error: Exception, key: str) -> None:
-    """Add the key of the config that an error comes from, as a note."""
+    """Add the config key to an error, as a note."""
     error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
 
 
@@ -84,7 +84,7 @@ def _items(
     default: Mapping[str, Any] | None = None,
     complete: Callable[[Config], Config] = lambda config: config,
 ) -> list[Item]:
-    """Return the hook of one key, with ``default`` arguments; no item for None."""
+    """Return the hook of a key, with ``default`` arguments; an empty list for None."""
     try:
         config = complete(config)
     except Exception as error:
@@ -123,7 +123,7 @@ def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) ->
 
 
 def _with_type_of_policy(config: Config, family: str) -> Config:
-    """Replace ``policy`` by the hook's type, found in any case."""
+    """Replace ``policy``, spelled in any case, by the type of the hook."""
     if not isinstance(config, Mapping) or "type" in config:
         return config
     if "policy" not in config:
@@ -158,7 +158,7 @@ def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
 
 
 def _with_evaluation(config: Config, by_epoch: bool) -> Config:
-    """Add the type of evaluation hook and how it counts; drop arguments of a data set."""
+    """Add ``type`` and ``by_epoch``; without a data set drop arguments of ``evaluate()``."""
     if not isinstance(config, Mapping):
         return config
     loader = config.get("dataloader")

@@ -1,4 +1,4 @@
-"""Trainer arguments that stand for mmcv's ``runner``, ``workflow`` and ``evaluation``."""
+"""Trainer arguments for mmcv's ``runner``, ``workflow`` and ``evaluation``."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ DEFAULTS: dict[str, Any] = {
     "val_check_interval": 1.0,
     "limit_val_batches": 1.0,
 }
-"""The Trainer's own values of these arguments."""
+"""The Trainer's default values."""
 
 LENGTH = ("max_epochs", "max_steps")
 RELATED = (LENGTH, ("check_val_every_n_epoch", "val_check_interval"), ("limit_val_batches",))
-"""Groups of arguments; a value for one of a group settles the others."""
+"""Groups of arguments; a user's value for a member settles the whole group."""
 
 
 def run_length(
@@ -29,7 +29,7 @@ def run_length(
     total_epochs: int | None = None,
     total_iters: int | None = None,
 ) -> tuple[bool, dict[str, int]]:
-    """Return whether the run is counted in epochs, and the Trainer's arguments for its length.
+    """Return whether the run is counted in epochs, and the Trainer's arguments for the length.
 
     Args:
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
@@ -40,8 +40,8 @@ def run_length(
 
     Raises:
         UnknownNameError: for a runner of another type.
-        TypeError: for a limit that is not an int.
-        ValueError: for a limit that is missing or given twice with different values.
+        TypeError: for a limit of another type than int.
+        ValueError: for a missing limit, or two different limits.
 
     >>> run_length({"type": "IterBasedRunner", "max_iters": 100})
     (False, {'max_epochs': -1, 'max_steps': 100})
@@ -72,9 +72,10 @@ def _limit(runner: Mapping[str, Any], name: str, old_name: str, old: int | None)
 
 
 def evaluation_interval(hook: Any) -> int | None:
-    """Return the interval of the Trainer's own validation that an EvalHook needs; None for none.
+    """Return how often an EvalHook needs the Trainer's validation; None for a hook with a loader.
 
-    It is the greatest common divisor of all times of the hook, which skips those between itself.
+    The interval is the greatest common divisor of start and intervals; the hook skips validations
+    in between.
     """
     if getattr(hook, "dataloader", None) is not None:
         return None
@@ -85,7 +86,7 @@ def evaluation_interval(hook: Any) -> int | None:
 def validation(
     workflow: Sequence[tuple[str, int]] | None, *, by_epoch: bool, interval: int | None
 ) -> dict[str, Any]:
-    """Return the Trainer's arguments for the interval and the size of its validation.
+    """Return the Trainer's arguments for the interval and the size of the validation.
 
     Args:
         workflow: ``[("train", n)]``, or ``[("train", n), ("val", m)]``.
@@ -93,7 +94,7 @@ def validation(
         interval: How often an evaluation needs the Trainer's validation; None for never.
 
     Raises:
-        ValueError: for a workflow that Lightning's loop cannot follow.
+        ValueError: for a workflow outside of Lightning's loop.
 
     >>> validation([("train", 4), ("val", 1)], by_epoch=True, interval=6)
     {'check_val_every_n_epoch': 2}
@@ -117,16 +118,16 @@ def validation(
 def ignored_arguments(
     expected: Mapping[str, Any], actual: Mapping[str, Any], *, validates: bool
 ) -> list[str]:
-    """Return the arguments that a config sets and a Trainer has at their defaults.
+    """Return the arguments with a value in the config and the default in the Trainer.
 
     Another value than the default was chosen by the user. ``enable_checkpointing`` is left out, as
     a ModelCheckpoint may be the user's or the Trainer's; so is ``precision``, as Fp16OptimizerHook
-    refuses a wrong one itself.
+    checks the precision itself.
 
     Args:
         expected: Arguments of the Trainer.
         actual: The Trainer's values of all in :data:`DEFAULTS`.
-        validates: Whether it validates; if not, arguments of validation do not matter.
+        validates: Whether the Trainer validates; if not, arguments of validation do not matter.
 
     >>> ignored_arguments({"max_epochs": 12, "limit_val_batches": 0}, DEFAULTS, validates=False)
     ['max_epochs']
@@ -151,7 +152,7 @@ def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
     """Return the workflow by mode.
 
     Raises:
-        ValueError: if Lightning's loop cannot follow it.
+        ValueError: for a workflow outside of Lightning's loop.
     """
     if workflow is None or (isinstance(workflow, list) and not workflow):  # numpy compares items
         return {}

@@ -1,22 +1,81 @@
-"""``register_training_hooks``: the dicts of mmcv's training config become one HookAdapter."""
+"""``register_training_hooks``: make a HookAdapter from the dicts of mmcv's training config."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+import lightning as L
+from lightning.pytorch.utilities import rank_zero_warn
+
 from lightning_hooks.adapter import HookAdapter
-from lightning_hooks.config.configured_hooks import ConfiguredHooks
-from lightning_hooks.config.hook_dicts import FP16, Config, training_items
-from lightning_hooks.config.trainer_args import evaluation_interval, run_length, validation
+from lightning_hooks.config.hook_dicts import FP16, Config, Item, note_key, training_items
+from lightning_hooks.config.trainer_args import (
+    DEFAULTS,
+    evaluation_interval,
+    ignored_arguments,
+    run_length,
+    validation,
+)
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.config_files import copied
 
-__all__ = ["register_training_hooks"]
+__all__ = ["ConfiguredHooks", "register_training_hooks"]
 
 TIMER = {"type": "IterTimerHook"}
+
+
+class ConfiguredHooks(HookAdapter):
+    """A HookAdapter for the hooks of a config; warns if the Trainer ignores the rest of the config.
+
+    Args:
+        configs: The hooks, in the order of registration.
+        settings: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
+    """
+
+    state_key = "HookAdapter"
+    """The key of the adapter's state in a checkpoint, from a config or not."""
+
+    trainer_kwargs: Mapping[str, Any] = {}
+    """The Trainer's arguments implied by the config."""
+
+    def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
+        super().__init__(**settings)
+        self.configs: list[tuple[Any, Any]] = []
+        """Each hook's complete config dict and priority."""
+        self.registered: list[Any] = []
+        """The hooks made from ``configs``."""
+        try:
+            for item in configs:
+                hook, priority = item.hook, item.priority
+                self.configs.append((hook, priority))
+                if isinstance(hook, Mapping):
+                    hook, priority = build_with_order(HOOKS, hook, priority)
+                self.register_hook(hook, priority)
+                self.registered.append(hook)
+        except Exception as error:
+            note_key(error, item.key)
+            raise
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn if the Trainer has default values where the config sets others."""
+        if trainer.fast_dev_run:  # type: ignore[attr-defined]
+            return
+        actual = {name: getattr(trainer, name) for name in DEFAULTS}
+        ignored = ignored_arguments(
+            self.trainer_kwargs, actual, validates=trainer.enable_validation
+        )
+        if ignored:
+            wanted = ", ".join(f"{name}={self.trainer_kwargs[name]!r}" for name in ignored)
+            default = ", ".join(f"{name}={actual[name]!r}" for name in ignored)
+            rank_zero_warn(
+                f"the hooks' config sets {wanted}, but the Trainer has its defaults, {default}: "
+                "give it these, as Trainer(callbacks=[hooks], **hooks.trainer_kwargs) does, or "
+                "values of your own"
+            )
 
 
 def register_training_hooks(
@@ -36,26 +95,26 @@ def register_training_hooks(
     workflow: Sequence[tuple[str, int]] | None = None,
     **adapter: Any,
 ) -> ConfiguredHooks:
-    """Return one adapter with the hooks of mmcv's config, at mmcv's priorities.
+    """Return an adapter with the hooks of mmcv's config, at mmcv's priorities.
 
-    Its ``trainer_kwargs`` are the Trainer's arguments that the config implies::
+    ``trainer_kwargs`` of the adapter are the Trainer's arguments implied by the config::
 
         hooks = register_training_hooks(lr_config=dict(policy="step", step=[8, 11]), ...)
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
 
-    A fit warns if the Trainer was made without them, and without others in their place.
+    A fit warns if the Trainer was made without ``trainer_kwargs`` and without other values.
 
     ===================  ===================  ==================================================
     config               priority             in ``trainer_kwargs``
     ===================  ===================  ==================================================
     lr_config            VERY_HIGH
     momentum_config      HIGH
-    optimizer_config     ABOVE_NORMAL         precision="16-mixed", if it is of Fp16
+    optimizer_config     ABOVE_NORMAL         precision="16-mixed" for Fp16 hooks
     fp16                                      precision="16-mixed"
     checkpoint_config    NORMAL               enable_checkpointing=False
     timer_config         LOW
     log_config           VERY_LOW
-    custom_hooks_config  NORMAL, or its own
+    custom_hooks_config  NORMAL or own
     evaluation           LOW, as the last     check_val_every_n_epoch or val_check_interval
     runner                                    max_epochs, or max_steps
     workflow                                  the same as evaluation, or limit_val_batches
@@ -70,29 +129,28 @@ def register_training_hooks(
         momentum_config: ``dict(policy=..., ...)``.
         timer_config: The timer.
         custom_hooks_config: A hook, a config with an optional ``priority`` (``run_before``,
-            ``run_after``: as every config here), or a list of them.
-        fp16: Further arguments that make the OptimizerHook an Fp16OptimizerHook, and the
+            ``run_after``: as in every config), or a list of hooks and configs.
+        fp16: Further arguments; turns the OptimizerHook into an Fp16OptimizerHook, and the
             GradientCumulativeOptimizerHook a GradientCumulativeFp16OptimizerHook:
             ``dict(loss_scale=512.0)``.
-        evaluation: Arguments of EvalHook, of DistEvalHook if the ``dataloader`` among them has a
-            DistributedSampler, or with ``type`` of another; it counts as the runner does. Without
-            a ``dataloader`` it judges the Trainer's own validation, which then runs as often as
-            needed.
+        evaluation: Arguments of EvalHook, of DistEvalHook if the ``dataloader`` has a
+            DistributedSampler, or with ``type`` of another hook. The hook counts in the unit of
+            the runner. Without a ``dataloader`` the hook judges the Trainer's own validation, and
+            the Trainer validates as often as needed.
         runner: ``dict(type="EpochBasedRunner", max_epochs=...)`` or
-            ``dict(type="IterBasedRunner", max_iters=...)``; the latter counts in iterations, and
-            so do the learning rate, the checkpoints and the loggers, unless they have ``by_epoch``.
+            ``dict(type="IterBasedRunner", max_iters=...)``. An IterBasedRunner counts in
+            iterations, and so do learning rate, checkpoints and loggers without ``by_epoch``.
         total_epochs: The old name of the runner's ``max_epochs``.
-        total_iters: The old name of its ``max_iters``.
+        total_iters: The old name of the runner's ``max_iters``.
         workflow: ``[("train", n), ("val", 1)]`` validates every ``n`` epochs (counted in
             iterations: ``("val", m)``, on ``m`` batches). Without ``"val"`` nothing is validated,
-            unless ``evaluation`` needs it.
+            except for ``evaluation``.
         adapter: Further arguments of :class:`~lightning_hooks.adapter.HookAdapter`.
 
     Raises:
         UnknownNameError: for an unknown policy, hook or runner, with the closest name.
-        TypeError: for a config of a wrong type, with its name.
-        ValueError: for a workflow that Lightning's loop cannot follow, or limits that contradict
-            each other.
+        TypeError: for a config of a wrong type; the message has the key.
+        ValueError: for a workflow outside of Lightning's loop, or contradictory limits.
 
     Note:
         Departures from mmcv: the caller's dicts are not changed, and policies of two words are

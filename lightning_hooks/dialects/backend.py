@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.session import Session
-from lightning_hooks.loggers.delivery.unsent import shared_folder
+from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.default_logger import default_logger
-from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import as_image
 
 __all__ = ["Backend"]
@@ -23,7 +23,7 @@ class Backend:
     """Sends values to a backend in order, from a separate thread.
 
     Values are appended to a file first. If the backend is slow, hangs or cannot be reached, a
-    warning is logged; undelivered values stay in the file, for ``lightning-hooks replay FILE``.
+    warning is logged; undelivered values stay in the file, for ``lightning-hooks replay``.
 
     Args:
         writer_class: Class of the backend's writer.
@@ -64,7 +64,8 @@ class Backend:
             self._writer_class,
             functools.partial(self._writer_class.connect, **self._arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
-            *(plain(self._arguments), default_logger(0), self._who),
+            without_secrets(self._writer_class.options(**{"run": None, **self._arguments})),
+            *(default_logger(0), self._who),
         )
 
     def close(self, failed: bool = False) -> None:

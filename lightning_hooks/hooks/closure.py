@@ -18,8 +18,8 @@ class ClosureHook(Hook):
     """Calls ``fn(runner)`` at a point.
 
     Args:
-        fn_name: One of the ten points, or a generic one: ``before_epoch``, ``after_epoch``,
-            ``before_iter``, ``after_iter``.
+        fn_name: A point, or a generic point: ``before_epoch``, ``after_epoch``, ``before_iter``,
+            ``after_iter``.
         fn: The function, called with the runner.
 
     Raises:
@@ -29,15 +29,15 @@ class ClosureHook(Hook):
     Source: mmcv's ``ClosureHook``.
 
     Note:
-        Departure from mmcv: only points are accepted as ``fn_name``, where mmcv asserts that the
-        class has such a method, ``every_n_iters`` among them.
+        Departure from mmcv: only points are accepted as ``fn_name``; mmcv accepts any method of the
+        class, such as ``every_n_iters``.
 
     >>> ClosureHook("after_run", print).get_triggered_stages()
     ['after_run']
     """
 
     is_closure = True
-    """Whether the hook calls a function of the user's, which may do anything."""
+    """Whether the hook calls a function of the user."""
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()

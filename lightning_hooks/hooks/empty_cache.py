@@ -17,8 +17,8 @@ __all__ = ["EmptyCacheHook"]
 class EmptyCacheHook(Hook):
     """Empties the cache of torch's memory allocator.
 
-    It helps other programs on the device, and against fragmented memory. This program gains no
-    memory otherwise, and its next allocations are slow.
+    An empty cache helps other programs on the device, and against fragmented memory. Otherwise this
+    program gains no memory, and the next allocations are slow.
 
     Args:
         before_epoch: Before each training and each validation epoch.
@@ -26,13 +26,12 @@ class EmptyCacheHook(Hook):
         after_iter: After each training and each validation step.
 
     Raises:
-        TypeError: if one of them is not a bool.
+        TypeError: for an argument that is no bool.
 
     Source: mmcv's ``EmptyCacheHook``.
 
     Note:
-        Departure from mmcv: the cache is that of the module's device; on the CPU, which has
-        none, nothing is done.
+        Departure from mmcv: the cache of the module's device is emptied; the CPU has no cache.
     """
 
     reads_step = False
@@ -47,17 +46,17 @@ class EmptyCacheHook(Hook):
         self._after_iter = after_iter
 
     def before_epoch(self, runner: Any) -> None:
-        """Empty the cache, if the argument of this name is True."""
+        """Empty the cache, if the argument of the same name is True."""
         if self._before_epoch:
             _empty_cache(runner)
 
     def after_epoch(self, runner: Any) -> None:
-        """Empty the cache, if the argument of this name is True."""
+        """Empty the cache, if the argument of the same name is True."""
         if self._after_epoch:
             _empty_cache(runner)
 
     def after_iter(self, runner: Any) -> None:
-        """Empty the cache, if the argument of this name is True."""
+        """Empty the cache, if the argument of the same name is True."""
         if self._after_iter:
             _empty_cache(runner)
 

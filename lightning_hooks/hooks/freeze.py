@@ -19,25 +19,24 @@ __all__ = ["FreezeHook"]
 
 @HOOKS.register_module()
 class FreezeHook(Hook):
-    """Keeps parts of a model from training: their parameters get no gradients.
+    """Keeps parts of a model from training: the parameters get no gradients.
 
-    Frozen modules are in eval mode, so that BatchNorm keeps its statistics and nothing is dropped.
-    Without ``until_epoch`` and ``until_iter`` they are frozen before ``configure_optimizers``.
-    With one of them they are frozen after it, so that the optimizer has them when they train. A
-    resumed run goes on as it was; after the run all is as it was before.
+    Frozen modules are in eval mode, so BatchNorm keeps its statistics and dropout is off. Without
+    ``until_epoch`` and ``until_iter``, parameters are frozen before ``configure_optimizers``. With
+    either, parameters are frozen after the optimizer is built, so the optimizer already holds
+    them. A resumed run keeps the parts frozen; after the run everything is restored.
 
     Args:
         names: The name of a module or parameter, as in ``named_modules()``, or a list of names;
-            ``*`` stands for one part, as in ``"backbone.layers.*"``.
-        until_epoch: The epoch, counted from 0, from which on they train.
-        until_iter: The same as an iteration.
+            ``*`` matches a single part of a name, as in ``"backbone.layers.*"``.
+        until_epoch: The first epoch, counted from 0, of training the frozen parts.
+        until_iter: The first iteration of training the frozen parts; instead of ``until_epoch``.
         eval_mode: Whether frozen modules are in eval mode.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for values out of range; when the fit starts, for a name that the module does
-            not have, and with DDP for parts that train later, if
-            ``find_unused_parameters`` is not set.
+        ValueError: for values out of range; when the fit starts, for a name missing in the module,
+            and for ``until_epoch`` or ``until_iter`` with DDP without ``find_unused_parameters``.
 
     Source: ``frozen_stages`` of the models of mmcv's projects, as a hook for any model.
 
@@ -47,9 +46,9 @@ class FreezeHook(Hook):
 
     reads_step = False
     _frozen: list[nn.Parameter]
-    """The parameters that would train otherwise."""
+    """The frozen parameters; parameters frozen by the user are not listed."""
     _flags: list[tuple[nn.Module, bool]]
-    """The modules in eval mode, each with its train flag."""
+    """The modules in eval mode, each with the earlier train flag."""
 
     def __init__(
         self,
@@ -84,7 +83,7 @@ class FreezeHook(Hook):
         return self.until_epoch is None and self.until_iter is None
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Freeze for good now: neither the optimizer nor DDP is made yet."""
+        """Freeze for good now, before the optimizer and DDP are made."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             self._restore()
@@ -92,7 +91,7 @@ class FreezeHook(Hook):
                 self._freeze(pl_module)
 
     def before_run(self, runner: Any) -> None:
-        """Freeze for a while; also what the module has made in ``configure_model``."""
+        """Freeze for a while; also freeze modules made in ``configure_model``."""
         missing = self._missing(runner.module)
         if missing is not None:
             parts = [name for name, _ in runner.module.named_modules() if name]
@@ -117,7 +116,7 @@ class FreezeHook(Hook):
         self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode
 
     def before_train_epoch(self, runner: Any) -> None:
-        """Begin to train the parts at epoch ``until_epoch``; else put them into eval mode."""
+        """Begin to train the parts at epoch ``until_epoch``, or put the parts into eval mode."""
         self._end_if_over(runner)
         self._switch_flags()
 
@@ -127,18 +126,18 @@ class FreezeHook(Hook):
             self._end_if_over(runner)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore what may be trained, and the train flags."""
+        """Restore ``requires_grad`` and the train flags."""
         self._restore()
         super().teardown(trainer, pl_module, stage)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Restore what may be trained, and the train flags."""
+        """Restore ``requires_grad`` and the train flags."""
         self._restore()
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy is a hook of the same arguments: what is frozen belongs to a run
+        # a copy has the same arguments; frozen parts belong to a run
         return {**super().__getstate__(), "_frozen": [], "_flags": []}
 
     def _missing(self, module: nn.Module) -> str | None:
@@ -166,7 +165,7 @@ class FreezeHook(Hook):
             if parameter.requires_grad:
                 self._frozen.append(parameter)
                 parameter.requires_grad_(False)
-                parameter.grad = None  # an optimizer leaves it out, its weight decay too
+                parameter.grad = None  # the optimizer skips the parameter, weight decay included
 
     def _is_over(self, runner: Any) -> bool:
         by_epoch = self.until_epoch is not None and runner.trainer.current_epoch >= self.until_epoch
@@ -181,7 +180,7 @@ class FreezeHook(Hook):
     def _restore(self) -> None:
         for parameter in self._frozen:
             parameter.requires_grad_(True)
-        for part, flag in reversed(self._flags):  # of a part in two the first flag is its own
+        for part, flag in reversed(self._flags):  # a part listed twice: the first flag wins
             part.training = flag
         self._frozen, self._flags = [], []
 

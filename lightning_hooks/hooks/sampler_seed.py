@@ -16,13 +16,13 @@ __all__ = ["DistSamplerSeedHook"]
 class DistSamplerSeedHook(Hook):
     """Calls ``set_epoch`` of the loader's sampler (or its batch sampler's) before every epoch.
 
-    Lightning does so for every loader that it iterates: the hook is for old configs that list it.
+    Lightning does the same for every loader: the hook is for old configs.
 
     Source: mmcv's ``DistSamplerSeedHook``.
 
     Note:
-        Departures from mmcv: several loaders are seeded each; a loader without samplers is skipped,
-        also in a run counted in iterations (mmcv fails on both).
+        Departures from mmcv: all of several loaders are seeded; a loader without samplers is
+        skipped, also in a run counted in iterations (mmcv fails on both).
     """
 
     reads_step = False

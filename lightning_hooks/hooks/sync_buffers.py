@@ -1,4 +1,4 @@
-"""``SyncBuffersHook``: make buffers such as BatchNorm's statistics equal on all ranks."""
+"""``SyncBuffersHook``: make buffers, such as BatchNorm's statistics, equal on all ranks."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["SyncBuffersHook", "sync_buffers"]
 
 
 def sync_buffers(module: nn.Module) -> None:
-    """Make the buffers equal on all ranks: floats become their mean, all others rank 0's value.
+    """Make the buffers equal on all ranks: floats become the mean, other types rank 0's value.
 
-    All ranks must call it. Buffers of one type are sent together.
+    All ranks must call this function. Buffers of a type are sent together.
     """
     kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
     for buffer in module.buffers():
-        if is_sharded(buffer):  # the ranks hold parts of one value, or equal ones
+        if is_sharded(buffer):  # parts of a value, or equal on all ranks
             continue
         kinds.setdefault((buffer.device, buffer.dtype), []).append(buffer)
     with torch.no_grad():
@@ -43,7 +43,7 @@ class SyncBuffersHook(Hook):
     """Makes the buffers of the module equal on all ranks after every training and validation epoch.
 
     Args:
-        distributed: Whether to do so where several ranks train.
+        distributed: Whether to sync if several ranks train.
 
     Raises:
         TypeError: if ``distributed`` is not a bool.

@@ -1,4 +1,4 @@
-"""``LoggerHook``: the base of all loggers, which averages values and names them."""
+"""``LoggerHook``: the base of all loggers. It averages values and names them."""
 
 from __future__ import annotations
 
@@ -9,33 +9,33 @@ from typing import Any
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers.naming import NamedValues
-from lightning_hooks.loggers.over_ranks import mean_over_ranks
+from lightning_hooks.loggers.values import mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["LoggerHook"]
 
 
 class LoggerHook(NamedValues):
-    """The base of hooks that log: it calls ``log(runner)`` with a line's values as the output.
+    """The base of loggers: calls ``log(runner)`` with the values of a line as the output.
 
     A line at iteration ``t`` averages the values of the iterations ``t - interval + 1`` to ``t``,
-    whatever the intervals of other loggers; a key without values there is absent. A validation is
-    a line of its own with the averages over its batches. What other hooks put into
-    ``runner.log_buffer.output``, such as the results of an evaluation, is logged unchanged, once by
-    each logger: at once if they set ``log_buffer.ready``, else in its next line. Learning rate and
-    momentum are those of the iteration's step. ``loss`` and the same tensor that the module logs
-    under a name of its own are one value, ``loss``.
+    independently of other loggers' intervals; a key without values in this window is absent. A
+    validation has a separate line with the averages over the validation's batches. Values from
+    other hooks in ``runner.log_buffer.output``, such as the results of an evaluation, are logged
+    unchanged, once by each logger: immediately if the hook sets ``log_buffer.ready``, else in the
+    next line. Learning rate and momentum are the values used by the iteration's step. A tensor
+    logged by the module under another name and returned as ``loss`` appears once, as ``loss``.
 
     Args:
         interval: Iterations between two lines, counted in the epoch or, with ``by_epoch=False``,
             in the run; 0 logs nothing within the epoch.
-        ignore_last: Whether the last iterations of an epoch are not logged when they are fewer
-            than ``interval``; if the epoch has no other line, they are.
-        reset_flag: Whether the output is cleared after this hook has logged it. A run sets
-            it: true for its last logger and false for all others.
+        ignore_last: Whether to leave out the last iterations of an epoch if fewer than
+            ``interval`` remain. An epoch without another line logs them anyway.
+        reset_flag: Whether to clear the output after logging. A run sets the flag: true for the
+            last logger, false for all others.
         by_epoch: Whether the run is counted in epochs.
-        sync: Whether averages are means over the ranks, by one collective a line; by default they
-            are those of rank 0. Every rank must have the logger then.
+        sync: Whether to average over the ranks, with one collective a line; by default a line has
+            the averages of rank 0. With ``sync`` every rank must have the logger.
 
     Raises:
         TypeError: if ``interval`` is not an integer.
@@ -44,20 +44,19 @@ class LoggerHook(NamedValues):
     Source: mmcv's ``LoggerHook``.
 
     Note:
-        Departures from mmcv: a line averages the values of its iterations (mmcv: the last
+        Departures from mmcv: a line averages the values of the line's iterations (mmcv: the last
         ``interval`` values of each key, also where some iterations have none), and each logger
-        has its own interval (in mmcv each logs whenever one does). An epoch, or a run by iteration,
-        that is shorter than the interval has one line, at its end. By iteration a window reaches
-        back into the epoch before. A run without ``IterTimerHook`` logs its training values as
-        ``train`` (mmcv: ``val``). A validation has a log buffer of its own: nothing of it is
-        averaged into the training, nor the other way round. Where the Trainer validates within
-        epochs, the line of a validation has the epoch and the training iteration at which it ran;
-        so has an evaluation by a hook within an epoch (mmcv: the number of its batches). Only the
-        last logger clears the output, so that all see an evaluation's results; a next run sets
-        ``reset_flag`` anew. ``eval_iter_num`` is no tag. A name that begins with the mode already
-        (``val/acc``) does not get it again. 0-d tensors are scalars (mmcv raises TypeError). A run
-        without optimizer has no learning rate to log (mmcv raises). Values of a whole epoch
-        are logged once, and those of a test or validation outside of a fit.
+        has an interval of its own (in mmcv all loggers log whenever any logger does). An epoch, or
+        a run by iteration, shorter than the interval has one line at the end. By iteration a window
+        reaches back into the previous epoch. A run without ``IterTimerHook`` logs training values
+        as ``train`` (mmcv: ``val``). Training and validation have separate log buffers and are
+        never averaged together. Where the Trainer validates within epochs, a validation's line has
+        the current epoch and training iteration; so has an evaluation by a hook within an epoch
+        (mmcv: the number of batches). Only the last logger clears the output, so all loggers see an
+        evaluation's results; the next run sets ``reset_flag`` anew. ``eval_iter_num`` is no tag. A
+        name with the mode as prefix (``val/acc``) gets no second prefix. 0-d tensors are scalars
+        (mmcv raises TypeError). A run without optimizer logs no learning rate (mmcv raises). Values
+        of a whole epoch, and of a test or validation outside of a fit, are logged once.
     """
 
     def __init__(
@@ -113,7 +112,7 @@ class LoggerHook(NamedValues):
         self._results, self._line_at = {}, None
 
     def before_epoch(self, runner: Any) -> None:
-        """Forget the values of the epoch before, but for windows that reach back into it."""
+        """Drop the previous epoch's values, except for windows of loggers by iteration."""
         if runner.loops_itself:
             runner.log_buffer.clear()  # as in mmcv
         else:
@@ -127,12 +126,11 @@ class LoggerHook(NamedValues):
         if not self.ignore_last and not length and self.end_of_epoch(runner):
             length = min(done, self.interval or done)
         if buffer.output:
-            # an evaluation inside an epoch is logged with its iteration, not its number of batches
+            # an evaluation within an epoch has the iteration in the log, not the number of batches
             self._take_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
         now = buffer.progress.completed
-        if length and (
-            self._line_at != now or runner.loops_itself
-        ):  # an evaluation by a hook has it logged before
+        # an evaluation by a hook may have logged this iteration before
+        if length and (self._line_at != now or runner.loops_itself):
             self._line_at = now
             averages, results, self._results = self._window(buffer, length), self._results, {}
             with buffer.showing(averages, results):
@@ -143,7 +141,7 @@ class LoggerHook(NamedValues):
             buffer.clear_output()
 
     def after_train_epoch(self, runner: Any) -> None:
-        """Log an epoch that is shorter than the interval, and the results of other hooks."""
+        """Log an epoch shorter than the interval, and the results of other hooks."""
         buffer = runner.log_buffer
         self._take_results(buffer)
         self._log_end_of_epoch(runner)
@@ -153,7 +151,7 @@ class LoggerHook(NamedValues):
             self._forget_epoch(buffer)
 
     def after_epoch(self, runner: Any) -> None:
-        """Log a run that is counted in iterations and shorter than the interval."""
+        """Log a run by iteration shorter than the interval."""
         if not self.by_epoch:
             self._log_if_short(runner, runner.iter)
 
@@ -164,9 +162,9 @@ class LoggerHook(NamedValues):
             runner.log_buffer.clear_output()
 
     def log_values(self, runner: Any) -> None:
-        """Log values of a whole epoch: one of training, or a test or validation without a fit.
+        """Log values of a whole training epoch, or of a test or validation outside of a fit.
 
-        The latter opens the log before, and closes it afterwards.
+        Outside of a fit the log is opened before and closed afterwards.
         """
         if runner.mode == "train_epoch":
             self._log_all(runner)
@@ -197,19 +195,19 @@ class LoggerHook(NamedValues):
             self._log_results(runner)
 
     def _log_if_short(self, runner: Any, done: int) -> None:
-        """Log the ``done`` iterations of an epoch, or run, that has ended before its first line."""
+        """Log an epoch, or run, of ``done`` iterations without any line so far."""
         buffer = runner.log_buffer
         if not 0 < done < self.interval or self._line_at == buffer.progress.completed - 1:
             return
         results = self._results
         if buffer.ready:
-            results = {}  # they have a line of their own
+            results = {}  # results have a separate line
         else:
             self._results = {}
-        mode, runner.mode = runner.mode, "train"  # by iteration a validation may have come last
-        runner._iter -= 1  # the line is that of the last iteration, which is counted by now
+        mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
+        runner._iter -= 1  # the last iteration is counted by now
         try:
-            averages = self._window(buffer, done + 1)  # the next iteration is in it, too
+            averages = self._window(buffer, done + 1)  # the window includes the next iteration
             with buffer.showing(averages, results):
                 self.log(runner)
         finally:
@@ -222,7 +220,7 @@ class LoggerHook(NamedValues):
             self.log(runner)
 
     def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
-        """Pass what other hooks have put into the output on to every logger of the run."""
+        """Pass other hooks' values in the output on to every logger of the run."""
         results = buffer.take_results()
         results.pop(leave_out, None)
         for hook in self._others or (self,):

@@ -1,4 +1,4 @@
-"""Loggers of mmcv for two services that are not supported: their errors name a replacement."""
+"""mmcv's loggers for Pavi and Segmind, which are not supported: the errors name replacements."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["PaviLoggerHook", "SegmindLoggerHook", "replacement"]
 
 
 class _DiscontinuedLoggerHook(LoggerHook):
-    """Raises RuntimeError when it is constructed; subclasses name the ``service``."""
+    """Raises RuntimeError in the constructor; the message names the ``service``."""
 
     service: str
 
@@ -20,10 +20,10 @@ class _DiscontinuedLoggerHook(LoggerHook):
 
 
 def replacement(cls: type[_DiscontinuedLoggerHook]) -> str:
-    """Return the error message for a logger whose service is not supported."""
+    """Return the error message of a discontinued logger, with replacements."""
     return (
-        f"{cls.__name__} logged to {cls.service}; use TextLoggerHook, TensorboardLoggerHook, "
-        "WandbLoggerHook or MlflowLoggerHook instead"
+        f"{cls.__name__} logged to {cls.service}, which is not supported; use TextLoggerHook, "
+        "TensorboardLoggerHook, WandbLoggerHook or MlflowLoggerHook instead"
     )
 
 
@@ -32,13 +32,13 @@ class PaviLoggerHook(_DiscontinuedLoggerHook):
     """Logged to Pavi, which is not supported.
 
     Raises:
-        RuntimeError: always; the message names loggers to use instead.
+        RuntimeError: always; the message names replacements.
 
     Note:
-        Departure from mmcv: it cannot be constructed.
+        Departure from mmcv: the constructor raises.
     """
 
-    service = "Pavi, which is not supported"
+    service = "Pavi"
 
 
 @HOOKS.register_module()
@@ -46,10 +46,10 @@ class SegmindLoggerHook(_DiscontinuedLoggerHook):
     """Logged to Segmind, which is not supported.
 
     Raises:
-        RuntimeError: always; the message names loggers to use instead.
+        RuntimeError: always; the message names replacements.
 
     Note:
-        Departure from mmcv: it cannot be constructed.
+        Departure from mmcv: the constructor raises.
     """
 
-    service = "Segmind, which is not supported"
+    service = "Segmind"

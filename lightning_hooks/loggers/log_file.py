@@ -1,4 +1,4 @@
-"""``LogFile``: a text file of a run that grows line by line and that a resumed run continues."""
+"""``LogFile``: a text file of a run, appended line by line and continued by a resumed run."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import stat
 import zlib
 from collections.abc import Mapping
 from typing import Any
@@ -16,19 +17,19 @@ from lightning_hooks.storage import files
 
 __all__ = ["LogFile", "create"]
 
-_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_BINARY", 0)
+_APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
 def create(path: str) -> bool:
-    """Create an empty file; return whether there was none.
+    """Create an empty file; return False if the file existed.
 
-    Of two processes that try at the same moment one creates a local file. A file that cannot be
-    created counts as one that was.
+    Of two simultaneous processes only one creates a local file. Errors other than an existing
+    file return True: the first line will warn.
     """
     try:
         if files.is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.close(os.open(path, _APPENDING | os.O_EXCL, 0o666))
+            os.close(_open(path, _APPENDING | os.O_EXCL))
             return True
         fs, target = files.filesystem(path)
         return not fs.exists(target)
@@ -38,11 +39,25 @@ def create(path: str) -> bool:
         return True
 
 
+def _open(path: str, flags: int) -> int:
+    """Open a regular file without following links: the name may come from a checkpoint."""
+    options = (
+        "O_BINARY",
+        "O_NOFOLLOW",
+        "O_NONBLOCK",
+    )  # O_NONBLOCK: a pipe without a reader would block
+    file = os.open(path, flags | sum(getattr(os, name, 0) for name in options), 0o666)
+    if not stat.S_ISREG(os.fstat(file).st_mode):
+        os.close(file)
+        raise OSError(errno.EINVAL, "no regular file", path)
+    return file
+
+
 class LogFile:
     """Appends lines to a file in a work dir, local or on a file system of fsspec.
 
-    The file is closed after each line, so that a kill loses none. A file that cannot be written
-    costs one warning, not the run.
+    The file is closed after each line, so a kill loses no line. A failed write costs one warning,
+    not the run.
 
     Args:
         path: The file.
@@ -74,7 +89,7 @@ class LogFile:
         data = line.encode(errors="backslashreplace") + b"\n"
         size, crc = self._measured()
         try:
-            # fsspec takes half a millisecond, which a local folder need not cost
+            # for a local file fsspec would take half a millisecond
             if self._is_local:
                 self._append_here(data)
             else:
@@ -89,10 +104,10 @@ class LogFile:
             )
 
     def _append_here(self, data: bytes) -> None:
-        file = os.open(self.path, _APPENDING, 0o666)  # open() takes twice as many system calls
+        file = _open(self.path, _APPENDING)  # open() makes twice as many system calls
         try:
             written = os.write(file, data)
-            if written < len(data):  # a full disk took a part, which is no line
+            if written < len(data):  # a full disk took only a part of the line
                 os.ftruncate(file, os.fstat(file).st_size - written)
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         finally:
@@ -104,7 +119,7 @@ class LogFile:
         return {"size": size, "crc32": crc}
 
     def _measured(self) -> tuple[int, int]:
-        """Return size and CRC-32; the file is read only once, however long it grows."""
+        """Return size and CRC-32; the file is read only once."""
         if self._measure is None:
             content = self._read()
             self._measure = len(content), zlib.crc32(content)
@@ -113,11 +128,11 @@ class LogFile:
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
         """Remove the lines written after a checkpoint; return whether the file had any content.
 
-        A file that does not begin with the content of the checkpoint's time stays as it is, with a
+        A file with another beginning than at the time of the checkpoint is left unchanged, with a
         warning.
 
         Args:
-            state: What :meth:`state` returned when the checkpoint was written.
+            state: Result of :meth:`state` from the checkpoint.
             logger: Warns if the file cannot be cut back.
         """
         content = self._read()
@@ -135,7 +150,8 @@ class LogFile:
 
     def _read(self) -> bytes:
         try:
-            with fsspec.open(self.path, "rb") as file:
+            local = os.fdopen(_open(self.path, os.O_RDONLY), "rb") if self._is_local else None
+            with local or fsspec.open(self.path, "rb") as file:
                 return bytes(file.read())
         except OSError:  # missing or unreadable
             return b""
@@ -143,7 +159,8 @@ class LogFile:
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
             if self._is_local:
-                os.truncate(self.path, len(start))
+                with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
+                    file.truncate(len(start))
             else:
                 fs, target = files.filesystem(self.path)
                 fs.pipe_file(target, start)

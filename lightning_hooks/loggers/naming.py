@@ -1,4 +1,4 @@
-"""``NamedValues``: the names and numbers under which loggers write."""
+"""``NamedValues``: names, iterations and epochs of logged values."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.loggers import values
-from lightning_hooks.loggers.tags import as_tags
+from lightning_hooks.loggers.values import as_tags
 
-__all__ = ["OF_NO_STEP", "EvaluatedFile", "NamedValues", "in_fit"]
+__all__ = ["EPOCH_MODES", "EvaluatedFile", "NamedValues", "in_fit"]
 
-OF_NO_STEP = "train_epoch", "test"
-"""Modes of a log that mmcv does not have; they belong to no step, and have no learning rate."""
+EPOCH_MODES = "train_epoch", "test"
+"""Modes without a step and without a learning rate, which mmcv does not have."""
 
 
 class NamedValues(Hook):
-    """The base of ``LoggerHook`` that numbers and names what is logged."""
+    """The base of ``LoggerHook``: names and numbers logged values."""
 
     by_epoch: bool
     _evaluated: EvaluatedFile | None = None
@@ -34,7 +34,7 @@ class NamedValues(Hook):
             return str(runner.mode)
         _check_mode(runner)
         buffer = runner.log_buffer
-        if not buffer.output:  # old hooks ask before a line, and expect mmcv's answer
+        if not buffer.output:  # old hooks ask before a line and expect mmcv's answer
             return "val" if getattr(runner, "loops_itself", False) else "train"
         return "train" if buffer.averages else "val"
 
@@ -52,10 +52,10 @@ class NamedValues(Hook):
         return int(trainer.current_epoch) + in_fit(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
-        """The number of the iteration, from 1; with ``inner_iter`` its number in the epoch.
+        """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
 
-        For a validation it is that of the last training iteration, where there may be several in
-        an epoch; else, as in mmcv, the next one or, in the epoch, the number of batches.
+        A validation within an epoch has the last training iteration. A validation at the end of
+        an epoch has, as in mmcv, the next iteration or, in the epoch, the number of batches.
         """
         inner = self.by_epoch and inner_iter
         if runner.mode == "train_epoch" and inner:
@@ -65,18 +65,18 @@ class NamedValues(Hook):
         return int(runner.inner_iter if inner else runner.iter) + 1
 
     def get_step(self, runner: Any) -> int:
-        """The iteration; the epoch for a validation at its end, if the run is counted in epochs."""
+        """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
         at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
         if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
             return self.get_epoch(runner)
         return self.get_iter(runner)
 
     def get_lr_tags(self, runner: Any) -> dict[str, float]:
-        """``learning_rate`` of the first group; of each optimizer by name if there are several."""
+        """``learning_rate`` of the first group; with several optimizers of each, by name."""
         return as_tags("learning_rate", runner, runner.step_lr)
 
     def get_momentum_tags(self, runner: Any) -> dict[str, float]:
-        """``momentum`` of the first group; of each optimizer by name if there are several."""
+        """``momentum`` of the first group; with several optimizers of each, by name."""
         return as_tags("momentum", runner, runner.step_momentum)
 
     def get_loggable_tags(
@@ -94,7 +94,7 @@ class NamedValues(Hook):
         ======================================  =======================================
         ``train/<name>``, ``val/<name>``        each value of the output
         ``learning_rate``, ``momentum``         of the first group
-        ``learning_rate/<optimizer>``, ...      of each optimizer, if there are several
+        ``learning_rate/<optimizer>``, ...      with several optimizers
         ======================================  =======================================
 
         Args:
@@ -114,7 +114,7 @@ class NamedValues(Hook):
             if not allow_text and isinstance(value, str):
                 continue
             tags[name if name.startswith(prefix) else prefix + name] = value
-        if runner.mode in OF_NO_STEP or (runner.mode == "val" and not in_fit(runner)):
+        if runner.mode in EPOCH_MODES or (runner.mode == "val" and not in_fit(runner)):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
@@ -130,22 +130,22 @@ def in_fit(runner: Any) -> bool:
 
 
 def _check_mode(runner: Any) -> None:
-    if runner.mode not in ("train", "val", *OF_NO_STEP):
+    if runner.mode not in ("train", "val", *EPOCH_MODES):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
 
 
 class EvaluatedFile:
-    """Notes the epoch of the checkpoint that ``validate`` or ``test`` loads.
+    """Remembers the epoch of the checkpoint loaded by ``validate`` or ``test``.
 
-    Lightning's own count stays: 0 in a new process, and the last fit's after one.
+    Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
     """
 
     epoch: int | None = None
-    """The number of the epoch, from 1; None in a fit, without a file, and if it does not say."""
+    """The number of the epoch, from 1; None in a fit, and without an epoch in the file."""
     _patch: MethodPatch | None = None
 
     def watch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Look at what is loaded into the module, unless for a fit.
+        """Observe ``on_load_checkpoint`` of the module, except in a fit.
 
         Args:
             trainer: The Trainer, in ``setup``.
@@ -156,7 +156,7 @@ class EvaluatedFile:
             self._patch = MethodPatch(module, "on_load_checkpoint", self._load)
 
     def _load(self, checkpoint: Mapping[str, Any]) -> None:
-        """Take mmcv's count, which is in the files of every Trainer with hooks."""
+        """Read mmcv's count, saved by every Trainer with hooks."""
         epoch = (checkpoint.get("meta") or {}).get("epoch")
         self.epoch = epoch if isinstance(epoch, int) else None
 

@@ -1,177 +1,126 @@
-"""Send records that were logged but not delivered: ``lightning-hooks replay FILE``."""
+"""Send undelivered records: ``lightning-hooks replay FILE --to TRACKER``."""
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import importlib
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from lightning_hooks.loggers.delivery.destination import (
-    check_loggers,
-    check_paths,
-    check_server,
-    taken_settings,
-    work_dir_of,
-)
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool_file import (
+from lightning_hooks.loggers.delivery.spool import (
     discard,
     exclusive,
+    read_head,
     read_spool,
     write_ack,
 )
-from lightning_hooks.loggers.delivery.unsent import is_shared
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.inputs import with_credentials
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
+from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["WRITERS", "open_writer", "read", "replay", "writer_class"]
-
-WRITERS: Mapping[str, str] = {
-    "clearml": "ClearMLWriter",
-    "dvclive": "DvcliveWriter",
-    "lightning": "LightningWriter",
-    "mlflow": "MlflowWriter",
-    "neptune": "NeptuneWriter",
-    "tensorboard": "TensorboardWriter",
-    "visdom": "VisdomWriter",
-    "wandb": "WandbWriter",
-}
-"""The writers by the names of their backends."""
+__all__ = ["open_writer", "replay"]
 
 
-def writer_class(name: str) -> type[Writer]:
-    """Return the writer for a backend, a key of ``WRITERS``."""
-    home = "lightning_logger" if name == "lightning" else f"trackers.{name}"
-    module = importlib.import_module(f"lightning_hooks.loggers.{home}")
-    return getattr(module, WRITERS[name])  # type: ignore[no-any-return]
-
-
-def open_writer(name: str, **arguments: Any) -> Writer:
-    """Open a run in a backend.
+def open_writer(name: str, **options: Any) -> Writer:
+    """Open a run in a tracker.
 
     Args:
-        name: A key of ``WRITERS``.
-        arguments: Those of the writer's ``connect``.
+        name: A key of ``TRACKERS``.
+        options: Server, folder and id of the run; see ``OPTIONS``.
 
     Raises:
-        ValueError: for an unknown backend.
-        ImportError: if it is not installed.
+        ValueError: for an unknown tracker, or an option of another tracker.
+        ImportError: if the tracker's package is not installed.
     """
-    if name not in WRITERS:
-        raise ValueError(f"to must be one of {', '.join(WRITERS)}, got {name!r}")
+    if name not in TRACKERS:
+        raise ValueError(f"to must be one of {', '.join(TRACKERS)}, got {name!r}")
+    known = TRACKERS[name].options
+    for option in options:
+        if option not in known:
+            raise ValueError(f"{name} has no option {option!r}; it has {', '.join(known)}")
     require(name, "replay")
     with tolerant():
-        return writer_class(name).connect(**arguments)
-
-
-def read(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
-    """Read a spool or an offline run of Neptune's.
-
-    Args:
-        path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
-        rest: Whether to return only records that the spool's backend has not taken.
-
-    Returns:
-        The description of the run, the records, and whether the run has failed.
-
-    Raises:
-        FileNotFoundError: if there is no such file.
-        ValueError: if the file is something else.
-    """
-    if not os.path.exists(path):
-        raise FileNotFoundError(f"there is no {path}")
-    if is_neptune_run(path):
-        records, failed = read_neptune(path)
-        return {}, records, failed
-    if os.path.isdir(path):
-        raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
-    return read_spool(path, rest=rest)
+        cls = writer_class(name)
+        return cls.connect(**cls.arguments_for(**options))
 
 
 def replay(
     path: str,
-    to: Writer | str | None = None,
+    to: Writer | str,
     *,
+    everything: bool = False,
     on_sent: Callable[[int, int], None] | None = None,
-    within: str | None = None,
-    **arguments: Any,
+    **options: Any,
 ) -> int:
-    """Send the records of a file to a backend.
+    """Send the records of a file to a run named by the caller; the file names no destination.
 
-    Without ``to`` the rest of a spool goes to the run that it was meant for; the spool is removed
-    when all of it is there, and kept if it has damaged lines. With ``to`` all records go to a run
-    there, and nothing is removed; of a run that still goes on, these are the records up to now.
+    A spool of the same tracker is delivered: undelivered records are sent, and the spool is removed
+    unless some lines are damaged. Another tracker gets a copy of all records, and the file stays;
+    the copy of a run in progress has the records written so far.
 
     Args:
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
-        to: A writer, which is left open, or the name of a backend.
+        to: The name of a tracker; or a writer, which gets a copy of all records and is left open.
+        everything: Whether the same tracker gets a copy of all records too.
         on_sent: Called with the numbers of sent and of all records after each batch.
-        within: The folder below which a spool may have files written; by default the work dir that
-            it lies in.
-        arguments: Those of the backend's ``connect``, such as ``uri=`` of MLflow, ``log_dir=`` of
-            TensorBoard or ``init=dict(project=...)`` of W&B.
+        options: Server, folder and id of the run, such as ``tracking_uri=`` and ``experiment=`` of
+            MLflow, or ``dir=`` of TensorBoard; ``lightning_hooks.loggers.trackers.table`` lists all
+            options. The client reads everything else from the environment.
 
     Returns:
         The number of records sent.
 
     Raises:
-        ValueError: if the file is no spool, the backend is unknown, files would be written outside
-            of ``within``, secrets of the environment would go to a server that it does not name, or
-            a logger is in no installed package.
-        BlockingIOError: without ``to``, if the run of the spool goes on, or another process sends
-            it.
-        Exception: whatever the client raises.
+        FileNotFoundError: for a missing file.
+        ValueError: for a file that is no spool, an unknown tracker, or another tracker's option.
+        BlockingIOError: for a spool in use by the run or by another replay.
+        Exception: any error of the client.
     """
-    with exclusive(path) if to is None and os.path.isfile(path) else contextlib.nullcontext():
-        head, records, failed = read(path, rest=to is None)
-        if isinstance(to, Writer):
-            _send(to, records, on_sent)
-            return len(records)
-        if to is None:
-            if head.get("writer") not in WRITERS:
-                raise ValueError(f"to must be the name of a backend for {path}, which names none")
-            arguments = _stored_arguments(path, head, arguments, within)
-        writer = open_writer(head["writer"] if to is None else to, **arguments)
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"there is no {path}")
+    if is_neptune_run(path):
+        records, failed = read_neptune(path)
+        _send_to(to, records, failed, on_sent, options)
+        return len(records)
+    if os.path.isdir(path):
+        raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
+    if everything or read_head(path)[0].get("writer") != to:
+        _, records, failed = read_spool(path)
+        _send_to(to, records, failed, on_sent, options)
+        return len(records)
+    with exclusive(path):
+        head, records, failed = read_spool(path, rest=True)
+        _send_to(to, records, failed, on_sent, options)
+        for upload in (each for record in records for each in record.uploads):
+            upload.discard()
+        if head["damaged"]:
+            write_ack(path, head["end"], head["run"])
+        else:
+            discard(path)
+    return len(records)
+
+
+def _send_to(
+    to: Writer | str,
+    records: Sequence[Record],
+    failed: bool,
+    on_sent: Callable[[int, int], None] | None,
+    options: dict[str, Any],
+) -> None:
+    if isinstance(to, Writer):
+        _send(to, records, on_sent)
+        return
+    writer = open_writer(to, **options)
+    with tolerant():
         try:
-            with tolerant():
-                stores_files = any(r.images or r.tables or r.checkpoints for r in records)
-                if to is None and stores_files and not is_shared(path):
-                    check_paths({"dir": writer.places()}, path, within)
-                _send(writer, records, on_sent)
+            _send(writer, records, on_sent)
         except BaseException:
             writer.close(failed=True)
             raise
-        with tolerant():
-            writer.close(failed)
-        if to is None:
-            for upload in (each for record in records for each in record.uploads):
-                upload.discard()
-            if head["damaged"]:
-                write_ack(path, head["end"], head["resume"])
-            else:
-                discard(path)
-        return len(records)
-
-
-def _stored_arguments(
-    path: str, head: Mapping[str, Any], given: Mapping[str, Any], within: str | None
-) -> dict[str, Any]:
-    """Return the arguments that open a spool's own run, with those that the user has given."""
-    stored = taken_settings({**head.get("arguments", {}), **head["resume"]})
-    check_server({name: value for name, value in stored.items() if name not in given}, path)
-    check_loggers(stored, path)
-    if not is_shared(path):
-        stored = writer_class(head["writer"]).placed(stored, work_dir_of(path))
-        check_paths({k: v for k, v in stored.items() if k not in given}, path, within)
-    if stored.get("after", 0) is None:  # points that are there by now are left out
-        stored["after"] = 0
-    return {**with_credentials(stored), **given}
+        writer.close(failed)
 
 
 def _send(
@@ -192,12 +141,12 @@ def _send(
 
 
 def _with_files(record: Record) -> Record:
-    """Return a record without checkpoints that no longer wait beside the spool."""
+    """Return a record without checkpoints whose files beside the spool are gone."""
     gone = [upload.path for upload in record.uploads if not os.path.lexists(upload.path)]
     if not gone:
         return record
     default_logger(0).warning(
-        "%s: such checkpoints have been sent, or were deleted, and are left out", ", ".join(gone)
+        "%s: checkpoints that were sent or deleted before are left out", ", ".join(gone)
     )
     found = record.checkpoints.items()
     left = {name: one for name, one in found if one is None or one.path not in gone}

@@ -19,10 +19,10 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.log_file import LogFile, create
-from lightning_hooks.loggers.naming import OF_NO_STEP, EvaluatedFile, in_fit
-from lightning_hooks.loggers.tags import peak_memory
+from lightning_hooks.loggers.naming import EPOCH_MODES, EvaluatedFile, in_fit
+from lightning_hooks.loggers.run_files import check_suffix, copy_files
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
-from lightning_hooks.loggers.upload import check_suffix, copy_files
+from lightning_hooks.loggers.values import peak_memory
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.samples import is_image
@@ -32,41 +32,41 @@ __all__ = ["TextLoggerHook"]
 
 @HOOKS.register_module()
 class TextLoggerHook(LoggerHook):
-    """Prints a line for each log and appends it to ``{work_dir}/{timestamp}.log``.
+    """Prints a line for each log and appends the line to ``{work_dir}/{timestamp}.log``.
 
     ``Epoch [4][100/1000]  lr: 1.000e-01, eta: 0:10:00, time: 0.250, data_time: 0.010, loss: ...``
 
-    The same values as JSON are appended to ``{timestamp}.log.json``. A run that is resumed from a
-    checkpoint continues both files: lines written after the checkpoint are removed, so that in the
-    end each iteration is there once.
+    The same values as JSON are appended to ``{timestamp}.log.json``. A run resumed from a
+    checkpoint continues both files: lines later than the checkpoint are removed first, so each
+    iteration appears once.
 
     ==============  ==========================================================================
     key in JSON     value
     ==============  ==========================================================================
     mode            ``train`` or ``val``
     epoch, iter     from 1; ``iter`` counts in the epoch, or in the run if not ``by_epoch``; for a
-                    ``val`` that ends an epoch it is the number of its batches, where there may be
-                    several in an epoch the training iteration at which it ran
+                    ``val`` at the end of an epoch it is the number of batches, for a ``val``
+                    within an epoch the current training iteration
     lr              of the first group, in the iteration's step; with several optimizers a dict of
-                    them by name
-    memory          the most that torch has allocated, MiB, of all ranks, where there is CUDA
+                    rates by name
+    memory          torch's peak of allocated memory, MiB, over all ranks, with CUDA
     time            seconds per iteration; ``data_time``: seconds of waiting for the batch
     any other       a value of ``runner.log_buffer.output``
     ==============  ==========================================================================
 
-    The file's first line is ``runner.meta`` unless that is empty. A line of ``trainer.validate`` or
-    ``test`` has no ``lr``, and the epoch of its ``ckpt_path``. A subclass whose ``_round_float``
-    returns its argument keeps all digits there.
+    The JSON file's first line is ``runner.meta`` unless empty. A line of ``trainer.validate`` or
+    ``test`` has no ``lr``, and the epoch of ``ckpt_path``. A subclass with a ``_round_float``
+    that returns the argument keeps all digits in the JSON.
 
     Args:
         by_epoch, interval, ignore_last, reset_flag, sync: See ``LoggerHook``.
-        interval_exp_name: Iterations between two prints of ``runner.meta["exp_name"]``, which is
-            printed at the end of each epoch too.
-        out_dir: A folder or URL; after the run its text files are copied into a folder there
-            with the name of the work dir.
+        interval_exp_name: Iterations between two prints of ``runner.meta["exp_name"]``; the name
+            is printed at the end of each epoch too.
+        out_dir: A folder or URL; after the run the text files are copied into a subfolder with
+            the name of the work dir.
         out_suffix: Endings of the names of the files to copy.
         keep_local: Whether copied files stay in the work dir too.
-        file_client_args: ``backend``, a protocol of fsspec, and its storage options; derived from
+        file_client_args: ``backend``, a protocol of fsspec, and storage options; derived from
             ``out_dir`` by default.
 
     Raises:
@@ -78,13 +78,13 @@ class TextLoggerHook(LoggerHook):
 
     Note:
         Departures from mmcv in the JSON: floats below 0.01 keep all digits (mmcv rounds to five
-        decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, so that
-        strict readers read each line. A resumed run continues the files of the run that it resumes
-        (mmcv begins new ones), unless it has another ``timestamp``. The ``.log`` has the lines of
-        this hook; it is not written if the logger writes to it itself. Without a known end there
-        is no ETA and the total is ``?`` (mmcv raises). A file that cannot be written or copied
-        costs one warning, not the run. A run does not change ``out_dir``; where the work dir is
-        the current folder, only files that begin with the run's timestamp are copied.
+        decimals, so a learning rate of 3e-6 was 0.0), and NaN and infinity are ``null``, readable
+        by strict parsers. A resumed run continues the earlier run's files (mmcv begins new files),
+        unless the run has another ``timestamp``. The ``.log`` has the lines of this hook alone; a
+        logger with a handler for the same file writes the lines instead. Without a known end the
+        line has no ETA and the total is ``?`` (mmcv raises). A failed write or copy costs one
+        warning, not the run. A run does not change ``out_dir``; if the work dir is the current
+        folder, only files with the run's timestamp as prefix are copied.
     """
 
     transient = ("_json", "_lines", "_resumed", "_evaluated")
@@ -125,7 +125,7 @@ class TextLoggerHook(LoggerHook):
     # -- files -----------------------------------------------------------------------------
 
     def before_run(self, runner: Any) -> None:
-        """Open the files; a new one begins with the run's meta."""
+        """Open the files; a new JSON file begins with the run's meta."""
         super().before_run(runner)
         self.time_sec_tot = 0.0
         self.start_iter = runner.iter
@@ -151,7 +151,7 @@ class TextLoggerHook(LoggerHook):
 
     @property
     def json_log_path(self) -> str:
-        """The path of the JSON file, which may be set."""
+        """The path of the JSON file; assign a path to write elsewhere."""
         return "" if self._json is None else self._json.path
 
     @json_log_path.setter
@@ -163,7 +163,7 @@ class TextLoggerHook(LoggerHook):
         return [file for file in (self._json, self._lines) if file is not None]
 
     def writes_lines(self, runner: Any) -> bool:
-        """Whether this hook writes the ``.log``: unless the logger writes to it itself."""
+        """Whether this hook writes the ``.log``; not if the logger has a handler for the file."""
         path = os.path.abspath(_path(runner, ".log"))
         logger: logging.Logger | None = runner.logger
         while logger is not None:
@@ -188,12 +188,12 @@ class TextLoggerHook(LoggerHook):
             self._resumed = resume.entry_of(checkpoint).get("text_logs", {})
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Look for the epoch of a file that is evaluated outside of a fit."""
+        """Observe the epoch of a checkpoint evaluated outside of a fit."""
         self._evaluated = self._evaluated or EvaluatedFile()
         self._evaluated.watch(trainer, pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Forget that file."""
+        """Forget the epoch of the evaluated checkpoint."""
         if self._evaluated is not None:
             self._evaluated.forget()
 
@@ -216,9 +216,9 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        without_lr = runner.optimizer is None or runner.mode in OF_NO_STEP
+        without_lr = runner.optimizer is None or runner.mode in EPOCH_MODES
         if without_lr or (runner.mode == "val" and not in_fit(runner)):
-            lr = None  # outside of a fit no hook has set the rates
+            lr = None  # outside of a fit no hook sets the rates
         else:
             lr = first_group(runner.step_lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
@@ -279,9 +279,9 @@ class TextLoggerHook(LoggerHook):
 
 
 def _claim_timestamp(runner: Any) -> None:
-    """Give the run a timestamp of its own if another one began in the same second.
+    """Give the run a unique timestamp if another run began in the same second.
 
-    One that was set, or that comes from a checkpoint, stays: the run's files are continued.
+    A timestamp set by the user or restored from a checkpoint stays: its files are continued.
     """
     stem, number = runner.timestamp, 1
     while runner.timestamp == runner.unclaimed_timestamp and not create(_path(runner, ".log.json")):

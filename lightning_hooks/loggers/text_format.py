@@ -18,7 +18,7 @@ _IN_HEAD = ("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch
 
 
 def eta(seconds: float, done: int, left: int) -> str:
-    """Return the time that ``left`` iterations take at the pace of those ``done``.
+    """Return the time for ``left`` iterations, if ``done`` iterations took ``seconds``.
 
     >>> eta(90.0, done=3, left=4)
     '0:02:00'
@@ -32,8 +32,8 @@ def console_line(
     r"""Return the console's line for a record.
 
     Args:
-        record: ``mode``, ``epoch``, ``iter``, ``lr`` (a number, or one for each optimizer by
-            name), perhaps ``time`` and ``data_time`` in seconds and ``memory`` in MiB, and any
+        record: ``mode``, ``epoch``, ``iter``, ``lr`` (a number, or a dict of numbers by
+            optimizer), perhaps ``time`` and ``data_time`` in seconds and ``memory`` in MiB, and any
             values.
         by_epoch: Whether ``iter`` counts within the epoch.
         total: The last value of ``iter``, None if unknown.
@@ -72,7 +72,7 @@ def console_line(
 def rounded(value: Any) -> Any:
     """Round floats for the JSON, also in lists, to five decimals.
 
-    A float below 0.01 keeps all its digits; NaN and infinity become None.
+    A float below 0.01 keeps all digits; NaN and infinity become None.
 
     >>> rounded([2.0000001, 0.0123456, 3.21e-06, float("nan")])
     [2.0, 0.01235, 3.21e-06, None]
@@ -91,7 +91,7 @@ def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounde
 
     Args:
         record: The values by key.
-        rounding: A function that rounds a value; lists are passed to it too.
+        rounding: A function that rounds a value or a list of values.
 
     >>> json_line(dict(mode="train", loss=float("inf"), lr=dict(a=3e-06, b=0.012345678)))
     '{"mode": "train", "loss": null, "lr": {"a": 3e-06, "b": 0.012345678}}'
@@ -104,7 +104,7 @@ def _jsonable(value: Any) -> Any:
     """Convert a value to plain types without NaN and infinity."""
     if isinstance(value, torch.Tensor):
         value = value.tolist()
-    if type(value) not in (float, int, str):  # nearly every value is one of them
+    if type(value) not in (float, int, str):  # nearly every value
         value = plain(value)
     if isinstance(value, Mapping):
         return {str(k): _jsonable(v) for k, v in value.items()}

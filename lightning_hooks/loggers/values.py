@@ -1,21 +1,23 @@
-"""Kinds of logged values: numbers, texts and images."""
+"""The numbers of a log line: kinds of values, learning rates by name, memory, means over ranks."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 import torch
+from torch import distributed
 
+from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.utils.samples import as_image, is_image
 
-__all__ = ["by_kind", "is_scalar"]
+__all__ = ["as_tags", "by_group", "by_kind", "is_scalar", "mean_over_ranks", "peak_memory"]
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-    """Whether a value is a number, or an array or tensor of one.
+    """Whether a value is a number, or an array or tensor with one element.
 
     >>> is_scalar(torch.tensor(0.5)), is_scalar(np.ones(2)), is_scalar("cat")
     (True, False, False)
@@ -38,3 +40,77 @@ def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "texts": {name: v for name, v in tags.items() if isinstance(v, str)},
         "images": {name: as_image(v) for name, v in tags.items() if is_image(v)},
     }
+
+
+def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean of each value over the ranks with that key; one collective.
+
+    >>> mean_over_ranks({"loss": 0.5})  # on one rank
+    {'loss': 0.5}
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return dict(averages)
+    of_ranks: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(of_ranks, dict(averages))
+    names = dict.fromkeys(name for one in of_ranks for name in one)
+    found = {name: [one[name] for one in of_ranks if name in one] for name in names}
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+    """Return the first group's value by tag; with several optimizers one value for each.
+
+    The keys are ``learning_rate`` or, with several optimizers, ``learning_rate/generator`` ...
+
+    Args:
+        tag: ``learning_rate`` or ``momentum``.
+        runner: The runner.
+        read: A function that returns the values of all groups.
+    """
+    value = None if runner.optimizer is None else first_group(read())
+    if isinstance(value, dict):
+        return {f"{tag}/{name}": each for name, each in value.items()}
+    return {} if value is None else {tag: value}
+
+
+def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+    """Return the value of every parameter group, by the group's name or number.
+
+    The keys are ``learning_rate/backbone`` or ``learning_rate/1``; with several optimizers the
+    optimizer's name is in between: ``learning_rate/generator/0``.
+
+    Args:
+        tag: ``learning_rate`` or ``momentum``.
+        runner: The runner.
+        read: A function that returns the values of all groups.
+    """
+    optimizer = runner.optimizer
+    if optimizer is None:
+        return {}
+    found = read()
+    if isinstance(optimizer, dict):
+        parts = [(f"{tag}/{key}/", each, found[key]) for key, each in optimizer.items()]
+    else:
+        parts = [(f"{tag}/", optimizer, found)]
+    return {
+        f"{prefix}{group.get('name', index)}": value
+        for prefix, each, of_groups in parts
+        for index, (group, value) in enumerate(zip(each.param_groups, of_groups, strict=True))
+    }
+
+
+def peak_memory(runner: Any) -> int | None:
+    """Return torch's peak of allocated memory on the module's device, in MiB.
+
+    The result is the maximum over the ranks, so all ranks must call this function. None without
+    CUDA.
+    """
+    device = runner.module.device
+    if device.type != "cuda":
+        return None
+    mib = torch.cuda.max_memory_allocated(device) // 2**20
+    if runner.world_size == 1:
+        return mib  # without a collective nothing is read from the device
+    of_all = torch.tensor([mib], device=device)
+    torch.distributed.all_reduce(of_all, op=torch.distributed.ReduceOp.MAX)
+    return int(of_all.item())

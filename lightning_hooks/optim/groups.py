@@ -1,4 +1,4 @@
-"""``param_groups``: learning rates and weight decays of their own for parts of a model."""
+"""``param_groups``: separate learning rates and weight decays for parts of a model."""
 
 from __future__ import annotations
 
@@ -35,42 +35,43 @@ def param_groups(
 ) -> list[dict[str, Any]]:
     """Sort a model's parameters into groups for an optimizer, each with its rate and decay.
 
-    The arguments from ``custom_keys`` on are those of mmcv's ``paramwise_cfg``. Parameters of the
-    same rate and decay share a group; frozen ones are left out, and shared ones are in one group.
-    The schedules of this package, as torch's, multiply the rate of each group.
+    The arguments from ``custom_keys`` on are the keys of mmcv's ``paramwise_cfg``. Parameters of
+    the same rate and decay share a group; frozen parameters are left out, shared parameters appear
+    once. Schedules of this package and of torch multiply the rate of each group.
 
     With ``layer_decay`` the rate falls from the last layer to the first, as for the fine-tuning of
     BEiT, MAE and Swin: ``lr * layer_decay ** (n + 1 - layer)``. The ``n`` blocks are layers 1 to
-    ``n``. Of the backbone, the part of the model that the first word of ``blocks`` names,
-    parameters before the first block are layer 0, those after the last ``n + 1``, and those between
-    two blocks belong to the first of them. All other parameters of the model are ``n + 1``.
+    ``n``. The backbone is the part of the model named by the first word of ``blocks``: parameters
+    before the first block are layer 0, parameters after the last block layer ``n + 1``, and
+    parameters between two blocks belong to the earlier block. All other parameters of the model are
+    layer ``n + 1``.
 
     Args:
         module: The model, or the LightningModule.
-        lr: The learning rate of parameters that no rule is for.
-        weight_decay: Their weight decay.
-        layer_decay: The factor from one layer to the one before it, in (0, 1].
+        lr: The learning rate of parameters without a rule.
+        weight_decay: The weight decay of parameters without a rule.
+        layer_decay: The factor from a layer to the layer before, in (0, 1].
         blocks: The names of the blocks, as ``"backbone.layers.*"`` or
-            ``"backbone.stages.*.blocks.*"``; or a function from the name of a parameter to the
-            number of its layer, for any other count; the highest has the full rate.
-        embeddings: Modules and parameters outside of the backbone that are layer 0 too; needed,
-            if only as ``[]``, where the model registers any before the backbone.
-        custom_keys: ``{part of a name: {"lr_mult": 0.1, "decay_mult": 0.0}}``; of several that are
-            found in a parameter's name the longest counts, and no other rule but ``layer_decay``.
-        bias_lr_mult: For the rate of biases, except of norm layers.
-        bias_decay_mult: For the decay of biases, except of norm layers.
-        norm_decay_mult: For the decay of the weights and biases of norm layers.
-        dwconv_decay_mult: For the decay of depth-wise convolutions.
-        flat_decay_mult: For the decay of all parameters of one dimension that no rule is for.
-        bypass_duplicate: Accepted for old configs; shared parameters are always in one group.
+            ``"backbone.stages.*.blocks.*"``; or, for any other count, a function from the name of a
+            parameter to the number of the layer. The highest layer has the full rate.
+        embeddings: Modules and parameters outside of the backbone for layer 0; required (perhaps
+            as ``[]``) if the model registers parameters before the backbone.
+        custom_keys: ``{part of a name: {"lr_mult": 0.1, "decay_mult": 0.0}}``. The longest key
+            found in a parameter's name counts, and no other rule but ``layer_decay``.
+        bias_lr_mult: Factor of the rate of biases, except of norm layers.
+        bias_decay_mult: Factor of the decay of biases, except of norm layers.
+        norm_decay_mult: Factor of the decay of the weights and biases of norm layers.
+        dwconv_decay_mult: Factor of the decay of depth-wise convolutions.
+        flat_decay_mult: Factor of the decay of all other parameters with a single dimension.
+        bypass_duplicate: Accepted for old configs; shared parameters always appear once.
 
     Returns:
         Groups for any optimizer of torch.
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for a ``layer_decay`` without ``blocks``, or out of range, for names that the
-            model does not have, and where ``embeddings`` is needed.
+        ValueError: for a ``layer_decay`` without ``blocks``, or out of range, for names missing in
+            the model, and for missing ``embeddings``.
 
     >>> model = nn.Sequential(nn.Linear(2, 2), nn.LayerNorm(2), nn.Linear(2, 1))
     >>> groups = param_groups(model, lr=0.1, weight_decay=0.05, norm_decay_mult=0.0)

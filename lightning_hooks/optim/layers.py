@@ -1,4 +1,4 @@
-"""Layers of a model, from the embeddings to the head, and the decay of their rates."""
+"""Number the layers of a model, from the embeddings to the head, for a decay of rates."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ __all__ = ["matches", "rate_factors"]
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Whether a dotted name has the form of a pattern, part by part.
+    """Whether a dotted name matches a pattern, part by part.
 
     >>> matches("backbone.layers.3", "backbone.layers.*"), matches("layers.3.norm", "layers.*")
     (True, False)
@@ -27,17 +27,17 @@ def matches(name: str, pattern: str) -> bool:
 def rate_factors(
     module: nn.Module, decay: float | None, blocks: Any, embeddings: Sequence[str] | None
 ) -> dict[int, float]:
-    """Return the factor of the rate of each parameter, by its id; none for a decay of None.
+    """Return the rate's factor for the id of each parameter; an empty dict without a decay.
 
     Args:
         module: The model.
-        decay: The factor from one layer to the one before it.
-        blocks: A pattern of their names, or a function from a parameter's name to its layer.
-        embeddings: Names of parts outside of the backbone that are layer 0.
+        decay: The factor from a layer to the layer before.
+        blocks: A pattern for the names of blocks, or a function from a parameter's name to a layer.
+        embeddings: Names of parts outside of the backbone for layer 0.
 
     Raises:
         TypeError: if the decay is no number.
-        ValueError: for values and names that are refused, see
+        ValueError: for bad values and unknown names, see
             :func:`~lightning_hooks.optim.groups.param_groups`.
     """
     if decay is None:
@@ -62,9 +62,9 @@ def rate_factors(
 def _layers_in_order(
     module: nn.Module, names: list[str], blocks: Any, embeddings: Sequence[str] | None
 ) -> tuple[dict[str, int], int]:
-    """Return the layer of each parameter, and the number of the last layer, the head's."""
+    """Return the layer of each parameter, and the number of the head, the last layer."""
     named = [n for n, _ in module.named_modules() if blocks and matches(n, blocks)]
-    # one without parameters of its own, as where all are those of an earlier one, is no layer
+    # a block without own parameters (all shared with an earlier block) is no layer
     found = [name for name in named if any(n.startswith(f"{name}.") for n in names)]
     if not found:
         lists = [n for n, m in module.named_modules() if isinstance(m, nn.ModuleList)]
@@ -94,8 +94,8 @@ def _check_embeddings(before: list[str], names: list[str], given: Sequence[str] 
     if given is None and before:
         parts = [*dict.fromkeys(name.split(".")[0] for name in before)]
         raise ValueError(
-            f"{', '.join(parts)} come before the backbone; write embeddings={parts} if they are "
-            "its embeddings, of the lowest rate, and embeddings=[] if they belong to the head"
+            f"{', '.join(parts)} come before the backbone; write embeddings={parts} for the lowest "
+            "rate, or embeddings=[] for the rate of the head"
         )
     for part in given or ():
         if not any(_is_in(name, [part]) for name in names):

@@ -28,15 +28,17 @@ def options_of(
     """Return the rate and decay of a parameter by the rules of mmcv's ``paramwise_cfg``.
 
     Args:
-        owner: The module that the parameter is in.
-        name: Its name there.
-        full_name: Its name in the model; that of the model's own parameters begins with a dot.
-        lr: The rate, which the rules multiply.
-        weight_decay: The decay, or None for none.
+        owner: The module with the parameter.
+        name: The parameter's name in the module.
+        full_name: The parameter's name in the model; a parameter of the model itself begins with a
+            dot.
+        lr: The rate to multiply.
+        weight_decay: The decay to multiply; None for no decay.
         rules: The ``paramwise_cfg``.
-        otherwise: The multiplier of the decay that no rule is for.
-        is_offset: Whether it makes the offsets of a deformable convolution.
-        in_deformable: Whether it is a part of one, whose biases have no multiplier.
+        otherwise: The multiplier of the decay without a rule.
+        is_offset: Whether the parameter makes the offsets of a deformable convolution.
+        in_deformable: Whether the parameter is in a deformable convolution; its biases have no
+            multiplier.
     """
     custom = rules.get("custom_keys", {})
     for key in sorted(sorted(custom), key=len, reverse=True):

@@ -1,10 +1,10 @@
 """Schedules as pure functions: ``rate = policy(base, position, total, *, arguments)``.
 
-``position`` counts epochs or iterations from 0, ``total`` is their number in the run (None will do
-for a policy that does not use it). A policy needs no trainer: bind its arguments with
-``functools.partial``, and draw or test it. :func:`warm_up` is a factor on top of any of them.
-Learning rates and momenta share these functions; their numbers equal mmcv's to the last bit.
-:func:`sample`, :func:`table` and :func:`plot` show the values that a hook sets, without a trainer.
+``position`` counts epochs or iterations from 0; ``total`` is the number of epochs or iterations in
+the run, None for a policy that ignores the length. A policy needs no trainer: bind the arguments
+with ``functools.partial``, and draw or test the function. :func:`warm_up` is a factor on top of any
+policy. Learning rates and momenta share the functions; the numbers equal mmcv's to the last bit.
+:func:`sample`, :func:`table` and :func:`plot` show the values set by a hook, without a trainer.
 
 >>> from functools import partial
 >>> halving = partial(step, step=2, gamma=0.5)

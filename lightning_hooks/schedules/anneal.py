@@ -1,7 +1,7 @@
 """Policies that anneal to a minimum along a curve: cosines and lines.
 
-The minimum is given as a value or as a ratio of the base. It is never quite
-reached: the last position is ``total - 1``.
+The minimum is a value or a ratio of the base. The last position, ``total - 1``, comes before the
+minimum.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def cosine(
         position: Epochs or iterations done.
         total: Epochs or iterations to do.
         minimum: The value at the end.
-        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+        ratio: The minimum as a ratio of ``base``, instead of ``minimum``.
 
     >>> [round(cosine(1.0, epoch, 4, minimum=0.0), 4) for epoch in range(4)]
     [1.0, 0.8536, 0.5, 0.1464]
@@ -129,9 +129,9 @@ def cosine_restart(
         position: Epochs or iterations done, less than the sum of ``periods``.
         total: Not used.
         periods: The length of each period.
-        weights: For each period, the share of ``base`` from which it starts.
-        minimum: The value at the end of each.
-        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+        weights: For each period, the share of ``base`` at the start.
+        minimum: The value at the end of each period.
+        ratio: The minimum as a ratio of ``base``, instead of ``minimum``.
 
     Raises:
         ValueError: for a position after the last period.
@@ -162,16 +162,16 @@ def cosine_cooldown(
     cool_down_ratio: float = 0.1,
     cool_down_time: int = 10,
 ) -> float:
-    """Anneal along half a cosine to a minimum, then stay at a share of that.
+    """Anneal along half a cosine to a minimum, then stay at a share of the minimum.
 
     Args:
         base: The value at the start.
         position: Epochs or iterations done.
         total: Epochs or iterations to do, more than ``cool_down_time``.
         minimum: The value at the end of the cosine.
-        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+        ratio: The minimum as a ratio of ``base``, instead of ``minimum``.
         cool_down_ratio: The share of the minimum at the end.
-        cool_down_time: Epochs or iterations from the end of the cosine to that of the run.
+        cool_down_time: Epochs or iterations between the ends of cosine and run.
 
     >>> [round(cosine_cooldown(1.0, t, 6, minimum=0.1, cool_down_time=2), 3)
     ...  for t in range(6)]
@@ -196,17 +196,17 @@ def yolox(
 ) -> float:
     """Anneal along half a cosine from ``first`` until ``last`` before the end; then stay.
 
-    With ``t = position + 1`` it is :func:`~lightning_hooks.schedules.annealing_cos` at
+    With ``t = position + 1`` the value is :func:`~lightning_hooks.schedules.annealing_cos` at
     ``(t - first) / (total - first - last)``, and the minimum from ``total - last`` on.
 
     Args:
         base: The value where the cosine begins.
         position: Iterations done.
         total: Iterations to do, more than ``first + last``.
-        first: Iterations of the warm-up, whose rates :func:`yolox_warm_up` gives.
+        first: Iterations of the warm-up, see :func:`yolox_warm_up`.
         last: Iterations at the minimum.
         minimum: The value at the end.
-        ratio: The same as a ratio of ``base``, instead of ``minimum``.
+        ratio: The minimum as a ratio of ``base``, instead of ``minimum``.
 
     >>> [round(yolox(1.0, t, 8, first=2, last=2, minimum=0.1), 3) for t in range(2, 8)]
     [0.868, 0.55, 0.232, 0.1, 0.1, 0.1]

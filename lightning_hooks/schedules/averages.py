@@ -1,14 +1,14 @@
 """Update rules of averages, as pure functions: the weight of the model at a step.
 
-``average = (1 - w) * average + w * model``, where ``w`` is one of these functions of the step.
-The step counts the optimizer steps before this one, from 0.
+``average = (1 - w) * average + w * model``, with ``w`` a function of the step. The step counts the
+earlier optimizer steps, from 0.
 
 ==========================  ========================================================================
 rule of                     here
 ==========================  ========================================================================
 mmcv                        ``EMAHook(momentum, warm_up)``: ``ema_momentum``
 mmdetection                 ``ExpMomentumEMAHook``, ``LinearMomentumEMAHook``; ``BaseEMAHook``
-                            with a ``momentum_fun``, which may be any function of the step
+                            with a ``momentum_fun``, any function of the step
 MMEngine                    ``EMAHook(warm_up=0)``; ``MomentumAnnealingEMAHook``;
                             ``StochasticWeightAverageHook``
 Lightning                   ``EMAHook(1 - decay, warm_up=0, begin_iter=1)``
@@ -36,9 +36,9 @@ __all__ = [
 
 
 def over_interval(momentum: float, interval: int) -> float:
-    """Return the weight with which one update equals ``interval`` updates.
+    """Return the weight of a single update that equals ``interval`` updates.
 
-    ``1 - (1 - momentum) ** interval``: the average keeps ``1 - momentum`` of itself each time.
+    ``1 - (1 - momentum) ** interval``: each update keeps ``1 - momentum`` of the average.
 
     >>> over_interval(0.5, 2)
     0.75
@@ -47,18 +47,18 @@ def over_interval(momentum: float, interval: int) -> float:
 
 
 def ema_momentum(step: int, momentum: float, warm_up: int) -> float:
-    """Return mmcv's weight with a warm-up that works.
+    """Return mmcv's weight, with a working warm-up.
 
-    ``min(momentum, (1 + step) / (warm_up + step))``, mmcv's formula; where that is never below
-    ``momentum`` (``momentum * warm_up <= 1``), ``momentum * min(1, (1 + step) / warm_up)``.
+    ``min(momentum, (1 + step) / (warm_up + step))``, mmcv's formula, if ``momentum * warm_up > 1``;
+    else (mmcv's formula would be constant) ``momentum * min(1, (1 + step) / warm_up)``.
 
     Args:
-        step: Optimizer steps before this one.
+        step: Earlier optimizer steps.
         momentum: The weight after the warm-up, in (0, 1).
         warm_up: Steps of smaller momentum.
 
     Note:
-        Departure from mmcv: there the warm-up has no effect in the second case, the default one.
+        Departure from mmcv: mmcv's warm-up has no effect in the second case, the default.
 
     >>> [ema_momentum(step, 0.5, 10) for step in (0, 2, 8, 20)]
     [0.1, 0.25, 0.5, 0.5]
@@ -71,9 +71,9 @@ def ema_momentum(step: int, momentum: float, warm_up: int) -> float:
 
 
 def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int = 1) -> float:
-    """Return how much of an ``EMAHook``'s average is the weights it began with, after some steps.
+    """Return the share of the first weights in an ``EMAHook``'s average after some steps.
 
-    It is the product of ``1 - ema_momentum(step, ...)`` over the steps with an update.
+    The product of ``1 - ema_momentum(step, ...)`` over the steps with an update.
 
     >>> share_of_beginning(0.5, 0, steps=2)
     0.25
@@ -94,7 +94,7 @@ def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int 
 def linear_momentum(step: int, momentum: float, warm_up: int) -> float:
     """Return mmdetection's linear weight: ``min(momentum, (1 + step) / (warm_up + step))``.
 
-    It is below ``momentum`` only where ``momentum * warm_up > 1``.
+    The weight is below ``momentum`` only if ``momentum * warm_up > 1``.
 
     >>> [linear_momentum(step, 0.5, 10) for step in (0, 2, 8, 20)]
     [0.1, 0.25, 0.5, 0.5]
@@ -116,7 +116,7 @@ def exp_momentum(step: int, momentum: float, total_iter: int) -> float:
 
 
 def ramped_momentum(step: int, start: float, momentum: float, warm_up: int) -> float:
-    """Return Ignite's weight, which goes in ``warm_up`` equal steps from ``start`` to ``momentum``.
+    """Return Ignite's weight: ``warm_up`` equal steps from ``start`` to ``momentum``.
 
     >>> [round(ramped_momentum(step, 0.1, 0.5, 5), 4) for step in (0, 1, 4, 9)]
     [0.1, 0.2, 0.5, 0.5]
@@ -140,8 +140,8 @@ def half_life_momentum(half_life: float) -> float:
 def annealing_momentum(step: int, momentum: float, gamma: float, power: float = 1.0) -> float:
     """Return the annealed weight ``max(momentum, (gamma / (gamma + step)) ** power)``.
 
-    The first update copies the model. With a power of 1 it is MMEngine's, with 2/3 and a
-    gamma of 1 timm's.
+    The first update copies the model. MMEngine's weight has a power of 1, timm's a power of 2/3 and
+    a gamma of 1.
 
     >>> [annealing_momentum(step, 0.25, 2) for step in (0, 2, 6, 7)]
     [1.0, 0.5, 0.25, 0.25]

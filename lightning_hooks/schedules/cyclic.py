@@ -34,11 +34,11 @@ def cyclic(
     anneal_strategy: str = "cos",
     gamma: float = 1.0,
 ) -> float:
-    """Go to one multiple of the base and on to another, in repeated cycles.
+    """Go to a first multiple of the base and on to a second, in repeated cycles.
 
     With ``g = gamma**cycle``, a cycle goes from ``base`` to ``base * (1 - g + g * ratio[0])`` and
-    on to ``base * ratio[1]``; it has ``total // cyclic_times`` iterations, and a share
-    ``step_ratio_up`` of them for the first way. A cycle without a first way starts at
+    on to ``base * ratio[1]``. A cycle has ``total // cyclic_times`` iterations; a share
+    ``step_ratio_up`` leads to the first target. Without this part a cycle starts at
     ``base * ratio[0]`` and goes to ``base * (1 - g + g * ratio[1])``.
 
     Args:
@@ -46,7 +46,7 @@ def cyclic(
         position: Iterations done.
         total: Iterations to do, at least ``cyclic_times``.
         target_ratio: The two targets as ratios of ``base``.
-        cyclic_times: The number of cycles; the rest of the run begins one more.
+        cyclic_times: The number of cycles; a remainder of the run begins another cycle.
         step_ratio_up: The share of a cycle, in [0, 1), until the first target.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
         gamma: The factor of the first target's distance to ``base`` from cycle to cycle.
@@ -75,7 +75,7 @@ def cyclic(
 
 
 def one_cycle_ends(total: int, pct_start: float, three_phase: bool) -> tuple[float, ...]:
-    """Return the positions at which the phases of one cycle end.
+    """Return the last positions of the phases of one cycle.
 
     >>> one_cycle_ends(10, 0.3, False), one_cycle_ends(10, 0.3, True)
     ((2.0, 9), (2.0, 4.0, 9))
@@ -93,7 +93,7 @@ def _in_phases(
     ratios: tuple[float, ...],
     anneal_strategy: str,
 ) -> float:
-    """Return the value at a position of phases that go from one ratio of the base to the next."""
+    """Return the value at a position, in phases between consecutive ratios of the base."""
     phase = next((i for i, end in enumerate(ends) if position <= end), len(ends) - 1)
     begin, end = ends[phase - 1] if phase else 0, ends[phase]
     # past the end, or in a phase without length: the phase is over
@@ -104,7 +104,7 @@ def _in_phases(
 def one_cycle_ratios(
     div_factor: float, final_div_factor: float, three_phase: bool
 ) -> tuple[float, ...]:
-    """Return the rates between the phases of one cycle, as ratios of the first.
+    """Return the rates between the phases of one cycle, as ratios of the first rate.
 
     >>> one_cycle_ratios(25, 1e4, False)
     (1, 25, 0.0001)
@@ -130,11 +130,11 @@ def one_cycle(
         base: The value at the start.
         position: Iterations done.
         total: Iterations to do.
-        pct_start: The share of them on the way up.
+        pct_start: The share of the iterations on the way up.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
         div_factor: The peak as a multiple of ``base``.
         final_div_factor: The divisor of ``base`` at the end.
-        three_phase: Come back to ``base`` as fast as it went up, and then go to the end.
+        three_phase: Return to ``base`` as fast as on the way up, then go to the end.
 
     >>> [round(one_cycle(0.04, t, 10), 3) for t in range(10)]
     [0.04, 0.52, 1.0, 0.95, 0.812, 0.611, 0.389, 0.188, 0.05, 0.0]
@@ -156,12 +156,12 @@ def one_cycle_momentum(
     """Go from the higher of two bounds down to the lower and back, while :func:`one_cycle` goes up.
 
     Args:
-        bounds: The higher and the lower.
+        bounds: The higher and the lower value.
         position: Iterations done.
         total: Iterations to do.
-        pct_start: The share of them on the way down.
+        pct_start: The share of the iterations on the way down.
         anneal_strategy: The curve: ``"cos"`` or ``"linear"``.
-        three_phase: Come back as fast as it went down, and stay there.
+        three_phase: Return as fast as on the way down, then stay.
 
     >>> [round(one_cycle_momentum((0.95, 0.85), t, 10), 3) for t in range(10)]
     [0.95, 0.9, 0.85, 0.855, 0.869, 0.889, 0.911, 0.931, 0.945, 0.95]

@@ -36,7 +36,7 @@ def step(
         total: Not used.
         step: The interval between decays, or the milestones in rising order.
         gamma: The factor at each milestone.
-        minimum: The lowest value; None for no such bound.
+        minimum: The lowest value; None for no bound.
 
     >>> [step(1.0, epoch, step=[2, 3], gamma=0.5) for epoch in range(5)]
     [1.0, 1.0, 0.5, 0.25, 0.25]
@@ -97,16 +97,16 @@ def multi_stage(
     steps: Sequence[int | Sequence[int]],
     gammas: Sequence[float],
 ) -> float:
-    """Decay from the value of the stage: :func:`~lightning_hooks.schedules.step` in each.
+    """Decay from each stage's first value: :func:`~lightning_hooks.schedules.step` in each stage.
 
     Args:
         base: The value before the first stage.
         position: Epochs or iterations done.
         total: Not used.
         values: The value at the start of each stage.
-        starts: The first position of each, in rising order.
-        steps: The milestones of each, counted from the start of the run as ``position`` is.
-        gammas: The factor at the milestones of each.
+        starts: The first position of each stage, in rising order.
+        steps: The milestones of each stage, counted from the start of the run like ``position``.
+        gammas: The factor at the milestones of each stage.
 
     >>> two = dict(values=[1.0, 0.3], starts=[0, 4], steps=[[2], [5, 6]], gammas=[0.1, 0.5])
     >>> [multi_stage(9.0, t, **two) for t in range(8)]

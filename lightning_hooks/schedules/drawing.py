@@ -1,4 +1,4 @@
-"""``plot`` and ``table``: the learning rate and the momentum over a run, as picture and as text."""
+"""``plot`` and ``table``: learning rates and momenta over a run, as a picture and as text."""
 
 from __future__ import annotations
 
@@ -23,26 +23,26 @@ def plot(
     base_momentum: Bases = 0.9,
     accumulate_grad_batches: int = 1,
 ) -> Path:
-    """Draw the values that hooks set over a run: a panel for learning rates, one for momenta.
+    """Draw the learning rates and momenta set by hooks over a run, a panel for each quantity.
 
-    Epochs are marked below, and warm-ups shaded. Hooks of the same kind share a panel, so that
-    policies can be compared.
+    Epochs are marked below, and warm-ups shaded. Hooks for the same quantity share a panel, for a
+    comparison of policies.
 
     Args:
-        hooks: A hook, or several; see :func:`~lightning_hooks.schedules.sample`.
-        path: The file to write; its ending sets the format (``.png``, ``.svg``).
+        hooks: A hook or several hooks; see :func:`~lightning_hooks.schedules.sample`.
+        path: The file to write; the ending sets the format (``.png``, ``.svg``).
         max_epochs: Epochs of the run.
-        iters_per_epoch: Iterations of each.
-        base_lr: The optimizer's learning rate, or one for each group, or by optimizer.
+        iters_per_epoch: Iterations of an epoch.
+        base_lr: The optimizer's learning rate, or a rate for each group, or by optimizer.
         base_momentum: The optimizer's momentum, in the same ways.
-        accumulate_grad_batches: Iterations to an optimizer step, for hooks that count steps.
+        accumulate_grad_batches: Iterations of an optimizer step, for hooks with ``by_step=True``.
 
     Returns:
         The path.
 
     Raises:
         ModuleNotFoundError: if matplotlib is not installed.
-        ValueError: if there is no hook, or one refuses the run.
+        ValueError: for no hook, or if a hook refuses the run.
     """
     try:
         from matplotlib.figure import Figure
@@ -70,7 +70,7 @@ def plot(
             )
             for label, values in columns_of(rows).items():
                 own = [type(hook).__name__] if len(names) > 1 else []
-                # each value holds until the next iteration: the last one to the run's end
+                # a value holds until the next iteration, the last value to the end of the run
                 axis.plot(
                     range(total + 1),
                     [*values, values[-1]],
@@ -110,20 +110,20 @@ def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
 def table(
     hooks: Any, *, max_epochs: int, iters_per_epoch: int, rows: int = 12, **sampling: Any
 ) -> str:
-    """Return a table of the values that hooks set over a run: a :func:`plot` in numbers.
+    """Return a table of the values set by hooks over a run: a :func:`plot` in numbers.
 
-    ``sample(...)[iteration]`` has the values of any iteration in full.
+    :func:`~lightning_hooks.schedules.sample` has the values of all iterations in full.
 
     Args:
-        hooks: A hook, or several; a column for each parameter group of each.
+        hooks: A hook or several hooks; a column for each hook and parameter group.
         max_epochs: Epochs of the run.
-        iters_per_epoch: Iterations of each.
-        rows: The approximate number of rows. Every epoch's first iteration has one, if there are
-            enough, and so has the run's last.
+        iters_per_epoch: Iterations of an epoch.
+        rows: The approximate number of rows: several iterations of each epoch, or the first
+            iterations of some epochs. The last iteration of the run always has a row.
         sampling: Further arguments of :func:`~lightning_hooks.schedules.sample`.
 
     Raises:
-        ValueError: if there is no hook, ``rows`` is below 1, or a hook refuses the run.
+        ValueError: for no hook, ``rows`` below 1, or if a hook refuses the run.
 
     >>> from lightning_hooks import LinearAnnealingLrUpdaterHook, StepMomentumUpdaterHook
     >>> hooks = [LinearAnnealingLrUpdaterHook(min_lr=0, by_epoch=False), StepMomentumUpdaterHook(1)]
@@ -155,7 +155,7 @@ def table(
 
 
 def _shown(max_epochs: int, iters_per_epoch: int, rows: int) -> list[int]:
-    """Return the iterations to show: the first ones of epochs, or some of each."""
+    """Return the iterations to show: the first of an epoch, or several of each epoch."""
     every = max(1, max_epochs // rows)  # epochs
     step = max(1, iters_per_epoch // max(1, rows // max_epochs))
     within = range(0, iters_per_epoch if every == 1 else 1, step)

@@ -1,4 +1,4 @@
-"""``sample``: the values that a hook sets in every iteration of a run, without the run."""
+"""``sample``: the values set by a hook in every iteration of a run, without the run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from lightning_hooks.utils.arguments import check_object
 __all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
 
 Bases = float | Sequence[float] | Mapping[str, float | Sequence[float]]
-"""The value of one parameter group, of several, or of several optimizers by name."""
+"""The value of a parameter group, of several groups, or of several optimizers by name."""
 
 
 class Optimizer:
-    """The part of an optimizer that a hook sees: groups of numbers.
+    """An optimizer for a hook without a run: groups of numbers.
 
     Args:
         key: ``"lr"`` or ``"momentum"``.
-        values: One value, or one for each parameter group.
+        values: A value, or a value for each parameter group.
     """
 
     def __init__(self, key: str, values: float | Sequence[float]) -> None:
@@ -31,13 +31,13 @@ class Optimizer:
         self.param_groups = [{"lr": 0.1, "momentum": 0.9, key: number} for number in numbers]
 
     def values(self) -> float | list[float]:
-        """Return the values that are set: one, or one for each group."""
+        """Return the present value, or the value of each group."""
         numbers = [group[self._key] for group in self.param_groups]
         return numbers[0] if self._single else numbers
 
 
 class Run:
-    """The part of a run in epochs that a hook sees: counters and optimizers."""
+    """A runner for a hook without a run: counters and optimizers."""
 
     mode = "train"
     counts_epochs = True
@@ -62,7 +62,7 @@ class Run:
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # of Python's protocols, such as copy
+        if name.startswith("__"):  # Python's protocols, such as copy
             raise AttributeError(name)
         raise AttributeError(
             f"there is no runner.{name} without a run: sample() and plot() are for hooks that set "
@@ -70,11 +70,11 @@ class Run:
         )
 
     def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the steps of a number of epochs, whose last batch always makes one."""
+        """Return the optimizer steps of some epochs; the last batch of an epoch always steps."""
         return epochs * -(-self._iters_per_epoch // self._accumulate)
 
     def advance(self) -> None:
-        """Count an iteration, and a step where it makes one."""
+        """Count an iteration, and the optimizer step at the end of an accumulation."""
         self.iter += 1
         done = self.inner_iter + 1
         self.optimizer_steps += done % self._accumulate == 0 or done == self._iters_per_epoch
@@ -89,25 +89,24 @@ def sample(
     base_momentum: Bases = 0.9,
     accumulate_grad_batches: int = 1,
 ) -> list[Any]:
-    """Return the learning rate, or momentum, that a hook sets in each iteration of a run.
+    """Return the learning rate, or momentum, set by a hook in each iteration of a run.
 
-    A copy of the hook is run with counters only. It raises the errors that it would raise at the
-    start of such a run.
+    A copy of the hook runs with counters only, and raises the same errors as at the start of a real
+    run.
 
     Args:
-        hook: A hook for learning rates or momenta: one of ours, a subclass, or mmcv's own.
-        max_epochs: Epochs of the run. For a run that is counted in iterations: 1.
-        iters_per_epoch: Iterations of each.
-        base_lr: The optimizer's learning rate. A list has one for each parameter group, a dict one
-            of these for each of several optimizers; then so has each item of the result.
-        base_momentum: The optimizer's momentum, in the same ways.
-        accumulate_grad_batches: Iterations to an optimizer step, for hooks that count steps
-            (``by_step=True``).
+        hook: A hook for learning rates or momenta: ours, a subclass, or mmcv's own.
+        max_epochs: Epochs of the run; 1 for a run counted in iterations.
+        iters_per_epoch: Iterations of an epoch.
+        base_lr: The optimizer's learning rate; a list of rates for several parameter groups; a dict
+            of either for several optimizers. Each item of the result has the same form.
+        base_momentum: The optimizer's momentum, in the same forms.
+        accumulate_grad_batches: Iterations of an optimizer step, for hooks with ``by_step=True``.
 
     Raises:
         TypeError: for a class in place of a hook.
         AttributeError: for a hook that needs more than counters and an optimizer.
-        ValueError: if a length is not positive, or the hook refuses the run.
+        ValueError: for a length below 1, or if the hook refuses the run.
 
     >>> from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
@@ -140,15 +139,15 @@ def sample(
 
 
 def is_of_momentum(hook: Any) -> bool:
-    """Whether a hook sets momenta, and not learning rates."""
+    """Whether a hook sets momenta, not learning rates."""
     return is_family(hook, "MomentumUpdaterHook")
 
 
 def hooks_of(hooks: Any) -> list[Any]:
-    """Return a list of one hook or several.
+    """Return a hook or several hooks as a list.
 
     Raises:
-        ValueError: if there is none.
+        ValueError: for no hook.
     """
     listed = list(hooks) if isinstance(hooks, Sequence) else [hooks]
     if not listed:
@@ -157,7 +156,7 @@ def hooks_of(hooks: Any) -> list[Any]:
 
 
 def columns_of(rows: list[Any]) -> dict[tuple[str, ...], list[float]]:
-    """Return a column for each group from the rows of ``sample``, named where there are several."""
+    """Return a column for each group from the rows of ``sample``, with names for several groups."""
     if isinstance(rows[0], dict):
         return {
             (name, *label): values

@@ -11,7 +11,7 @@ WARM_UPS = ("constant", "linear", "exp")
 
 
 def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1) -> float:
-    """Return the factor of a warm-up, 1 when it is over.
+    """Return the factor of a warm-up; 1 after the end.
 
     ========  =======================================
     kind      factor at ``t`` of ``length``
@@ -21,13 +21,13 @@ def warm_up(position: int, length: int, *, kind: str | None, ratio: float = 0.1)
     exp       ``ratio**(1 - t / length)``
     ========  =======================================
 
-    A rate is multiplied by it, a momentum divided. A warm-up scales the policy and does not delay
-    it.
+    A rate is multiplied by the factor, a momentum divided. A warm-up scales the policy and delays
+    nothing.
 
     Args:
         position: Iterations done.
         length: Iterations of the warm-up.
-        kind: One of the above, or None for no warm-up.
+        kind: A kind from the table, or None for no warm-up.
         ratio: The factor at the start, in (0, 1].
 
     >>> [round(warm_up(t, 4, kind="linear", ratio=0.1), 3) for t in range(5)]

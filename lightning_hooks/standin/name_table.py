@@ -132,7 +132,8 @@ _TABLE = {
     "standin.cnn.sync_bn": "revert_sync_batchnorm",
     "standin.cnn.weight_init": (
         "BaseInit INITIALIZERS Caffe2XavierInit ConstantInit KaimingInit NormalInit PretrainedInit "
-        "TruncNormalInit UniformInit XavierInit initialize update_init_info bias_init_with_prob caffe2_xavier_init constant_init kaiming_init normal_init "
+        "TruncNormalInit UniformInit XavierInit initialize update_init_info bias_init_with_prob "
+        "caffe2_xavier_init constant_init kaiming_init normal_init "
         "trunc_normal_ trunc_normal_init uniform_init xavier_init"
     ),
 }
@@ -195,7 +196,7 @@ OFFERED_AT = {
 """The names that come from elsewhere in one module of mmcv: from mmcv-lite's files, mostly."""
 
 _MODULES = [*OFFERED_AT, *mmcv_modules()]
-PACKAGES = {name.rpartition(".")[0] for name in _MODULES}
+PACKAGES = {name.rpartition(".")[0] for name in _MODULES} - {""}
 """The packages of mmcv."""
 
 MODULES = {*_MODULES, *PACKAGES}

@@ -1,1 +1,1 @@
-"""Small tools that do not depend on hooks; every other folder may import from here."""
+"""Small tools without knowledge of hooks, for all other folders."""

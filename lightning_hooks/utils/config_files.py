@@ -1,8 +1,8 @@
-"""Read mmcv's config files, ``.py``, YAML and JSON that inherit from each other, as plain dicts.
+"""Read mmcv's config files (``.py``, YAML, JSON) with inheritance, as plain dicts.
 
-A file inherits from the files in its ``_base_``: its dicts are merged into theirs key by key, and
-a dict with ``_delete_=True`` replaces the inherited one. ``{{ _base_.a.b }}`` is a value of a base,
-and ``{{ fileDirname }}`` and its like are parts of the file's own path.
+A file inherits from the files in ``_base_``: dicts are merged into inherited dicts key by key, and
+a dict with ``_delete_=True`` replaces the inherited dict. ``{{ _base_.a.b }}`` is a value of a
+base; ``{{ fileDirname }}`` and similar names are parts of the file's own path.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
 MARK = "value of _base_: "
 LARGEST_CONFIG = 100_000
-"""The maximum number of values in a YAML or JSON file: aliases can make endless ones."""
+"""The maximum number of values in a YAML or JSON file: YAML aliases can multiply without end."""
 
 
 def read_config(path: str | Path) -> dict[str, Any]:
-    """Return the content of a config file, with all that it inherits.
+    """Return the content of a config file, including inherited values.
 
-    A ``.py`` file is run, and its variables are the config: modules, functions and names that
-    begin with two underscores are left out.
+    A ``.py`` file is run, and the variables are the config, without modules, functions and names
+    with two leading underscores.
 
     Args:
         path: A ``.py``, ``.yaml``, ``.yml`` or ``.json`` file.
 
     Raises:
-        FileNotFoundError: if it, or a base, is not there.
-        ValueError: for another ending, a file that inherits from itself, one whose content is
-            not a dict, or damaged YAML or JSON.
-        KeyError: if two bases define the same key, or ``{{ _base_.key }}`` is in none.
-        TypeError: if a dict would be merged into something else, or ``_base_`` is no path.
-        Exception: raised by the code of a ``.py`` file, with a note that names the file.
+        FileNotFoundError: if the file or a base is missing.
+        ValueError: for another ending, a file that inherits from itself, content other than a
+            dict, or damaged YAML or JSON.
+        KeyError: if two bases define the same key, or no base has the key of ``{{ _base_.key }}``.
+        TypeError: if a dict would be merged into another type, or ``_base_`` is no path.
+        Exception: raised by the code of a ``.py`` file, with a note on the file.
 
     Note:
-        Departures from mmcv: a dict with ``_delete_`` that inherits nothing loses that key too,
+        Departures from mmcv: the key ``_delete_`` is removed from a dict without a base as well,
         and a file that inherits from itself is refused by name.
     """
     return read_with_files(path)[0]
@@ -52,11 +52,11 @@ def read_config(path: str | Path) -> dict[str, Any]:
 def read_with_files(
     path: str | Path, use_predefined_variables: bool = True
 ) -> tuple[dict[str, Any], list[Path]]:
-    """Return the content of a config file, and the files that it consists of, bases first.
+    """Return the content of a config file, and all files read, bases first.
 
     Args:
         path: The file; see :func:`read_config`.
-        use_predefined_variables: Whether ``{{ fileDirname }}`` and its like are replaced.
+        use_predefined_variables: Whether ``{{ fileDirname }}`` and similar names are replaced.
     """
     files: list[Path] = []
     start = Path(os.path.abspath(Path(path).expanduser()))
@@ -67,7 +67,7 @@ def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
     """Return a dict with the items of both: dicts are merged, other values are the child's.
 
     Raises:
-        TypeError: if a dict would be merged into something else.
+        TypeError: if a dict would be merged into another type.
 
     >>> merged({"a": {"x": 1, "y": 2}, "b": 3}, {"a": {"x": 4}, "b": [5]})
     {'a': {'x': 4, 'y': 2}, 'b': [5]}
@@ -92,7 +92,7 @@ def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def copied(value: Any) -> Any:
-    """Return a config with plain copies of its dicts, lists and tuples, and all other values."""
+    """Return a config with plain copies of dicts, lists and tuples; other values are not copied."""
     if isinstance(value, Mapping):
         return {key: copied(item) for key, item in value.items()}
     if type(value) in (list, tuple):
@@ -103,7 +103,7 @@ def copied(value: Any) -> Any:
 def _read(
     path: Path, heirs: tuple[Path, ...], predefined: bool, files: list[Path]
 ) -> dict[str, Any]:
-    """Return the content of a file with its bases, and add all of them to the files read."""
+    """Return the content of a file and the bases; append all paths to ``files``."""
     if path in heirs:
         chain = " <- ".join(map(str, (*heirs, path)))
         raise ValueError(f"a config must not inherit from itself: {chain}")
@@ -130,7 +130,7 @@ def _read(
 
 
 def _parse(path: Path, predefined: bool) -> dict[str, Any]:
-    """Return the content of one file, with marks for the values of its bases."""
+    """Return the content of a single file, with marks for values of bases."""
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -171,7 +171,7 @@ def _data(text: str, path: Path) -> Any:
     """Return the content of YAML or JSON.
 
     Raises:
-        ValueError: if it is damaged, or has too many values.
+        ValueError: if the text is damaged, or has too many values.
     """
     import yaml
 
@@ -192,7 +192,7 @@ def _data(text: str, path: Path) -> Any:
 
 
 def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:
-    """Return a config with the marks replaced by the values of the bases."""
+    """Return a config with values of the bases in place of the marks."""
     if isinstance(value, Mapping):
         return {key: _filled(item, bases, path) for key, item in value.items()}
     if type(value) in (list, tuple):

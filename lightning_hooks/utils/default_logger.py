@@ -1,4 +1,4 @@
-"""The default logger of the runner, and a handler that writes around progress bars."""
+"""The runner's default logger, and a log handler for terminals with progress bars."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ __all__ = ["BarFriendlyHandler", "default_logger"]
 
 
 class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
-    """Writes lines to the standard output without breaking a tqdm bar there."""
+    """Writes log lines to the standard output above a tqdm bar."""
 
     def __init__(self) -> None:
         super().__init__(sys.stdout)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write one line, through tqdm where a bar may be on."""
+        """Write a line; through tqdm, if tqdm is imported."""
         tqdm = sys.modules.get("tqdm")
         if tqdm is None:
             self.setStream(sys.stdout)  # the current stream: tests and notebooks replace it
@@ -28,9 +28,9 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
 
 def default_logger(rank: int) -> logging.Logger:
-    """Return the logger ``lightning_hooks``, which prints if the program has set up no handler.
+    """Return the logger ``lightning_hooks``, with a handler if the program has none.
 
-    Only rank 0 prints below errors, as in mmcv.
+    Ranks other than 0 print errors only, as in mmcv.
     """
     logger = logging.getLogger("lightning_hooks")
     if not logger.hasHandlers():
@@ -39,9 +39,7 @@ def default_logger(rank: int) -> logging.Logger:
             logging.Formatter("%(asctime)s - %(name)s - %(levelname)s - %(message)s")
         )
         logger.addHandler(handler)
-        logger.propagate = (
-            False  # else lines print twice if a library sets up the root logger later
-        )
+        logger.propagate = False  # a library may set up the root logger later: lines print once
     if logger.level == logging.NOTSET:
         logger.setLevel(logging.INFO if rank == 0 else logging.ERROR)
     return logger

@@ -1,4 +1,4 @@
-"""Convert between sharded parameters (DTensor), this rank's part of them, and the whole.
+"""Convert between sharded tensors (DTensor), the local part of a rank, and whole tensors.
 
 Functions marked as collective must be called on all ranks, in the same order.
 """
@@ -26,30 +26,30 @@ __all__ = [
 
 
 def is_sharded(value: Any) -> bool:
-    """Whether a value is a DTensor, of which each rank holds a part or a replica."""
+    """Whether a value is a DTensor: each rank holds a part or a replica."""
     return hasattr(value, "to_local")
 
 
 def any_sharded(values: Iterable[Any]) -> bool:
-    """Whether one of the values is a DTensor."""
+    """Whether any of the values is a DTensor."""
     return any(is_sharded(value) for value in values)
 
 
 def local_part(tensor: Any) -> torch.Tensor:
-    """Return this rank's part of a tensor: of a plain one the tensor itself.
+    """Return the local part of a tensor; a plain tensor is returned itself.
 
-    It is the same object as long as the memory is; ``to_local()`` makes another one each time.
+    The same memory gives the same object; ``to_local()`` makes a new object each time.
     """
     local: torch.Tensor = tensor._local_tensor if is_sharded(tensor) else tensor
     return local
 
 
 def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
-    """Return a tensor of the same sharding as another one, with other values.
+    """Return a tensor with the sharding of another tensor and new values.
 
     Args:
-        tensor: The other one; for a plain one ``local`` is returned.
-        local: This rank's part of the values, which is not copied.
+        tensor: The tensor with the sharding; for a plain tensor ``local`` is returned.
+        local: The local part of the values; not copied.
     """
     if not is_sharded(tensor):
         return local
@@ -57,7 +57,7 @@ def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
         local,
         tensor.device_mesh,
         tensor.placements,
-        run_check=False,  # that would be a collective
+        run_check=False,  # the check is a collective
         shape=tensor.shape,
         stride=tensor.stride(),
     )
@@ -65,9 +65,9 @@ def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
 
 
 def shard_of(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
-    """Return this rank's part of a whole tensor, with the sharding, device and type of another one.
+    """Return the local part of a whole tensor, with another tensor's sharding, device and type.
 
-    There is no communication: every rank has the whole, or its own part of it already.
+    Nothing is communicated: every rank has the whole tensor, or the local part already.
     """
     if is_sharded(whole):
         return local_part(whole).to(local_part(tensor))
@@ -86,14 +86,15 @@ def shard_of(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
 
 
 def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, Any]:
-    """Return a state dict with whole tensors, on the CPU; collective, one tensor at a time.
+    """Return a state dict with whole tensors on the CPU. Collective; tensors are gathered singly.
 
-    A state dict without a DTensor is returned as it is. Else the keys are those that
-    distributed checkpoints have, see :func:`uncompiled_key`.
+    A state dict without a DTensor is returned as a copy. Otherwise the keys are the keys of
+    distributed checkpoints, see :func:`uncompiled_key`.
 
     Args:
-        state: Tensors, and any other values of a state dict.
-        everywhere: Whether all ranks get the result; otherwise it is empty on all but rank 0.
+        state: Tensors and other values of a state dict.
+        everywhere: Whether all ranks get the result; otherwise only rank 0, and the result is
+            empty on other ranks.
     """
     if not any_sharded(state.values()):
         return dict(state)
@@ -107,11 +108,11 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
 
 
 def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
-    """Load whole tensors into a module of sharded ones; every rank has them all.
+    """Load whole tensors, present on every rank, into a module with sharded tensors.
 
     Args:
         module: The module.
-        state: The tensors, by the keys of distributed checkpoints, see :func:`uncompiled_key`.
+        state: The tensors by the keys of distributed checkpoints, see :func:`uncompiled_key`.
     """
     with torch.no_grad():
         for key, tensor in module.state_dict(keep_vars=True).items():
@@ -121,7 +122,7 @@ def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> No
 
 
 def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:
-    """Return the largest of the values on the ranks of a device mesh; collective."""
+    """Return the largest value over the ranks of a device mesh. Collective."""
     from torch.distributed.tensor import DTensor, Partial
 
     spread = DTensor.from_local(value, mesh, [Partial("max")] * mesh.ndim, run_check=False)
@@ -130,10 +131,12 @@ def largest_of_ranks(value: torch.Tensor, mesh: Any) -> torch.Tensor:
 
 
 def rows_of(values: Any, tensor: Any) -> torch.Tensor:
-    """Return the values of a tensor's rows (or of the whole tensor) for this rank's rows.
+    """Return the values for the local rows of a tensor.
 
-    Plain values are returned as they are; a DTensor's are redistributed, which is collective where
-    it takes a sum over the ranks.
+    Args:
+        values: A value for each row, or a single value. A plain tensor is returned unchanged, a
+            DTensor is redistributed. Collective if the redistribution sums over the ranks.
+        tensor: The tensor with the rows.
     """
     if not is_sharded(values):
         found: torch.Tensor = values
@@ -149,7 +152,7 @@ def rows_of(values: Any, tensor: Any) -> torch.Tensor:
 
 
 def uncompiled_key(key: str) -> str:
-    """Return a state dict's key without the part that ``torch.compile`` adds.
+    """Return a state dict's key without the prefix of ``torch.compile``.
 
     >>> uncompiled_key("net._orig_mod.0.weight")
     'net.0.weight'
@@ -158,10 +161,11 @@ def uncompiled_key(key: str) -> str:
 
 
 def reshard(module: torch.nn.Module) -> None:
-    """Reshard FSDP2's parameters, which a forward pass may leave whole.
+    """Reshard FSDP2's parameters after a forward pass.
 
-    Those of the outermost modules stay whole for the backward pass of training. After an
-    evaluation there is none, and the next forward pass would run with the old values, even if the
-    shards have changed. Reading the state dict reshards them, also after an error in a pass.
+    FSDP2 keeps the parameters of the outermost modules whole for the backward pass. After an
+    evaluation no backward pass follows, and the next forward pass would run with the old values,
+    even if the shards have changed. Reading the state dict reshards the parameters, also after an
+    error in a pass.
     """
     module.state_dict(keep_vars=True)

@@ -1,7 +1,7 @@
-"""Handle parameters that FSDP has flattened and sliced (Lightning's ``FSDPStrategy``).
+"""Handle parameters flattened and sliced by FSDP (Lightning's ``FSDPStrategy``).
 
-They are whole only in the forward pass of the module that FSDP wraps. FSDP2's, of
-``ModelParallelStrategy``, are :mod:`lightning_hooks.utils.dtensors`.
+The parameters are whole only in the forward pass of the wrapped module. For FSDP2
+(``ModelParallelStrategy``) see :mod:`lightning_hooks.utils.dtensors`.
 """
 
 from __future__ import annotations
@@ -26,9 +26,9 @@ def is_flattened(model: Any) -> bool:
 
 
 def state_here(module: nn.Module) -> dict[str, Any]:
-    """Return a module's state dict, with this rank's slices where FSDP wraps a part of it.
+    """Return a module's state dict, with the local slices of parameters wrapped by FSDP.
 
-    FSDP's own state dict would gather them, and return a part for the whole before the first step.
+    FSDP's own state dict would gather the slices, and before the first step return a part only.
     """
     if not any(map(is_flattened, module.modules())):
         return module.state_dict()
@@ -38,11 +38,11 @@ def state_here(module: nn.Module) -> dict[str, Any]:
 
 
 def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:
-    """Whether some of the parameters are slices, or have no names of their own.
+    """Whether some of the parameters are slices, or parts of a flat parameter without names.
 
     Args:
         model: The trained model.
-        parameters: The parameters of a part of it, or of another module.
+        parameters: The parameters of a part of the model, or of another module.
     """
     cut = [h for h in _handles(model) if h.uses_sharded_strategy or not h._use_orig_params]
     mine = {id(parameter) for handle in cut for parameter in _parameters(handle)}
@@ -60,7 +60,7 @@ def slices_of(model: nn.Module) -> dict[int, Any]:
 
 
 def shares_state(model: nn.Module) -> bool:
-    """Whether several parameters share an optimizer state, which torch cannot save as one file."""
+    """Whether parameters share an optimizer state; torch cannot save a shared state in a file."""
     return any(
         not handle._use_orig_params and len(handle.flat_param._fqns) > 1
         for handle in _handles(model)
@@ -79,13 +79,14 @@ def _parameters(handle: Any) -> Iterable[Any]:
 def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Run a function that uses layers of the module, with FSDP's parameters whole.
 
-    All ranks must call it equally often if the module is wrapped; otherwise it is a plain call.
+    If FSDP wraps the module, all ranks must call ``in_forward`` equally often. Otherwise the
+    function is simply called.
 
     Args:
         trainer: The Trainer.
         run: The function.
-        *args: Its arguments, which FSDP moves and casts.
-        **kwargs: Its keyword arguments.
+        *args: Arguments of the function; FSDP moves and casts tensors among them.
+        **kwargs: Keyword arguments of the function.
     """
     model: Any = trainer.model
     if not is_flattened(model) or model.training_state.name == "FORWARD_BACKWARD":

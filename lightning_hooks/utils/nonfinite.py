@@ -1,4 +1,4 @@
-"""Search tensors for NaN and infinite values on their device, without waiting for it."""
+"""Search tensors for NaN and infinite values on the device, without a synchronization."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ran
 
 
 def scalar(loss: torch.Tensor) -> torch.Tensor:
-    """Return a loss as a plain 0-d tensor; of several values their mean."""
+    """Return a loss as a plain 0-d tensor, the mean of several values."""
     loss = loss.as_subclass(torch.Tensor)  # StrategyLoss would go through Python in every call
     return loss if loss.ndim == 0 else loss.mean()
 
@@ -20,11 +20,12 @@ def scalar(loss: torch.Tensor) -> torch.Tensor:
 def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     """Return 1.0 if a value is NaN or infinite, else 0.0: a 0-d tensor on the tensors' device.
 
-    It reads the largest magnitude of each tensor, which shows NaN and infinity and cannot
-    overflow, as a sum of squares would.
+    The function reads the largest magnitude of each tensor. Unlike a sum of squares, the largest
+    magnitude cannot overflow.
 
     Args:
-        tensors: Tensors of any shape and type; of sparse ones and shards this rank's part.
+        tensors: Tensors of any shape and type; of shards the local part is searched, of sparse
+            tensors the stored values.
 
     >>> any_non_finite([torch.tensor([1e30, 2.0])])
     tensor(0.)
@@ -43,13 +44,13 @@ def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
 def gradients_non_finite(
     gradients: Iterable[torch.Tensor], losses: Sequence[torch.Tensor] = ()
 ) -> torch.Tensor:
-    """Return the same as :func:`any_non_finite`, faster: by the kernel of torch's gradient scaler.
+    """Return the result of :func:`any_non_finite` faster, by the kernel of torch's gradient scaler.
 
-    That kernel multiplies the gradients by 1, in place.
+    The kernel multiplies the gradients by 1, in place.
 
     Args:
-        gradients: Tensors of any shape, on which no graph depends.
-        losses: 0-d tensors, checked too and not changed.
+        gradients: Tensors of any shape without a graph.
+        losses: 0-d tensors, also searched; not changed.
 
     >>> gradients_non_finite([torch.tensor([1e30, 2.0])], [torch.tensor(torch.nan)])
     tensor(1.)
@@ -73,7 +74,7 @@ def gradients_non_finite(
 
 
 def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
-    """Return the trained parameters that are finite now; some are infinite on purpose (masks)."""
+    """Return the trainable parameters with finite values only; masks are infinite on purpose."""
     found = [
         parameter
         for parameter in module.parameters()
@@ -87,14 +88,14 @@ def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
 
 
 def over_ranks(flag: torch.Tensor) -> torch.Tensor:
-    """Return the largest value of a flag over all ranks, changing it in place."""
+    """Return the largest value of a flag over all ranks; the flag changes in place. Collective."""
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         torch.distributed.all_reduce(flag, op=torch.distributed.ReduceOp.MAX)
     return flag
 
 
 def _local_parts(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return this rank's parts of the tensors, dense and real."""
+    """Return the local parts of the tensors, dense and real."""
     held = []
     for tensor in tensors:
         if hasattr(tensor, "to_local"):  # a DTensor

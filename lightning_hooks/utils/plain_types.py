@@ -1,4 +1,4 @@
-"""Convert values and errors to plain types and texts, which all understand; leave out secrets."""
+"""Convert values and errors to plain Python types and texts, without passwords and keys."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ __all__ = [
 
 
 def plain(value: Any) -> Any:
-    """Return the value in types that ``torch.load(weights_only=True)`` reads.
+    """Return a value in types for ``torch.load(weights_only=True)``.
 
-    numpy's scalars and arrays become numbers and lists, paths become strings, mappings dicts;
-    what has no such form, as a class, becomes its ``str``.
+    numpy's scalars and arrays become numbers and lists, sets lists, mappings dicts, and objects of
+    all other types (paths, classes) their ``str``.
 
     >>> plain({"score": np.float64(0.5), "ids": np.arange(2), "type": dict})
     {'score': 0.5, 'ids': [0, 1], 'type': "<class 'dict'>"}
@@ -55,7 +55,7 @@ USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 
 
 def without_secrets(value: Any) -> Any:
-    """Return arguments without passwords and keys: people pass on what they are in.
+    """Return arguments without passwords and keys, which must not be in files that users share.
 
     >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
     {'project': 'digits', 'settings': {'mode': 'offline'}}
@@ -76,7 +76,7 @@ def without_secrets(value: Any) -> Any:
 
 
 def describe(error: Exception) -> str:
-    r"""Return an error of a client on one line, without tokens and passwords.
+    r"""Return an error of a client on a single line, without tokens and passwords.
 
     >>> describe(OSError("http://me:1234@host/x\nis down"))
     'OSError: http://host/x is down'
@@ -86,7 +86,7 @@ def describe(error: Exception) -> str:
 
 
 def plain_groups(state: dict[str, Any]) -> dict[str, Any]:
-    """Return an optimizer's state with numpy's numbers in its groups, as old hooks set, plain.
+    """Return an optimizer's state with Python numbers in the groups; old hooks set numpy numbers.
 
     >>> plain_groups({"param_groups": [{"weight_decay": np.float64(0.1), "params": [0]}]})
     {'param_groups': [{'weight_decay': 0.1, 'params': [0]}]}
@@ -99,11 +99,11 @@ def plain_groups(state: dict[str, Any]) -> dict[str, Any]:
 
 
 def averageable(key: str, value: Any) -> Any:
-    """Return a value that can be averaged; an array of one number as that number.
+    """Return a value for an average: a number or a tensor; an array of size 1 as a number.
 
     Raises:
-        TypeError: if it is no real number, nor an array or tensor of them.
-        OverflowError: if it is too large for a float.
+        TypeError: for a value of another type, or complex numbers.
+        OverflowError: for a number too large for a float.
 
     >>> averageable("loss", 0.5), averageable("loss", np.array([2]))
     (0.5, 2)
@@ -129,6 +129,6 @@ def averageable(key: str, value: Any) -> Any:
 
 
 def packed(numbers: list[Any]) -> torch.Tensor:
-    """Return numbers as a tensor of integers, or of floats if one is no integer of 64 bits."""
+    """Return numbers as an int64 tensor, or as float64 if a number is no 64-bit integer."""
     is_integral = all(isinstance(n, Integral) and -(2**63) <= int(n) < 2**63 for n in numbers)
     return torch.tensor(numbers, dtype=torch.int64 if is_integral else torch.float64)

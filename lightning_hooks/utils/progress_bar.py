@@ -1,4 +1,4 @@
-"""Show a progress bar for a hook's own loop, of the kind that the Trainer shows."""
+"""Show a progress bar for a hook's own loop, in the style of the Trainer's bar."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["with_bar"]
 def with_bar(
     trainer: L.Trainer, items: Iterable[Any], title: str, total: int | None = None
 ) -> Generator[Any, None, None]:
-    """Yield the items under a bar: rich's or tqdm's, as the Trainer's, or none if it has none.
+    """Yield the items under a progress bar of rich or tqdm, whichever the Trainer has, or no bar.
 
     Args:
-        trainer: The Trainer; only its rank 0 shows a bar.
+        trainer: The Trainer; only rank 0 shows a bar.
         items: The items.
         title: The text before the bar.
         total: The number of items, if known. The bar disappears after the last.
@@ -34,6 +34,6 @@ def with_bar(
         finally:
             shown.progress.remove_task(task)
     else:
-        from tqdm.auto import tqdm  # type: ignore[import-untyped]  # Lightning needs it too
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]  # Lightning needs tqdm too
 
         yield from tqdm(items, desc=title, total=total, position=1, leave=False)

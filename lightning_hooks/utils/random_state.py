@@ -1,7 +1,7 @@
-"""Read and restore the random state of this process, and of a loader's persistent workers.
+"""Read and restore the random state of the process and of a loader's persistent workers.
 
-Such workers live as long as their loader, and draw on from one epoch to the next; in a new process
-they would begin again from their seeds.
+Persistent workers live as long as the loader and continue their random sequence from epoch to
+epoch; in a new process the sequence would start again from the seed.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ __all__ = [
 ]
 
 WORKER_STATE_SIZE = 32768
-"""Bytes for one state, which takes less than half of them."""
+"""Bytes reserved for a state; a state takes less than half."""
 
 
 def get_rng_state() -> dict[str, Any]:
     """Return the states of Python's, numpy's, torch's and CUDA's generators.
 
-    ``torch.load(weights_only=True)`` reads the result: numpy's array is a list of ints in it.
+    ``torch.load(weights_only=True)`` reads the result: numpy's array becomes a list of ints.
     """
     kind, keys, *rest = np.random.get_state()
     state: dict[str, Any] = {
@@ -46,7 +46,7 @@ def get_rng_state() -> dict[str, Any]:
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
-    """Restore a state that :func:`get_rng_state` returned."""
+    """Restore a state of :func:`get_rng_state`."""
     version, internal, gauss = state["python"]
     random.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
@@ -72,7 +72,7 @@ def isolated() -> Iterator[None]:
 
 
 class _Recorder:
-    """A collate function that notes in shared memory the state in which a batch leaves a worker."""
+    """A collate function; copies the worker's state to shared memory after each batch."""
 
     def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
         self.collate = collate
@@ -91,7 +91,7 @@ class _Recorder:
 
 
 class _Restorer:
-    """A worker's initialization that sets a state after the user's own."""
+    """A worker init function; restores a state after the user's own init function."""
 
     def __init__(self, own: Callable[[int], Any] | None, states: list[Any]) -> None:
         self.own, self.states = own, states
@@ -105,14 +105,14 @@ class _Restorer:
 
 
 def follow_workers(loader: Any) -> None:
-    """Note the states of a loader's workers from its next iterator on, if they are persistent."""
+    """Record the states of a loader's persistent workers, from the next iterator on."""
     persistent = isinstance(loader, DataLoader) and loader.persistent_workers
     if persistent and not isinstance(loader.collate_fn, _Recorder):
         loader.collate_fn = _Recorder(loader.collate_fn, loader.num_workers)
 
 
 def loader_worker_states(loader: Any) -> list[Any]:
-    """Return the state of each worker, None for one without a batch; empty if not followed."""
+    """Return the state of each worker; None for a worker without a batch, [] without records."""
     recorder = getattr(loader, "collate_fn", None)
     if not isinstance(recorder, _Recorder):
         return []
@@ -122,10 +122,10 @@ def loader_worker_states(loader: Any) -> list[Any]:
 
 @contextlib.contextmanager
 def restored_workers(loader: Any, states: list[Any]) -> Iterator[None]:
-    """Begin the workers of iterators that are made in the block in these states.
+    """Start the workers of iterators made in the block in the given states.
 
-    Their own seed is then of no use, and is not drawn from the run's generators: in a run that was
-    not interrupted the workers would exist already.
+    The workers' seed is not drawn from the run's generators, because an uninterrupted run would
+    have the workers already.
     """
     if len(states) != getattr(loader, "num_workers", 0) or not states:
         yield

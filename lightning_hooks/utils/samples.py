@@ -1,4 +1,4 @@
-"""Values that are no numbers: images, tables and histograms, checked as they are logged."""
+"""Logged images, tables and histograms, checked when they are logged."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Histogram:
-    """Counts of values in cells of one width.
+    """Counts of values in cells of equal width.
 
     Args:
         low: The least value.
         high: The greatest value.
         counts: The number of values in each cell.
-        left_out: The number of values that are NaN or infinite.
+        left_out: The number of NaN and infinite values.
     """
 
     low: float
@@ -42,7 +42,7 @@ class Histogram:
 
     @property
     def edges(self) -> list[float]:
-        """The borders of the cells, one more than there are cells.
+        """The borders of the cells, from ``low`` to ``high``.
 
         >>> Histogram(0.0, 1.0, (3, 1)).edges
         [0.0, 0.5, 1.0]
@@ -97,10 +97,10 @@ def as_image(value: torch.Tensor | np.ndarray) -> np.ndarray:
 
 
 def image_of(name: str, value: Any) -> np.ndarray:
-    """Return what a user has given as an image, as :func:`as_image` does.
+    """Return a user's image as :func:`as_image` does; ``[H, W]`` becomes ``[1, H, W]``.
 
     Raises:
-        TypeError: if it is none; with what to write.
+        TypeError: for another shape or type; the message has the correction.
 
     >>> image_of("sample", torch.zeros(4, 6)).shape
     (1, 4, 6)
@@ -131,11 +131,11 @@ def image_of(name: str, value: Any) -> np.ndarray:
 def as_table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]) -> Table:
     """Return a table from a dict for each row, or a dict of columns.
 
-    A cell is a number, a bool, a text or None; a tensor of one number is that number, a number
-    that is not finite None, anything else its text.
+    A cell is a number, a bool, a text or None. 0-d tensors become numbers, NaN and infinity become
+    None, and other values become text.
 
     Raises:
-        TypeError: if the rows are something else.
+        TypeError: for rows of another type.
         ValueError: if the columns have different lengths.
 
     >>> as_table("wrong", [{"id": 1, "score": torch.tensor(0.5)}, {"id": 2}])

@@ -1,4 +1,4 @@
-"""A stopwatch that splits time among accounts, on the host and on a GPU, without waiting for it."""
+"""A stopwatch with accounts for the host's time, and GPU events without a synchronization."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ import torch
 __all__ = ["Account", "GpuClock", "Stopwatch"]
 
 Account = tuple[str, str]
-"""A phase, and the name of the hook or method that spends time in it, empty for none."""
+"""A phase, and the name of the hook or method within the phase, or an empty string."""
 
 
 class Stopwatch:
-    """Charges every moment to one account; the accounts add up to the elapsed time.
+    """Charges every moment to a single account; the accounts add up to the elapsed time.
 
-    ``enter(account)`` and ``leave()`` enclose a piece of work; a piece inside it is charged to the
-    inner account only. ``switch(account)`` sets the account of the time outside of all pieces.
+    ``enter(account)`` and ``leave()`` enclose a piece of work; an inner piece is charged to the
+    inner account only. ``switch(account)`` sets the account for the time outside of all pieces.
 
     Args:
         account: The first account.
-        gpu: A second clock, which gets every change of phase.
-        clock: A function that returns seconds.
+        gpu: A GPU clock; gets every change of phase.
+        clock: A function; returns seconds.
 
     >>> now = iter([0.0, 1.0, 3.0, 3.5])
     >>> watch = Stopwatch(("data", ""), clock=lambda: next(now))
@@ -49,7 +49,7 @@ class Stopwatch:
             gpu.mark(account[0])
 
     def enter(self, account: Account) -> None:
-        """Charge this account from now on; a phase inside itself keeps its name."""
+        """Charge an account from now on; a phase inside the same phase keeps the hook's name."""
         current = self._open[-1]
         if not account[1] and account[0] == current[0]:
             account = current
@@ -65,7 +65,7 @@ class Stopwatch:
             self._open.pop()
 
     def switch(self, account: Account) -> None:
-        """Close all open pieces and charge this account from now on."""
+        """Close all open pieces and charge an account from now on."""
         self._charge(account)
         self._open = [account]
 
@@ -94,11 +94,11 @@ class GpuClock:
     """Measures a GPU stream's time in each phase, by events.
 
     The host queues work ahead of the GPU: an event is recorded behind the work of a phase, and the
-    time between two is read once the GPU has passed both, without waiting. Time in which the GPU
-    waits for the host, as for a batch, counts for the phase in which the host kept it waiting.
+    time between two events is read after the GPU has passed both, without waiting. Time of the GPU
+    without work, for example before a batch, counts for the host's phase.
 
     Args:
-        new_event: A function that returns an event with ``record``, ``query``, ``synchronize`` and
+        new_event: A function; returns an event with ``record``, ``query``, ``synchronize`` and
             ``elapsed_time`` (milliseconds).
     """
 
@@ -115,10 +115,10 @@ class GpuClock:
         self._marks.append((phase, event))
 
     def collect(self, wait: bool = False) -> None:
-        """Add up the phases that the GPU has finished.
+        """Add up the phases finished by the GPU.
 
         Args:
-            wait: Whether to wait for the others, at the end of a run.
+            wait: Whether to wait for the remaining phases, at the end of a run.
         """
         if wait and self._marks:
             self._marks[-1][1].synchronize()
@@ -129,7 +129,7 @@ class GpuClock:
             self._spare.append(start)
 
     def reset(self, phase: str) -> None:
-        """Restart from zero, in this phase."""
+        """Restart from zero, in a phase."""
         self.seconds.clear()
         self._marks.clear()
         self.mark(phase)

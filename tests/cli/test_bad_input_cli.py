@@ -17,8 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, to_line
+from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from support.torture.bad_input import NAMES, odd, tried, tries
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -58,9 +57,9 @@ def command_lines(draw: Any) -> list[str]:
         "check": [("--seconds", numbers)],
         "replay": [
             ("--to", st.sampled_from(["tensorboard", "lightning", "visdm"]) | text),
-            ("--log-dir", st.just("run/tf_logs")),
-            ("--within", paths),
+            ("--dir", st.just("run/tf_logs")),
             ("--experiment", text),
+            ("--logger", text),
         ],
     }
     words = [command, *target, *some(*options.get(command, []))]
@@ -190,7 +189,7 @@ def run(above: Path, words: list[str]) -> int:
 LOG = b'{"mode": "train", "epoch": 1, "iter": 1, "loss": 0.5}\n'
 
 
-@tries(data_file=True)
+@tries(100, data_file=True)
 @given(command_lines(), st.sampled_from([*CODE, "{}", '{"lr_config": {"policy": "step"}}']))
 def test_any_command_line_is_done_or_refused_in_one_line(
     above: Path, words: list[str], config: str
@@ -216,7 +215,7 @@ def test_odd_names_and_numbers_are_shown(above: Path, old: bytes, new: bytes) ->
     assert run(above, ["plot", "run", "--out", "out.png"]) == 0
 
 
-@tries(20)  # each draws a picture
+@tries(10)  # each draws a picture
 @given(logs())
 def test_a_log_of_any_content_is_read_or_refused(above: Path, log: bytes) -> None:
     tried["logs"] += 1
@@ -224,7 +223,7 @@ def test_a_log_of_any_content_is_read_or_refused(above: Path, log: bytes) -> Non
     run(above, ["plot", "run", "--out", "out.png"])
 
 
-@tries(data_file=True)
+@tries(60, data_file=True)
 @given(
     spools(), st.none() | st.binary(max_size=40), st.sampled_from(["x.jsonl", "run/spool/x.jsonl"])
 )
@@ -233,7 +232,7 @@ def test_a_spool_of_any_content_is_sent_or_stays(
 ) -> None:
     tried["spools"] += 1
     fill(LOG, spool, ack, "{}")
-    if run(above, ["replay", path]):
+    if run(above, ["replay", path, "--to", "tensorboard", "--dir", "run/tf_logs"]):
         assert Path(path).read_bytes() == spool
 
 

@@ -482,8 +482,6 @@ def test_steps_that_return_no_loss_are_named_once_a_fit(
 def test_a_config_with_other_keys_is_answered_by_those_of_hooks() -> None:
     with pytest.warns(UserWarning, match="'custom_hook' stands for no hook; did you mean 'custom"):
         lightning_hooks.hooks_from_config({"custom_hook": [{"type": "EMAHook"}]})
-    with pytest.warns(UserWarning, match=r"list them as custom_hooks=\[dict\(type='EMAHook'\)\]"):
-        lightning_hooks.hooks_from_config({"trainer": {"callbacks": ["EMAHook"]}})
 
 
 def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:

@@ -87,7 +87,7 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
     (tmp_path / "a" / "b").mkdir(parents=True)
     monkeypatch.chdir(tmp_path / "a" / "b")
 
-    @tries(8)
+    @tries(4)
     @given(calls(name))
     def holds(drawn: tuple[dict[str, Any], set[str]]) -> None:
         arguments, names = drawn

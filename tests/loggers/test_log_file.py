@@ -81,7 +81,22 @@ def test_a_file_that_was_changed_is_not_cut_back(
     assert f"{STAMP}.log.json" in told
 
 
-@pytest.mark.parametrize("name", ["../out", "/tmp/out", "", 3, "a/b", ".hidden"])
+def test_a_link_with_a_name_from_a_checkpoint_is_not_followed(
+    whole: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(logging.getLogger("lightning_hooks"), "propagate", True)
+    checkpoint = torch.load(whole / "epoch_1.pth", weights_only=True)
+    entry = checkpoint["lightning_hooks"]
+    entry["timestamp"], entry["text_logs"] = "evil", {"evil.log.json": {"size": 0, "crc32": 0}}
+    torch.save(checkpoint, whole / "forged.ckpt")
+    (whole / "mine.txt").write_text("mine")
+    (whole / "evil.log.json").symlink_to(whole / "mine.txt")
+    run(whole, ckpt=whole / "forged.ckpt")
+    assert (whole / "mine.txt").read_text() == "mine"
+    assert len([m for m in caplog.messages if "evil.log.json cannot be written" in m]) == 1
+
+
+@pytest.mark.parametrize("name", ["../out", 3, ".hidden"])
 def test_a_name_in_a_checkpoint_leads_to_no_other_folder(whole: Path, name: Any) -> None:
     checkpoint = torch.load(whole / "epoch_1.pth", weights_only=True)
     checkpoint["lightning_hooks"]["timestamp"] = name

@@ -49,34 +49,15 @@ HELD_BY = {
     ),
     "A damaged line, or an": "loggers/delivery/test_hostile_spools.py::test_any_damage_is_survived",
     "A checkpoint that a spool": (
-        "loggers/uploads/test_uploads.py::test_a_hostile_line_names_no_other_file"
+        "loggers/trackers/test_checkpoints.py::test_a_hostile_line_names_no_other_file"
     ),
     "`lightning-hooks replay": (
-        "loggers/delivery/test_hostile_spools.py::test_a_spool_with_damaged_lines_is_sent_and_kept"
+        "loggers/delivery/test_strangers.py::test_a_spool_is_sent_where_the_command_says"
     ),
-    "It writes files only": (
-        "loggers/delivery/test_strangers.py"
-        "::test_a_stranger_s_spool_writes_no_file_outside_of_its_folder"
-    ),
-    "A link there": (
-        "loggers/delivery/test_strangers.py::test_a_link_in_a_stranger_s_folder_leads_nowhere"
-    ),
-    "Secrets in the environment": (
-        "loggers/delivery/test_strangers.py::test_no_secret_goes_to_a_stranger_s_server"
-    ),
-    "Settings of W&B's": (
-        "loggers/delivery/test_strangers.py"
-        "::test_settings_that_name_programs_proxies_and_sources_are_not_taken"
-    ),
-    "Loggers are made": (
-        "loggers/delivery/test_strangers.py::test_no_module_beside_a_stranger_s_spool_is_imported"
-    ),
+    "A spool holds values": "loggers/delivery/test_strangers.py::test_a_spool_names_no_place",
+    "The command that a hook": "loggers/delivery/test_strangers.py::test_no_secret_is_printed",
     "Only the user can": (
         "loggers/delivery/test_hostile_spools.py::test_only_the_user_can_read_a_spool"
-    ),
-    "Arguments whose names": (
-        "loggers/delivery/test_hostile_spools.py"
-        "::test_no_argument_whose_name_is_that_of_a_secret_is_kept"
     ),
     "Spools of remote work dirs": (
         "loggers/delivery/test_hostile_spools.py::test_the_shared_folder_belongs_to_the_user"

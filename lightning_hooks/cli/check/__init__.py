@@ -1,1 +1,1 @@
-"""``lightning-hooks check``: import an old project in a process of its own, and judge it."""
+"""``lightning-hooks check``: tell whether an old project trains, by importing the project."""

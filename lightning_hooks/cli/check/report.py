@@ -1,112 +1,88 @@
-"""Hold what ``check`` finds, and print it in the order in which a newcomer meets it."""
+"""Check a project in a separate process, and print the verdict."""
 
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
-from collections.abc import Sequence
+import re
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ABSENT", "TORCH", "Finding", "HookReport", "Report", "short", "show", "some"]
+from lightning_hooks.cli.check.project import Project, find
 
-TORCH = "torch"
-"""The dialect of hooks of torch modules, which no runner calls."""
-PIP = "pip install "
+__all__ = ["ABSENT", "Finding", "Report", "check", "show"]
+
 ABSENT = " is not installed"
-MARKS = {"start": "[red]does not start[/red]", "part": "[red]cannot run[/red]", "note": "attention"}
-TOPICS = (
-    "version",
-    "packages",
-    "imports",
-    "config",
-    "placeholders",
-    "runners",
-    "numpy and Python",
-    "hooks",
-    "GPU",
-)
+PIP = "pip install "
 
 
 @dataclasses.dataclass(frozen=True)
 class Finding:
-    """A reason why a project or a part of it cannot run, or a note for its user."""
+    """A reason why a project, or a part of the project, does not run on the machine."""
 
     path: str
     line: int
     """0 for the file as a whole."""
     what: str
     write: str
+    """The advice; empty if ``what`` is enough."""
     level: str
-    """``"start"`` if nothing trains, ``"part"`` if the subject cannot run."""
-    topic: str = "imports"
-    subject: str = ""
-    """The hook, runner or type; empty for the file."""
-
-
-@dataclasses.dataclass(frozen=True)
-class HookReport:
-    """One hook class."""
-
-    path: str
-    line: int
-    name: str
-    dialect: str
-    points: list[str]
-    """Those that are not its library's empty ones."""
-    reads: list[str]
-    """Attributes of the runner."""
-    writes: list[str]
+    """``"start"``: training does not start; ``"gpu"``: training needs a GPU and there is none;
+    ``"part"``: training does not need the file; ``"note"``: a possible error on use."""
 
 
 @dataclasses.dataclass(frozen=True)
 class Report:
-    """All findings on a project."""
+    """The result of a check."""
 
     findings: tuple[Finding, ...]
-    hooks: tuple[HookReport, ...]
+    hooks: tuple[dict[str, Any], ...]
+    """The fields of each :class:`~lightning_hooks.cli.check.hooks.HookReport`."""
     script: str
-    """The script that trains; empty for a project that has none."""
-    root: str
-    """The folder from which the project's packages are imported."""
+    """The training script; empty for a project without a script."""
 
     @property
     def starts(self) -> bool:
-        """Whether the project starts, with parts that cannot run or without."""
-        return all(finding.level != "start" for finding in self.findings)
-
-    @property
-    def cannot_run(self) -> bool:
-        """Whether one of the findings stops something."""
-        return any(finding.level != "note" for finding in self.findings)
+        """Whether the imports of the training script, or of the only file, run."""
+        return not self.of("start")
 
     @property
     def verdict(self) -> str:
-        """``trains``, ``trains except ...``, or ``does not start because ...``."""
-        stops = [one for one in self.findings if one.level == "start"]
+        """``trains``, ``runs``, ``runs except ...``, or ``does not start because ...``."""
+        stops = self.of("start")
         absent = [one.what.removesuffix(ABSENT) for one in stops if one.what.endswith(ABSENT)]
-        reasons = [f"these are not installed: {', '.join(absent)}"] if len(absent) > 1 else []
-        for one in stops:
-            if not (reasons and one.what.endswith(ABSENT)):
-                reasons.append(f"{one.what} ({self.place(one)})")
+        reasons = [f"{one.what} ({place(one)})" for one in stops if not one.what.endswith(ABSENT)]
+        if absent:
+            verb = ABSENT if len(absent) == 1 else " are not installed"
+            reasons.insert(0, f"{', '.join(absent)}{verb}")
         if reasons:
-            return f"does not start because {some(list(dict.fromkeys(reasons)), 2)}"
-        parts = [
-            one.subject or self.place(one).partition(":")[0]
-            for one in self.findings
-            if one.level == "part"
-        ]
-        verb = "trains" if self.script else "runs"
-        return f"{verb} except {some(list(dict.fromkeys(parts)), 6)}" if parts else verb
+            return f"does not start because {_some(reasons, 2)}"
+        for one in self.of("gpu"):
+            return f"trains on a machine with a GPU ({place(one)} {one.what})"
+        if self.script:
+            return "trains"
+        parts = [*dict.fromkeys(one.path for one in self.of("part"))]
+        return f"runs except {_some(parts, 6)}" if parts else "runs"
 
     @property
     def next_steps(self) -> list[str]:
-        """The commands that install packages, and the one that trains, or how to host a hook."""
-        found = [one.write for one in self.findings if one.write.startswith(PIP)]
-        plain = [one.removeprefix(PIP) for one in dict.fromkeys(found) if " -" not in one]
-        steps = [one for one in dict.fromkeys(found) if " -" in one]
+        """The commands to type: for missing packages, then for the training or a hook."""
+        needed = [one.write for one in self.of("start") if one.write]
+        if not self.script:
+            needed += [one.write for one in self.of("part") if one.write]
+        known = [one.removeprefix(PIP) for one in dict.fromkeys(needed) if one.startswith(PIP)]
+        exact = [one.removeprefix("--no-deps ") for one in known if one.startswith("--no-deps ")]
+        plain = [one for one in known if not one.startswith("--no-deps ")]
+        steps = [f"{PIP}--no-deps {' '.join(exact)}"] if exact else []
         steps += [PIP + " ".join(plain)] if plain else []
-        mmcv_hooks = [hook.name for hook in self.hooks if hook.dialect == "mmcv"]
+        steps += [one for one in dict.fromkeys(needed) if not one.startswith(PIP)]
+        mmcv_hooks = [hook["name"] for hook in self.hooks if hook["dialect"] == "mmcv"]
         if self.script:
             steps.append(f"python -m lightning_hooks.standin {self.script} ...")
         elif mmcv_hooks:
@@ -115,65 +91,125 @@ class Report:
             steps.append(f"{install}; then {hosted}")
         return steps
 
-    def place(self, finding: Finding) -> str:
-        """Return where a finding is, from the project's root on."""
-        path = finding.path.removeprefix(f"{self.root}{os.sep}")
-        return f"{path}:{finding.line}" if finding.line else path
+    def of(self, level: str) -> list[Finding]:
+        """Return the findings of a level."""
+        return [one for one in self.findings if one.level == level]
 
     def as_dict(self) -> dict[str, Any]:
-        """Return it for JSON."""
-        verdict = {"verdict": self.verdict, "starts": self.starts, "cannot_run": self.cannot_run}
-        return {**verdict, "write": self.next_steps, **dataclasses.asdict(self)}
+        """Return the report for JSON."""
+        verdict = {"verdict": self.verdict, "starts": self.starts, "write": self.next_steps}
+        return {**verdict, **dataclasses.asdict(self)}
 
 
-def short(path: str | Path) -> str:
-    """Return a path relative to the current directory, if it is below that."""
+def check(target: str, seconds: float = 120.0) -> Report:
+    """Import a project in a separate process, and report failures.
+
+    Args:
+        target: The path of a file, a folder or a config, or the dotted name of an installed module.
+            Files are imported without the code for ``__main__``.
+        seconds: The time limit of each import.
+
+    Raises:
+        FileNotFoundError: if the path or module does not exist.
+        ValueError: if the target has no Python file, or ``seconds`` is not positive and finite.
+        RuntimeError: if the process fails outside of the project's files.
+    """
+    if not 0 < seconds <= threading.TIMEOUT_MAX:
+        raise ValueError(f"seconds must be above 0, and what a clock can wait, got {seconds}")
+    project = find(target)
+    with tempfile.TemporaryDirectory() as folder:
+        out, log = Path(folder, "out"), Path(folder, "log")
+        probe = [sys.executable, "-m", "lightning_hooks.cli.check.probe"]
+        with log.open("wb") as stream:
+            subprocess.run(
+                [*probe, target, str(out), str(seconds)],
+                stdin=subprocess.DEVNULL,
+                stdout=stream,
+                stderr=subprocess.STDOUT,
+                check=False,
+            )
+        text = out.read_text("utf-8") if out.exists() else ""
+        told = log.read_text("utf-8", "replace")
+    lines = [json.loads(line) for line in text.splitlines()]
+    found = [Finding(**_shortened(line["finding"])) for line in lines if "finding" in line]
+    if {"done": True} not in lines:
+        loading = next((line["loading"] for line in reversed(lines) if "loading" in line), None)
+        if loading is None:
+            raise RuntimeError(f"the check of {target} ends early: {told.strip()[-2000:]}")
+        path, level = loading
+        found.append(_end_of(project, path, level, told, seconds))
+    hooks = tuple(_shortened(line["hook"]) for line in lines if "hook" in line)
+    return Report(tuple(found), hooks, _short(project.script) if project.script else "")
+
+
+def _end_of(project: Project, path: str, level: str, told: str, seconds: float) -> Finding:
+    """Return why the process has ended during an import."""
+    frames = re.findall(r'File "(.+)", line (\d+) in', told)
+    path, line = next((one for one in frames if project.has(one[0])), (path, "0"))
+    what = "ends the process when it is imported"
+    if "Timeout (" in told:
+        what = f"takes more than {seconds:g} s when it is imported"
+    return Finding(_short(path), int(line), what, "", level)
+
+
+def _shortened(fields: dict[str, Any]) -> dict[str, Any]:
+    return {**fields, "path": _short(fields["path"])}
+
+
+def _short(path: str | Path) -> str:
+    """Return a path below the current directory as a relative path, any other as given."""
     near = os.path.relpath(path)
     return str(path) if near.startswith("..") else near
 
 
+def place(finding: Finding) -> str:
+    """Return file and line of a finding."""
+    return f"{finding.path}:{finding.line}" if finding.line else finding.path
+
+
 def show(report: Report, console: Any) -> None:
-    """Print the report on rich's console: findings by topic, hooks, and the verdict."""
+    """Print failures, hooks and verdict on rich's console."""
     from rich.markup import escape
 
-    groups: dict[tuple[str, str, str], list[Finding]] = {}
-    levels = [*MARKS]
-    for one in sorted(report.findings, key=lambda one: levels.index(one.level)):
-        what = f"{one.subject} {one.what}" if one.topic == "hooks" else one.what
-        groups.setdefault((one.topic, what, one.write), []).append(one)
-    for topic in TOPICS:
-        found = [(key, same) for key, same in groups.items() if key[0] == topic]
-        if found:
-            console.print(f"{topic}:", style="bold")
-        for (_, what, write), same in found:
-            places = some([report.place(one) for one in same], 2)
-            line = f"  {MARKS[same[0].level]}: {escape(places)}: {escape(what)}"
-            console.print(line, soft_wrap=True)
-            if write and not write.startswith(PIP):
-                console.print(f"    write: {escape(write)}", soft_wrap=True, style="dim")
+    for one in report.of("start"):
+        line = f"[red]does not start[/red]: {escape(place(one))}: {escape(one.what)}"
+        console.print(line, soft_wrap=True)
+    parts = [f"{place(one)}: {one.what}" for one in report.of("part")]
+    if parts and report.script:
+        line = f"not needed for training: {_some(parts, 3)}"
+        console.print(escape(line), soft_wrap=True, style="dim")
+    for line in (*(() if report.script else parts), *_notes(report.of("note"))):
+        console.print(f"attention: {escape(line)}", soft_wrap=True)
     if report.hooks:
-        console.print(_table(report))
+        console.print(_table(report.hooks))
+    for hook in report.hooks:
+        for what in hook["attention"]:
+            line = f"attention: {hook['path']}:{hook['line']}: {hook['name']}: {what}"
+            console.print(escape(line), soft_wrap=True)
     console.print(f"[bold]verdict: {escape(report.verdict)}[/bold]", soft_wrap=True)
     for write in report.next_steps:
         console.print(f"write: {escape(write)}", style="dim", soft_wrap=True)
 
 
-def _table(report: Report) -> Any:
+def _notes(notes: Sequence[Finding]) -> Iterable[str]:
+    places: dict[str, list[str]] = {}
+    for one in notes:
+        places.setdefault(one.what, []).append(place(one))
+    return (f"{_some(found, 2)}: {what}" for what, found in places.items())
+
+
+def _table(hooks: Sequence[dict[str, Any]]) -> Any:
     from rich.markup import escape
     from rich.table import Table
 
-    levels = {(one.path, one.subject): one.level for one in report.findings}
-    table = Table("hook", "dialect", "points", "of the runner", title="hooks", min_width=60)
-    for hook in report.hooks:
-        level = levels.get((hook.path, hook.name))
-        style = "green" if level is None else "yellow" if level == "note" else "red"
-        used = [*hook.reads, *(f"{name} =" for name in hook.writes)]
-        name = f"[{style}]{escape(hook.name)}[/{style}]"
-        table.add_row(name, hook.dialect, ", ".join(hook.points) or "none", ", ".join(used))
+    table = Table("hook", "dialect", "points", title="hooks", min_width=60)
+    for hook in hooks:
+        points = ", ".join(hook["points"]) or "none"
+        table.add_row(escape(hook["name"]), hook["dialect"] or "none", points)
     return table
 
 
-def some(items: Sequence[str], count: int) -> str:
+def _some(items: Sequence[str], count: int) -> str:
     """Return the first items, and the number of the others."""
     more = f" and {len(items) - count} more" if len(items) > count else ""
     return ", ".join(items[:count]) + more

@@ -7,8 +7,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.dialects.backend import Backend
-from lightning_hooks.loggers.replay import WRITERS, writer_class
 from lightning_hooks.loggers.trackers.inputs import flatten_params
+from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["BackendWriter", "NullWriter", "TensorboardWriter", "Writer"]
@@ -73,8 +73,8 @@ class BackendWriter(Writer):
 
     def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
         super().__init__(logfolder)
-        if backend not in WRITERS:
-            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, WRITERS)}")
+        if backend not in TRACKERS:
+            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, TRACKERS)}")
         folder = os.path.join(self.logfolder, "spool")
         self._backend = Backend(writer_class(backend), type(self).__name__, folder, **arguments)
 

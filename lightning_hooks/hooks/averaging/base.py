@@ -1,4 +1,4 @@
-"""``AveragingHook``: evaluate with an average of the weights; save, load and export it."""
+"""``AveragingHook``: evaluate with an average of the weights; save, load and export the average."""
 
 from __future__ import annotations
 
@@ -36,34 +36,36 @@ __all__ = ["AveragingHook", "averages_of"]
 
 
 class AveragingHook(Hook):
-    """Trains with the raw weights and evaluates with an average of them.
+    """Trains with the raw weights and evaluates with their average.
 
     The module has the average's values from ``after_train_epoch`` (for hooks of lower priority
-    that evaluate there) to the end of the validation, and in ``Trainer.validate``, ``test`` and
-    ``predict``; after an error or an interrupt it has the raw ones. Of several such hooks in a
-    Trainer the first is evaluated with. A subclass starts the average and updates it.
+    that evaluate at this point) to the end of the validation, and in ``Trainer.validate``, ``test``
+    and ``predict``; after an error or an interrupt the module has the raw weights. A Trainer with
+    several averages evaluates with the first. A subclass starts and updates the average.
 
     =======================  =================================================================
     key in a checkpoint      value
     =======================  =================================================================
-    ``state_dict``           the average that is evaluated with, so that ``ckpt_path`` and
+    ``state_dict``           the evaluated average, so that ``ckpt_path`` and
                              ``load_from_checkpoint`` give the validation's score
-    ``current_model_state``  the raw weights, with which a resumed run goes on
+    ``current_model_state``  the raw weights, from which a resumed run trains on
     ``averaging_state``      ``n_averaged``, the number of updates
     ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
                              average, and the ``state_dict`` of each but the first
     =======================  =================================================================
 
-    The first three are those of Lightning's ``WeightAveraging``: files of either serve the other.
-    A resumed run finds each average again by class and order among the averages of that class,
-    where these differ by arguments, by them; see :mod:`lightning_hooks.engine.hook_states`. It
-    trains on with the raw weights also if it has no such hook, but has another one of ours.
+    The first three keys are the keys of Lightning's ``WeightAveraging``: either can resume from the
+    other's files. A resumed run finds an average by its class and its place among the averages of
+    the class; different arguments decide first, see :mod:`lightning_hooks.engine.hook_states`.
+    Without an average a resumed run still trains on from the raw weights, if any hook of this
+    package is in the Trainer.
 
-    With ``ModelParallelStrategy`` each rank averages its shards. In a checkpoint that is one file
-    all of them are whole, gathered on rank 0's CPU; of a directory the ``state_dict`` is in shards
-    and the rest is whole, in ``meta.pt``, which every rank reads when it resumes. ``FSDPStrategy``
-    and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only while every rank
-    holds the whole model, DeepSpeed keeps the trained weights partitioned, in another precision.
+    With ``ModelParallelStrategy`` each rank averages its shards. A checkpoint of one file has all
+    averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict`` is
+    sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole.
+    ``FSDPStrategy`` and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only
+    while every rank holds the whole model, DeepSpeed partitions the trained weights and keeps the
+    weights in another precision.
 
     Raises:
         ValueError: at the start of a fit, for a strategy that flattens or partitions the
@@ -76,20 +78,20 @@ class AveragingHook(Hook):
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
     precise_bn: bool | int | dict[str, Any] = False
-    _statistics: PreciseBNHook | None = None  # that estimates them, in a fit
+    _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _average: ModuleAverage | None = None
     _steps = _updates = 0
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
-    _is_evaluated: bool | None = None  # None: if it is the first
-    _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules that it averaged
+    _is_evaluated: bool | None = None  # None: the first average is evaluated
+    _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
     _patches: tuple[MethodPatch, ...] = ()
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
-        """Make the average: from a checkpoint's, an earlier fit's, or the weights.
+        """Make the average: from a checkpoint, an earlier fit or the present weights.
 
         Args:
             module: The module to train.
-            goes_on: Whether the run continues an earlier one, whose average may be there.
+            goes_on: Whether the run continues an earlier run of this hook.
         """
         self._swap_out()
         loaded, self._loaded = self._loaded, None
@@ -112,12 +114,12 @@ class AveragingHook(Hook):
     # -- the average for others ------------------------------------------------------------
 
     def ema_state_dict(self) -> dict[str, Any]:
-        """Return the module's state dict with the average in it; the tensors are the live ones.
+        """Return the module's state dict with the average's live tensors.
 
-        Of sharded parameters it has DTensors, see their ``full_tensor()``.
+        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor.
 
         Raises:
-            RuntimeError: if there is no average before the first fit.
+            RuntimeError: before the first fit.
         """
         if self._loaded is not None and self._loaded.tensors:
             return dict(self._loaded.tensors)  # not trained with: the run to go on with is over
@@ -128,12 +130,13 @@ class AveragingHook(Hook):
         return self._average.state_dict()
 
     def apply_to(self, module: torch.nn.Module) -> None:
-        """Load the average, with the buffers that go with it, into a module of the same keys.
+        """Load the average and its buffers into a module of the same keys.
 
-        A sharded average is gathered for a module that is not sharded; all ranks call this then.
+        A sharded average is gathered for a module without shards; then all ranks must call this
+        method.
 
         Raises:
-            RuntimeError: if there is no average yet, or the keys differ.
+            RuntimeError: before the first fit, or if the keys differ.
         """
         average = self.ema_state_dict()
         if not dtensors.any_sharded(module.parameters()):
@@ -141,9 +144,9 @@ class AveragingHook(Hook):
         module.load_state_dict(mmcv_checkpoint.with_keys_of(module, average))
 
     def export(self, path: str) -> None:
-        """Write a file of the average alone, for ``load_state_dict`` and mmcv's loader.
+        """Write the average alone to a file, for ``load_state_dict`` and mmcv's loader.
 
-        Of sharded parameters too it has the full average: all ranks call this then, rank 0 writes.
+        Sharded parameters are gathered; then all ranks must call this method, and rank 0 writes.
         """
         torch_files.save_state_dict(self.ema_state_dict(), path)
 
@@ -199,7 +202,7 @@ class AveragingHook(Hook):
             self._average.swap_out()
 
     def _prepare(self, trainer: L.Trainer) -> None:
-        """Make the average ready to be evaluated with, or saved."""
+        """Repair the average and estimate its statistics, before an evaluation or a checkpoint."""
         self._repair()
         runs = trainer.state.status == TrainerStatus.RUNNING  # after an error the model may fail
         if self._average is not None and self._statistics is not None and runs:
@@ -210,14 +213,14 @@ class AveragingHook(Hook):
         if self._average is not None and (left_out := self._average.repair()):
             rank_zero_warn(
                 f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
-                "or infinite then, and the average stayed as it was. CheckInvalidLossHook finds "
-                "the step that did it"
+                "or infinite, and the average stayed as before. CheckInvalidLossHook finds the "
+                "bad step"
             )
 
     # -- checkpoints -----------------------------------------------------------------------
 
     def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
-        """Save the averages of all hooks, at the event of the first of them."""
+        """Save the averages of all hooks, at the event of the first hook."""
         hooks = averages_of(trainer)
         if hooks and hooks[0] is self:
             averages = [hook._saved(trainer) for hook in hooks]
@@ -226,7 +229,7 @@ class AveragingHook(Hook):
 
     def _saved(self, trainer: L.Trainer) -> SavedAverage:
         of, evaluated = Identity.of(self), self._evaluates_in(trainer)
-        if self._loaded is not None:  # and not started: a tuner saves before the run
+        if self._loaded is not None:  # not started yet: a tuner saves before the run
             return dataclasses.replace(self._loaded, of=of, is_validated=evaluated)
         average = self._average
         if average is None or average.module is not trainer.lightning_module:
@@ -241,7 +244,7 @@ class AveragingHook(Hook):
         return module.state_dict()
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        """Load the averages of all hooks, at the event of the first of them."""
+        """Load the averages of all hooks, at the event of the first hook."""
         hooks = averages_of(trainer)
         if not hooks or hooks[0] is not self:
             return
@@ -252,7 +255,7 @@ class AveragingHook(Hook):
             restore_raw_weights(trainer, checkpoint)
 
     def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
-        """Go on with what a checkpoint has of this average, None for nothing."""
+        """Continue with a checkpoint's average; None if the checkpoint has none."""
         if saved is None and for_fit:
             rank_zero_warn(finds_none("no average", Identity.of(self)))
         self._loaded = loaded = saved or SavedAverage()
@@ -260,7 +263,7 @@ class AveragingHook(Hook):
         self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:
-        # a copy is a hook of the same arguments: the state of a run stays with it
+        # a copy has the same arguments and no state of a run
         state = super().__getstate__()
         return {key: value for key, value in state.items() if not key.startswith("_")}
 
@@ -281,7 +284,7 @@ class AveragingHook(Hook):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Clean up; an error here would hide the one that is raised."""
+        """Clean up without raising: a second error would hide the first."""
         with contextlib.suppress(Exception):
             self.teardown(trainer, pl_module, "fit")
 
@@ -289,7 +292,7 @@ class AveragingHook(Hook):
         """Restore the module and the optimizers."""
         self._swap_out()
         self._remove_patches()
-        # the strategy also writes what is saved after the run
+        # files saved after the run are written by the strategy alone
         save = partial(self._save, trainer)
         self._patches = (MethodPatch(trainer.strategy, "save_checkpoint", save),)
 
@@ -300,5 +303,5 @@ class AveragingHook(Hook):
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
-    """Return the hooks of a Trainer that average, in the order given."""
+    """Return the averages of a Trainer, in the order given."""
     return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]

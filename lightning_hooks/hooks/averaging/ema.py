@@ -20,24 +20,23 @@ __all__ = ["EMAHook", "ema_momentum"]
 class EMAHook(StepAverageHook):
     """Keeps an exponential moving average of the parameters and validates with it.
 
-    ``average = (1 - m) * average + m * parameter`` after an optimizer step, from the weights at
-    the start of the run (or where averaging begins) on; ``m`` is
+    ``average = (1 - m) * average + m * parameter`` after an optimizer step. The average starts with
+    the weights at the start of the run (or where averaging begins); ``m`` is
     :func:`~lightning_hooks.schedules.averages.ema_momentum` of
-    ``1 - (1 - momentum) ** interval``. With ``warm_up=0`` it is the plain average.
+    ``1 - (1 - momentum) ** interval``, and constant with ``warm_up=0``.
 
-    Evaluation, checkpoints and ``apply_to`` and ``export`` are those of every
+    Evaluation, checkpoints, ``apply_to`` and ``export`` are described in
     :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`. From a checkpoint without an
-    average, averaging starts with its weights; of one by Lightning's ``EMAWeightAveraging`` both
-    sets are loaded.
+    average, averaging starts with the checkpoint's weights; a checkpoint by Lightning's
+    ``EMAWeightAveraging`` gives both sets of weights.
 
     Args:
         momentum: The weight of the model in the average per step, in (0, 1).
         interval: Optimizer steps from one update to the next.
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint to resume from.
-        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``, ``device``: see
-            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -48,8 +47,8 @@ class EMAHook(StepAverageHook):
 
     Note:
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
-        gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not
-        batches, and not those that a gradient scaler skips (but of fused optimizers, see
+        gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not batches;
+        steps skipped by a gradient scaler do not count (except with fused optimizers, see
         :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`); the update is a lerp,
         closer to the exact value; a step to NaN is left out; after the run the model holds the
         raw weights (in checkpoints ``state_dict`` is the average, as in mmcv); the average is no

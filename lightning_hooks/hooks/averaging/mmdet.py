@@ -1,4 +1,4 @@
-"""mmdetection's EMA hooks: they average buffers too, with any function for the momentum."""
+"""mmdetection's EMA hooks: buffers are averaged too, the momentum may be any function."""
 
 from __future__ import annotations
 
@@ -22,12 +22,11 @@ class BaseEMAHook(StepAverageHook):
     Args:
         momentum: The weight of the model in the average per update, in (0, 1).
         interval: Optimizer steps from one update to the next; the first is after ``interval``.
-        skip_buffers: Whether the average goes with the model's own buffers.
+        skip_buffers: Use the model's own buffers with the average.
         resume_from: A checkpoint to resume from.
         momentum_fun: A function of the optimizer step, counted from 0, for the weight.
-        options: Keywords of every average, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``, ``device``: see
-            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+        options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and ``precise_bn``
+            of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -38,9 +37,9 @@ class BaseEMAHook(StepAverageHook):
 
     Note:
         Departures from mmdetection: optimizer steps are counted, not batches; the update is a
-        lerp; a step to NaN is left out; integer buffers are always the model's (there the
-        average has those of the start of the run); after the run the model holds the raw
-        weights; the average is no buffer of the model.
+        lerp; a step to NaN is left out; integer buffers are always the model's (in mmdetection
+        the average keeps the integers of the start of the run); after the run the model holds the
+        raw weights; the average is no buffer of the model.
     """
 
     momentum = 0.0002
@@ -101,8 +100,8 @@ class ExpMomentumEMAHook(BaseEMAHook):
     Source: mmdetection's ``ExpMomentumEMAHook``, as YOLOX uses it.
 
     Note:
-        Departures from mmdetection: those of :class:`BaseEMAHook`; a ``momentum_fun`` that is
-        given counts (there it is ignored).
+        Departures from mmdetection: as :class:`BaseEMAHook`; a given ``momentum_fun`` counts
+        (mmdetection ignores a ``momentum_fun``).
     """
 
     total_iter = 2000
@@ -122,7 +121,7 @@ class LinearMomentumEMAHook(BaseEMAHook):
     """An average whose momentum rises to its final value.
 
     ``m = min(1 - (1 - momentum) ** interval, (1 + step) / (warm_up + step))``. The second term
-    matters only where ``momentum * warm_up`` is above 1, so not with the default momentum.
+    matters only if ``momentum * warm_up`` is above 1, so not with the default momentum.
 
     Args:
         warm_up: The scale of the rise, in optimizer steps.
@@ -135,9 +134,9 @@ class LinearMomentumEMAHook(BaseEMAHook):
     Source: mmdetection's ``LinearMomentumEMAHook``.
 
     Note:
-        Departures from mmdetection: those of :class:`BaseEMAHook`; an ``interval`` of k gives k
-        times the weight, not ``momentum ** k``; a ``momentum_fun`` that is given counts (there
-        it is ignored).
+        Departures from mmdetection: as :class:`BaseEMAHook`; an ``interval`` of k gives k times
+        the weight, not ``momentum ** k``; a given ``momentum_fun`` counts (mmdetection ignores a
+        ``momentum_fun``).
     """
 
     warm_up = 100

@@ -1,4 +1,4 @@
-"""MMEngine's other averages: one of annealed momentum, and the mean of all models (SWA)."""
+"""MMEngine's other averages: annealed momentum, and the mean of all models (SWA)."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         gamma: The scale of the weight's fall, in optimizer steps; above 0.
         interval: Optimizer steps from one update to the next.
         resume_from: A checkpoint to resume from.
-        power: The speed of the fall, above 0; the lower, the more the newest models weigh.
-        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``, ``device``: see
-            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+        power: The speed of the fall, above 0; a lower power gives the newest models more weight.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -76,11 +75,10 @@ class StochasticWeightAverageHook(StepAverageHook):
     ``m = 1 / (updates + 1)``: the first update copies the model.
 
     Args:
-        interval: Optimizer steps from one model of the mean to the next.
+        interval: Optimizer steps between two models of the mean.
         resume_from: A checkpoint to resume from.
-        options: Keywords of every average, ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``,
-            ``check``, ``device``: see
-            :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -90,7 +88,7 @@ class StochasticWeightAverageHook(StepAverageHook):
     Source: MMEngine's ``EMAHook(ema_type="StochasticWeightAverage")``.
 
     Note:
-        Departures from MMEngine: those of :class:`MomentumAnnealingEMAHook`.
+        Departures from MMEngine: as :class:`MomentumAnnealingEMAHook`.
     """
 
     def get_momentum(self, runner: Any) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -10,33 +10,38 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
-from lightning_hooks.hooks.averaging.weight_swap import WeightSwap
 from lightning_hooks.utils import dtensors
 
-__all__ = ["ModuleAverage"]
+__all__ = ["ModuleAverage", "WeightSwap"]
 
 
 class ModuleAverage:
-    """A second set of values for a module's parameters, and perhaps its buffers.
+    """A second set of values for a module's parameters and, if wanted, buffers.
 
     Parameters of floating-point or complex type are averaged, in their own type and on their
-    device. With ``buffers="average"`` so are the buffers of these types that are in the state
-    dict; with ``"copy"`` all that are in it are taken over at every update; with ``"ignore"``
-    the average goes with the module's own, but for the ``"statistics"`` of BatchNorm layers, which
-    are set by :meth:`estimate_statistics`. Integers are never averaged.
+    device. Integers are never averaged. The values of buffers in the state dict:
 
-    Of parameters that are sharded (DTensor) each rank averages its part. The parts are swapped by
-    copying, and updates to NaN are left out on all ranks together.
+    ================  ==========================================================================
+    ``buffers``       values in the average
+    ================  ==========================================================================
+    ``"ignore"``      the module's own
+    ``"average"``     averaged, if of floating-point or complex type
+    ``"copy"``        copied from the module at every update
+    ``"statistics"``  of BatchNorm layers set by :meth:`estimate_statistics`, else the module's own
+    ================  ==========================================================================
 
-    An average on a device of its own takes no memory beside the model. Every update copies the
-    weights there first, for which the host waits; the average is swapped in by copying, too.
+    Each rank averages its part of sharded parameters (DTensor). The parts are swapped by copying,
+    and all ranks together leave out an update to NaN.
+
+    An average on another device takes no memory beside the model. Every update first copies the
+    weights to the device, and the host waits; swaps copy, too.
 
     Args:
         module: The module; its ``state_dict`` names the weights.
-        start: Values to start from, by key; the module's own for those it does not have.
-        buffers: One of the four above.
+        start: Values to start from, by key; the module's own values for missing keys.
+        buffers: See above.
         by_copy: Swap by copying, see
-            :class:`~lightning_hooks.hooks.averaging.weight_swap.WeightSwap`.
+            :class:`~lightning_hooks.hooks.averaging.module_average.WeightSwap`.
         check_all: Search for NaN everywhere, see
             :class:`~lightning_hooks.hooks.averaging.nan_safe_update.NanSafeUpdate`.
         device: The device of the average; None for the devices of the parameters.
@@ -80,13 +85,13 @@ class ModuleAverage:
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
     def is_of(self, module: L.LightningModule) -> bool:
-        """Whether this is the average of the module as it is now."""
+        """Whether this average has exactly the module's present parameters."""
         dtensors.reshard(module)
         now, then = _averaged(module), self._tensors[: self._first_buffer]
         return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
 
     def new_parameters(self) -> list[str]:
-        """Return the names of parameters that the module has now and this average has not."""
+        """Return the names of parameters added to the module since the average was made."""
         dtensors.reshard(self.module)
         known = {*map(id, self._tensors)}
         named = self.module.named_parameters()
@@ -102,7 +107,7 @@ class ModuleAverage:
             torch._foreach_copy_(self.swap.others, self.swap.parameters)
 
     def update(self, weight: float) -> None:
-        """``average += weight * (parameter - average)``, for all at once, without NaN."""
+        """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
         self._is_estimated = False
         if (self._slots and not self._estimates_only) or self._shards:
             self._find()
@@ -110,7 +115,7 @@ class ModuleAverage:
             update(weight)
 
     def _staged_updates(self) -> list[NanSafeUpdate]:
-        """Copy the values to the average's device, if it has its own; return the updates."""
+        """Copy the values to the average's own device, if any; return the updates."""
         if self._staged:
             with torch.no_grad():
                 torch._foreach_copy_(self._staged, self.swap.parameters)
@@ -136,7 +141,7 @@ class ModuleAverage:
         return self._updates
 
     def _find(self, reshard: bool = False) -> None:
-        """Find the current tensors: a module may replace a buffer, FSDP the memory of a shard."""
+        """Look up the tensors again: a module may replace a buffer, FSDP the memory of a shard."""
         if reshard and self._shards:
             dtensors.reshard(self.module)
         if not self.swap.is_in:
@@ -157,32 +162,32 @@ class ModuleAverage:
         """Move the average to the module's devices."""
         self._find()
         self.swap.follow()
-        self._updates = []  # they have the tensors of before
+        self._updates = []  # they hold the old tensors
 
     def swap_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
         if not self.tracks and not self.swap.is_in:
             self._find(reshard=True)
             if self.swap.swap_in():
-                self._updates = []  # they read the memory of before
+                self._updates = []  # they read the old memory
 
     def swap_out(self) -> None:
-        """Restore the module's weights; a second call does nothing."""
+        """Restore the module's weights, if the average is in place."""
         if self.swap.is_in:
             self._find(reshard=True)
             self.swap.swap_out()
 
     def estimate_statistics(self, estimate: Callable[[], object]) -> None:
-        """Have the statistics of BatchNorm layers estimated, if the average has changed since.
+        """Estimate the statistics of BatchNorm layers, if the average has changed.
 
         Args:
-            estimate: Writes them to the layers of the module, which has the average meanwhile.
+            estimate: Writes statistics to the layers of the module, while the average is in place.
         """
         if self.tracks or self._is_estimated:
             return
         was_in = self.swap.is_in
         self.swap_out()
-        if self._estimates_only:  # a layer that is left out, as in eval mode, has the module's
+        if self._estimates_only:  # skipped layers (in eval mode) keep the module's
             self._find()
             self._copy_buffers()
         self.swap_in()
@@ -195,7 +200,7 @@ class ModuleAverage:
                 self.swap_out()
 
     def _copy_buffers(self) -> None:
-        """Copy the module's buffers to the average's; where they are the same nothing changes."""
+        """Copy the module's buffers to the average."""
         first = self._first_buffer
         copies, buffers = self.swap.others[first:], self.swap.parameters[first:]
         with torch.inference_mode(False), torch.no_grad():
@@ -203,10 +208,10 @@ class ModuleAverage:
                 torch._foreach_copy_(copies, buffers)
 
     def repair(self) -> int:
-        """Return how many updates were left out since the last call, because of NaN.
+        """Return how many updates were left out because of NaN since the last call.
 
-        This is the one read of the device. If there were any, numbers of the average that are
-        NaN or infinite are replaced by the model's.
+        This is the only read of the device. After left out updates, NaN and infinite numbers of the
+        average are replaced by the model's numbers.
         """
         if self.swap.is_in:
             return 0
@@ -219,14 +224,14 @@ class ModuleAverage:
         return count
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the module's state dict with the average in it; the tensors are the live ones."""
+        """Return the module's state dict with the average's live tensors."""
         if self.tracks:
             return self.raw_state_dict()
         self._find()
         return self._state_dict_with(self.swap.others)
 
     def raw_state_dict(self) -> dict[str, Any]:
-        """Return the module's state dict with its own weights, also while they are swapped."""
+        """Return the module's state dict with the raw weights, also during a swap."""
         self._find()
         return self._state_dict_with(self.swap.raw)
 
@@ -250,7 +255,7 @@ def _is_number(value: torch.Tensor) -> bool:
 
 
 def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
-    """Return owner and name of the buffers that are part of the average, each tensor once."""
+    """Return owner and name of the averaged buffers, each tensor once."""
     found: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
@@ -264,9 +269,110 @@ def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module,
 
 
 def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
-    """Whether there may be a CUDA graph, which reads the addresses that it was made with."""
+    """Whether the module may have a CUDA graph, which reads fixed addresses."""
     compiled = any(
         getattr(m, "_compiled_call_impl", None) is not None or type(m).__name__ == "OptimizedModule"
         for m in module.modules()
     )
     return compiled and any(p.is_cuda for p in module.parameters())
+
+
+class WeightSwap:
+    """Puts other values in place of parameters (or buffers), and restores the raw values.
+
+    A parameter is pointed at the other tensor, without a copy or more memory. Values are copied
+    where a parameter shares storage (flattened weights of a recurrent layer, views) or the types
+    differ. The raw values are noted before the first parameter is touched: ``swap_out`` restores
+    the module after an interrupt at any moment.
+
+    Args:
+        parameters: The parameters.
+        others: A tensor for each parameter; training the swapped module changes these tensors.
+        by_copy: Copy all values: a CUDA graph reads fixed addresses.
+        stays: The others stay on their device, and during a swap so do the raw values; with
+            ``by_copy`` only.
+    """
+
+    def __init__(
+        self,
+        parameters: Sequence[torch.Tensor],
+        others: Sequence[torch.Tensor],
+        by_copy: bool = False,
+        stays: bool = False,
+    ) -> None:
+        self.parameters = list(parameters)
+        self.others = list(others)
+        self.by_copy = by_copy
+        self.stays = stays
+        self._raw: list[torch.Tensor] | None = None
+        # for each parameter, whether to copy: this test costs more than the swap
+        self._copies: list[bool] = []
+        self._addresses: list[int] = []  # of the parameters, when tested
+
+    @property
+    def is_in(self) -> bool:
+        """Whether the other values are in place."""
+        return self._raw is not None
+
+    @property
+    def raw(self) -> list[torch.Tensor]:
+        """The parameters' own values, also during a swap."""
+        if self._raw is not None:
+            return self._raw
+        return [parameter.detach() for parameter in self.parameters]
+
+    def swap_in(self) -> bool:
+        """Put the other values in place, unless they already are.
+
+        Returns:
+            Whether the parameters' own memory has moved since the last swap.
+        """
+        if self._raw is not None:
+            return False
+        # Lightning evaluates in inference mode: tensors made there could not be trained later
+        with torch.inference_mode(False), torch.no_grad():
+            self.follow()
+            addresses = [parameter.data_ptr() for parameter in self.parameters]
+            has_moved = addresses != self._addresses
+            if has_moved:
+                self._copies = [
+                    self.by_copy or _needs_copy(parameter, other)
+                    for parameter, other in zip(self.parameters, self.others, strict=True)
+                ]
+                self._addresses = addresses
+            self._raw = [
+                parameter.detach().to(other.device, copy=True) if copies else parameter.data
+                for parameter, other, copies in zip(
+                    self.parameters, self.others, self._copies, strict=True
+                )
+            ]
+            self._set(self.others)
+        return has_moved
+
+    def swap_out(self) -> None:
+        """Restore the parameters' own values, if the others are in place."""
+        if self._raw is not None:
+            with torch.inference_mode(False), torch.no_grad():
+                self._set(self._raw)
+            self._raw = None
+
+    def _set(self, values: Sequence[torch.Tensor]) -> None:
+        for parameter, value, copies in zip(self.parameters, values, self._copies, strict=True):
+            if copies:
+                parameter.copy_(value)
+            else:
+                parameter.data = value
+
+    def follow(self) -> None:
+        """Move the other tensors to the parameters' devices."""
+        if not self.stays:
+            pairs = zip(self.others, self.parameters, strict=True)
+            self.others = [other.to(parameter.device) for other, parameter in pairs]
+
+
+def _needs_copy(parameter: torch.Tensor, other: torch.Tensor) -> bool:
+    size = parameter.numel() * parameter.element_size()
+    shares = parameter.untyped_storage().nbytes() != size
+    # among processes; on other devices is_shared() is always True
+    shared = parameter.device.type == "cpu" and parameter.is_shared()  # type: ignore[no-untyped-call]
+    return shares or shared or parameter.dtype != other.dtype

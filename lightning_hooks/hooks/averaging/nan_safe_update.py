@@ -10,32 +10,32 @@ from lightning_hooks.utils.nonfinite import over_ranks
 
 __all__ = ["NanSafeUpdate"]
 
-TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # the size of a sample, see below
+TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # the size of a sample, see NanSafeUpdate
 
 
 class NanSafeUpdate:
     """``average += weight * (value - average)`` for many tensors of one device at once.
 
-    Nothing is averaged in a step with a NaN or infinite value; the decision stays on the device,
-    and the host reads nothing. Up to 65536 numbers are all checked; of more, the beginnings of up
-    to 512 of the tensors, together a 32nd of all numbers, which costs a few hundredths of the
-    update. A bad gradient reaches every layer in front of it, and the next loss spreads it to all.
-    ``repair`` replaces what slips through, before the average is used. To check every number
-    costs half an update more.
+    A step with a NaN or infinite value updates nothing. Up to 65536 numbers are all checked; of
+    more numbers a sample: the beginnings of up to 512 tensors, together a 32nd of all numbers. The
+    check costs a few hundredths of the update; a check of every number costs half an update more.
+    A bad gradient reaches every layer in front of it, and the next loss spreads the NaN to all
+    layers. ``repair`` replaces bad numbers missed by the sample, before the average is used.
 
-    One fused kernel does it all: a step of SGD that maximizes, with ``value`` as the gradient and
-    a weight decay of 1, is the formula above, and takes a flag to do nothing. It is faster than a
-    lerp of each tensor, and rounds in the same places.
+    The verdict stays on the device, and the host never waits. ``torch._foreach_lerp_`` has no flag
+    for doing nothing (and ``0 * NaN`` is NaN); torch's fused SGD kernel has the flag ``found_inf``.
+    With ``value`` as the gradient of a maximization and a weight decay of 1, a step of fused SGD is
+    the formula above, rounded in the same places.
 
     Args:
         parameters: Pairs of average and value.
-        left_out: The count of updates left out, a number on the tensors' device.
+        left_out: The count of skipped updates, a 0-d tensor on the tensors' device.
         every: Check every number.
-        buffers: Pairs of average and value; only their bad numbers are left out: a NaN stays in
-            BatchNorm's statistics forever, and ranks differ in theirs.
+        buffers: Pairs of average and value. Bad numbers are left out one by one: a NaN stays in
+            BatchNorm's statistics forever, and the ranks' statistics differ.
         copies: Copy the buffers instead of averaging them.
-        decide_on: For shards: the device on which the ranks decide together. None where each
-            decides for itself.
+        decide_on: The device on which the ranks decide together, for shards; None where each rank
+            decides alone.
     """
 
     def __init__(
@@ -52,7 +52,7 @@ class NanSafeUpdate:
             key = value.dtype, _can_be_fused(average, value)
             group = groups.setdefault(key, ([], []))
             group[0].append(average)
-            group[1].append(value)  # not detached: it may be pointed elsewhere
+            group[1].append(value)  # not detached: a swap may point it elsewhere
         self._groups = [
             (*group, None if every else _samples(group[1]), key[1]) for key, group in groups.items()
         ]
@@ -62,12 +62,12 @@ class NanSafeUpdate:
 
     @torch.no_grad()
     def __call__(self, weight: float) -> None:
-        """Update all, or none where there is a NaN."""
+        """Update all tensors, or none if a value is bad."""
         bad = self._is_bad()
         self._left_out += bad
         skips = bad > 0
         for averages, values, _, fused in self._groups:
-            if fused and weight < 0.5:  # above it lerp goes the other way round, for precision
+            if fused and weight < 0.5:  # from 0.5 on, lerp starts from the value, for precision
                 _fused_lerp(averages, values, weight, bad)
             else:
                 for average, value in zip(averages, values, strict=True):
@@ -78,13 +78,13 @@ class NanSafeUpdate:
 
     @torch.no_grad()
     def repair(self) -> None:
-        """Replace NaN and infinite numbers of the averages by the values."""
+        """Replace NaN and infinite numbers of the averages by the numbers of the values."""
         for averages, values, *_ in self._groups:
             for average, value in zip(averages, values, strict=True):
                 average.copy_(torch.where(average.isfinite(), average, value))
 
     def _is_bad(self) -> torch.Tensor:
-        """Return 1 if a value is not finite, else 0: the form that the fused kernel takes."""
+        """Return 1.0 if a value is not finite, else 0.0, for the fused kernel."""
         bad = torch.zeros_like(self._left_out)
         for _, values, samples, _ in self._groups:
             wide = _wide(values[0].dtype)
@@ -117,22 +117,22 @@ def _fused_lerp(
 
 
 def _can_be_fused(average: torch.Tensor, value: torch.Tensor) -> bool:
-    """Whether the fused kernel takes them."""
+    """Whether the fused kernel takes a pair."""
     types = [torch.float32, torch.float64]
-    if value.device.type == "cuda":  # on the CPU it rounds half precision in between
+    if value.device.type == "cuda":  # on the CPU the kernel rounds half precision in between
         types += [torch.float16, torch.bfloat16]
     has_kernel = value.device.type in ("cpu", "cuda") and value.dtype in types
     return has_kernel and _is_dense(value) and average.stride() == value.stride()
 
 
 def _is_dense(value: torch.Tensor) -> bool:
-    """Whether the numbers fill their piece of memory, in whatever order."""
+    """Whether a tensor has no gaps in memory, in any order of dimensions."""
     reach = sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
     return value.numel() == reach + 1
 
 
 def _samples(values: list[torch.Tensor]) -> list[torch.Tensor]:
-    """Return views of all of the tensors, or of the beginnings of some, spread over all."""
+    """Return views of all tensors, or of the beginnings of some, spread over all."""
     some = [value.detach() for value in values if value.numel()]
     each = numbers = sum(value.numel() for value in some)
     if numbers > NUMBERS:
@@ -145,7 +145,7 @@ def _beginning(value: torch.Tensor, numbers: int) -> torch.Tensor:
     if _is_dense(value):
         size = min(value.numel(), numbers)
         return value.as_strided((size,), (1,), value.storage_offset())
-    return value[(0,) * (value.dim() - 1)][:numbers]  # never a copy: it would be of this step
+    return value[(0,) * (value.dim() - 1)][:numbers]  # never a copy: a copy would be of this step
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

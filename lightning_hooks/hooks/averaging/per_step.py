@@ -1,7 +1,8 @@
-"""``StepAverageHook``: update an average after optimizer steps, by a rule of a subclass."""
+"""``StepAverageHook``: update an average after optimizer steps, by a subclass's rule."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, Literal
 
 import lightning as L
@@ -14,8 +15,8 @@ from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
-from lightning_hooks.hooks.averaging.own_statistics import estimator
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage, find_averages
+from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
@@ -27,36 +28,35 @@ class StepAverageHook(AveragingHook):
 
     A subclass returns the weight ``w`` of the model (``get_momentum``) and the steps of the
     updates (``updates_at``). A step with NaN or infinite weights is left out, on the device, and
-    the next evaluation or checkpoint warns of it. Steps that a gradient scaler skips do not count,
-    except with a fused optimizer, which skips them on the device: the unchanged weights are
-    averaged once more then.
+    the next evaluation or checkpoint warns. Steps skipped by a gradient scaler do not count, except
+    with a fused optimizer: a fused optimizer skips on the device, and the unchanged weights are
+    averaged once more.
 
     Args:
         interval: Optimizer steps from one update to the next.
         resume_from: A checkpoint to resume from (weights, average, counters and optimizer), as
             with ``Trainer.fit(ckpt_path=...)``, which takes precedence. Not where parameters are
             sharded.
-        buffers: ``"ignore"``: the average goes with the model's own buffers. ``"average"``: those
-            of floating-point type in the state dict are averaged as the parameters are, integers
-            are the model's. ``"copy"``: the average has the buffers of its last update.
+        buffers: ``"ignore"``: the average uses the model's own buffers. ``"average"``: buffers of
+            floating-point type in the state dict are averaged like parameters, integers are the
+            model's. ``"copy"``: the average has the buffers of the last update.
         begin_iter: Iterations of training before averaging begins. Until then the average is the
-            model itself: it is evaluated with, saved and exported.
-        begin_epoch: The same in epochs; give one of the two.
+            model itself.
+        begin_epoch: Epochs of training before averaging begins; instead of ``begin_iter``.
         swap: ``"auto"`` points the parameters at the average, and copies where storage is shared
-            or a compiled module may have a CUDA graph. ``"copy"`` always copies: for graphs that
-            you have captured yourself.
-        check: ``"sample"`` searches for NaN in all numbers of a small model and a part of those of
-            a large one, see
-            ``NanSafeUpdate``; ``"all"``
-            everywhere, which costs half an update more.
+            or a compiled module may have a CUDA graph. ``"copy"`` always copies: for your own
+            captured graphs.
+        check: ``"sample"`` searches for NaN in all numbers of a small model and in a part of a
+            large model, see ``NanSafeUpdate``; ``"all"`` searches all numbers and costs half an
+            update more.
         device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
-            Then every update copies the weights there and waits for the accelerator: choose a
-            larger ``interval``. None for the parameters' own.
-        precise_bn: Whether the average has BatchNorm statistics of its own, estimated from training
-            data with its weights before it is evaluated with or saved, if it was updated since:
-            after each epoch, before a validation within one and with each checkpoint. True for
-            8192 samples, an int for so many, or a dict of ``PreciseBNHook``'s arguments. The model
-            keeps its own; ``buffers`` is for all other buffers.
+            Every update then copies the weights and waits for the accelerator: choose a larger
+            ``interval``. None for the devices of the parameters.
+        precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
+            data with the averaged weights: after each epoch, before a validation within an epoch
+            and with each checkpoint, if the average was updated since. True for 8192 samples, an
+            int for another number, or a dict of ``PreciseBNHook``'s arguments. The model keeps its
+            own statistics; ``buffers`` is for all other buffers.
 
     Raises:
         TypeError: for arguments of another type.
@@ -68,10 +68,10 @@ class StepAverageHook(AveragingHook):
     resume_from: str | None = None
     begin_iter = begin_epoch = 0
     distinguishing: tuple[str, ...] = ("interval",)
-    """Arguments that distinguish hooks of the class, beside those of every average."""
+    """Arguments of the class that distinguish two hooks in a checkpoint."""
 
     _applied: AppliedSteps | None = None
-    _counted = 0  # of the applied steps
+    _counted = 0  # applied steps seen so far
 
     def __init__(
         self,
@@ -99,7 +99,11 @@ class StepAverageHook(AveragingHook):
         check_choice("check", check, ("sample", "all"))
         try:
             self.device = None if device is None else str(torch.device(str(torch.device(device))))
-        except (RuntimeError, TypeError, ValueError):  # a number may give a name that is none
+        except (
+            RuntimeError,
+            TypeError,
+            ValueError,
+        ):  # torch.device(3) has a name that torch.device refuses
             message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
             raise ValueError(message) from None
         if str(self.device).startswith("meta"):
@@ -110,7 +114,7 @@ class StepAverageHook(AveragingHook):
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
-        estimator(precise_bn)  # for its errors
+        estimator(precise_bn)  # raises for a bad argument
         self.precise_bn = precise_bn
 
     # -- the rule --------------------------------------------------------------------------
@@ -120,7 +124,7 @@ class StepAverageHook(AveragingHook):
         raise NotImplementedError(f"{type(self).__name__} has no get_momentum(runner)")
 
     def updates_at(self, step: int) -> bool:
-        """Whether there is an update after this optimizer step, counted from 0."""
+        """Whether an optimizer step, counted from 0, is followed by an update."""
         return step % self.interval == 0
 
     @property
@@ -134,7 +138,7 @@ class StepAverageHook(AveragingHook):
         return self._updates
 
     def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
-        """Count steps in a file of Lightning's, updates in an older one of ours."""
+        """Fill in the steps for Lightning's files, the updates for older files of ours."""
         if saved is not None and saved.steps is None:
             saved.steps = (saved.updates or 0) * self.interval
         if saved is not None and saved.updates is None:
@@ -146,7 +150,7 @@ class StepAverageHook(AveragingHook):
         arguments = {name: getattr(self, name) for name in self.distinguishing}
         for name in ("buffers", "begin_iter", "begin_epoch"):
             value = getattr(self, name)
-            if value != getattr(StepAverageHook, name):  # a key in files is to change rarely
+            if value != getattr(StepAverageHook, name):  # the key in files should change rarely
                 arguments[name] = value
         return arguments
 
@@ -164,7 +168,7 @@ class StepAverageHook(AveragingHook):
         super().setup(trainer, pl_module, stage)
 
     def before_run(self, runner: Any) -> None:
-        """Start the average: from a checkpoint's, an earlier fit's, or the weights."""
+        """Start the average: from a checkpoint, an earlier fit or the present weights."""
         trainer = runner.trainer
         if self.resume_from is not None and self._loaded is None and runner.iter == 0:
             runner.resume(self.resume_from)
@@ -178,7 +182,7 @@ class StepAverageHook(AveragingHook):
         check_device(self)
         average = self.start(runner.module, goes_on=runner.iter > 0)
         begins = self._begins(runner.iter, trainer.current_epoch)
-        if not begins and not self._steps:  # one that has begun goes on
+        if not begins and not self._steps:
             average.tracks = True
         elif average.tracks:  # the fit before ended before averaging began
             self._begin(average)
@@ -191,7 +195,7 @@ class StepAverageHook(AveragingHook):
             check_rivals(self, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin at epoch ``begin_epoch``; average parameters that were added in the one before."""
+        """Begin at epoch ``begin_epoch``; average parameters added in the last epoch."""
         self._adopt_parameters(trainer, pl_module)
         average = self._average
         waits = self.begin_epoch > 0 and average is not None and average.tracks
@@ -210,7 +214,7 @@ class StepAverageHook(AveragingHook):
             Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))
 
     def after_train_iter(self, runner: Any) -> None:
-        """Update the average, if there was an optimizer step."""
+        """Update the average after an optimizer step."""
         average = self._average
         if average is None or self._applied is None:
             return
@@ -232,7 +236,7 @@ class StepAverageHook(AveragingHook):
         self._steps = self._updates = 0
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Estimate the statistics of an average that is exported after the run."""
+        """Estimate the statistics of the average for an export after the run."""
         if self._statistics is not None:
             self._prepare(trainer)
 
@@ -258,3 +262,44 @@ def check_momentum(value: Any) -> None:
     check_number("momentum", value)
     if not 0 < value < 1:
         raise ValueError(f"momentum must be in (0, 1), got {value}")
+
+
+def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
+    """Return the hook that estimates an average's BatchNorm statistics, or None.
+
+    Args:
+        precise_bn: The argument of every average: False, True, a number of samples, or a dict of
+            the arguments of PreciseBNHook.
+        user: The class of the average, for messages.
+
+    Raises:
+        TypeError: for an argument of another type, or unknown to PreciseBNHook.
+        ValueError: for a number below 1, for an interval, and for values refused by PreciseBNHook.
+
+    >>> estimator(False), estimator(True).num_samples, estimator(512).num_samples
+    (None, 8192, 512)
+    """
+    if isinstance(precise_bn, Mapping):
+        if "interval" in precise_bn:
+            raise ValueError(
+                f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever a changed "
+                "average is used; leave interval out"
+            )
+        try:
+            found = PreciseBNHook(**precise_bn)
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"precise_bn={dict(precise_bn)}: {error}") from None
+    elif isinstance(precise_bn, bool):
+        if not precise_bn:
+            return None
+        found = PreciseBNHook()
+    elif isinstance(precise_bn, int):
+        check_int("precise_bn", precise_bn, 1)
+        found = PreciseBNHook(precise_bn)
+    else:
+        raise TypeError(
+            "precise_bn must be True, False, a number of samples or a dict of PreciseBNHook's "
+            f"arguments, got {precise_bn!r}"
+        )
+    found.user = user
+    return found

@@ -1,4 +1,4 @@
-"""``SavedAverage``: an average as checkpoints have it: steps, rule, arguments and tensors."""
+"""``SavedAverage``: an average in a checkpoint, with steps, rule, arguments and tensors."""
 
 from __future__ import annotations
 
@@ -16,19 +16,19 @@ from lightning_hooks.utils import dtensors
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
 
 OLD = "ema_state_dict"
-"""The key of the first average in files whose ``state_dict`` is always the raw weights."""
+"""The key of the first average in older files, whose ``state_dict`` has the raw weights."""
 
 
 @dataclasses.dataclass
 class SavedAverage:
-    """An average, with all that it takes to go on with it.
+    """The state of an average, complete enough to continue.
 
     Args:
-        of: The class of its hook, which is its rule, and the arguments; None if any may take it.
-        tensors: Its values by the keys of the state dict; empty before it has any.
+        of: The class (the rule) and the arguments of the hook; None if any hook may continue.
+        tensors: The values by the keys of the state dict; empty before the average is made.
         steps: Optimizer steps since averaging began; None if only ``updates`` is known.
-        updates: Updates since then; None if only ``steps`` is known.
-        is_validated: Whether it is the one that the run validated with.
+        updates: Updates since averaging began; None if only ``steps`` is known.
+        is_validated: Whether the run validated with this average.
     """
 
     of: Identity | None = None
@@ -38,10 +38,10 @@ class SavedAverage:
     is_validated: bool = False
 
     def entry(self, tensors: Mapping[str, Any] | None) -> dict[str, Any]:
-        """Return the form that it has in files.
+        """Return the average's entry in a file.
 
         Args:
-            tensors: Its values, gathered; None if they are the checkpoint's ``state_dict``.
+            tensors: The gathered values; None for the checkpoint's ``state_dict``.
         """
         assert self.of is not None
         name, arguments = self.of
@@ -52,15 +52,15 @@ class SavedAverage:
 def write_averages(
     checkpoint: dict[str, Any], averages: Iterable[SavedAverage], raw: Mapping[str, Any]
 ) -> None:
-    """Put averages into a checkpoint: the one that was validated becomes its ``state_dict``.
+    """Put averages into a checkpoint, the validated average as ``state_dict``.
 
     Args:
-        checkpoint: Lightning's dict, changed.
+        checkpoint: Lightning's dict, changed in place.
         averages: The averages of the Trainer.
         raw: The live raw weights by the keys of the state dict.
     """
     state = checkpoint.get("state_dict", {})
-    is_spread = dtensors.any_sharded(state.values())  # over the files of a directory
+    is_spread = dtensors.any_sharded(state.values())  # a checkpoint directory
 
     def in_file(tensors: Mapping[str, Any], spread: bool = False) -> dict[str, Any]:
         if spread:
@@ -82,11 +82,11 @@ def write_averages(
 
 
 def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
-    """Return the averages in a checkpoint of ours, or of Lightning's ``WeightAveraging``.
+    """Return the averages in a checkpoint, ours or by Lightning's ``WeightAveraging``.
 
     Args:
         checkpoint: Lightning's dict.
-        module: The module that loads it.
+        module: The module to load into.
     """
     entries = entry_of(checkpoint).get("averages")
     if entries is not None:
@@ -101,12 +101,12 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
 def find_averages(
     checkpoint: dict[str, Any], module: torch.nn.Module, hooks: Sequence[Any]
 ) -> list[SavedAverage | None]:
-    """Return what a checkpoint has of each hook's average, and take that out of its entry.
+    """Return the saved average of each hook (or None), and remove it from the checkpoint's entry.
 
     Args:
         checkpoint: Lightning's dict.
-        module: The module that loads it.
-        hooks: The hooks of a Trainer that average, in the order given.
+        module: The module to load into.
+        hooks: The averages of a Trainer, in the order given.
     """
     present = [Identity.of(hook) for hook in hooks]
     saved = read_averages(checkpoint, module)
@@ -128,9 +128,9 @@ def _of_entry(
 
 
 def _of_older_file(checkpoint: Mapping[str, Any]) -> list[SavedAverage]:
-    """Return the averages of a file whose ``state_dict`` is the raw weights.
+    """Return the averages of an older file, whose ``state_dict`` has the raw weights.
 
-    There the steps are in the hook's state, by a key of class and arguments.
+    The steps are in the hook's state, under a key of class and arguments.
     """
     others: Mapping[str, Any] = checkpoint.get(f"{OLD}s") or {}
     states = checkpoint.get("callbacks") or {}

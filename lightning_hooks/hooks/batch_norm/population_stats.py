@@ -1,12 +1,12 @@
-"""Population statistics of BatchNorm layers: of one pass over all data, the same on all ranks.
+"""Population statistics of BatchNorm layers: a pass over all data, equal on all ranks.
 
 Training leaves a moving average of the last batches in ``running_mean`` and ``running_var``.
-:func:`update_bn_stats` replaces it, with the weights as they are, by the mean and variance of all
-samples in the batches::
+:func:`update_bn_stats` replaces the moving average by the mean and variance of all samples in the
+batches, with the present weights::
 
     mean = sum(n * mean_b) / sum(n)        var = sum(n * E_b[x^2]) / sum(n) - mean^2
 
-over the batches ``b`` of all ranks, ``n`` being the values per channel in a batch.
+over the batches ``b`` of all ranks, with ``n`` values per channel in a batch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lightning_hooks.hooks.batch_norm import temporarily
+from lightning_hooks.hooks.batch_norm import restore
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
 
@@ -35,26 +35,26 @@ def update_bn_stats(
 ) -> int:
     """Replace the statistics of a model's BatchNorm layers; return the number of batches run.
 
-    The layers are those of
-    :func:`~lightning_hooks.hooks.batch_norm.population_stats.bn_layers`; one that no batch reached
-    keeps its statistics. All ranks must call it, each with its own batches. Momenta, train flags,
-    other buffers and the random state are restored; after an error the statistics too.
+    The layers are :func:`~lightning_hooks.hooks.batch_norm.population_stats.bn_layers`; a layer
+    without a batch keeps its statistics. All ranks must call this function, each with its own
+    batches. Momenta, train flags, other buffers and the random state are restored; after an error
+    the statistics too.
 
     Args:
-        model: The model, with those layers in train mode that are to be updated.
+        model: The model; layers in train mode are updated.
         batches: A DataLoader or any iterable; iterated once.
         num_iters: The maximum number of batches; all by default.
-        forward: A function of model and batch that runs them; ``model(batch)`` by default.
+        forward: A function of model and batch to run a batch; ``model(batch)`` by default.
 
     Raises:
         ValueError: if ``num_iters`` is no int of at least 1.
 
-    Source: the estimator is that of ``update_bn_stats`` in fvcore.
+    Source: the estimator of ``update_bn_stats`` in fvcore.
 
     Note:
-        Departures from fvcore and mmclassification: the sums are added up over the ranks, so that
-        all get the same bits; dropout is off meanwhile; a layer that is called several times for
-        a batch counts every call; no layer is set to 0 for want of data.
+        Departures from fvcore and mmclassification: the sums are added up over the ranks, so all
+        ranks get the same bits; dropout is off; a layer called several times for a batch counts
+        every call; no layer is set to 0 for want of data.
 
     >>> model = nn.BatchNorm1d(1)
     >>> update_bn_stats(model, [torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([[7.0], [9.0]])])
@@ -68,13 +68,13 @@ def update_bn_stats(
     devices = dict.fromkeys(_running(layer)[0].device for layer in layers)
     sums = [_Sums([x for x in layers if _running(x)[0].device == d]) for d in devices]
     done = 0
-    # not in inference mode, in which Lightning validates: what is made there cannot train later
+    # Lightning validates in inference mode, whose tensors cannot train later
     with torch.inference_mode(False), torch.no_grad():
         with contextlib.ExitStack() as after:
-            after.enter_context(temporarily.buffers(model))
-            after.enter_context(temporarily.randomness(batches))
-            after.enter_context(temporarily.without_dropout(model))
-            after.enter_context(temporarily.uncompiled())
+            after.enter_context(restore.buffers(model))
+            after.enter_context(restore.randomness(batches))
+            after.enter_context(restore.without_dropout(model))
+            after.enter_context(restore.uncompiled())
             for each in sums:
                 each.attach(after)
             for batch in islice(batches, num_iters):
@@ -88,9 +88,9 @@ def update_bn_stats(
 
 
 def bn_layers(model: nn.Module) -> list[_BatchNorm]:
-    """Return the BatchNorm layers in train mode that have running statistics and are not frozen.
+    """Return the BatchNorm layers in train mode with running statistics, without frozen layers.
 
-    A layer is frozen if its weight and bias are.
+    A layer is frozen if its weight and bias are frozen.
     """
     return [
         module
@@ -111,10 +111,10 @@ def moments(
 
     Args:
         n: Values per channel.
-        mean: Their mean.
-        var: Their unbiased variance, as BatchNorm keeps it.
-        sharers: The number of ranks that computed mean and variance together (SyncBatchNorm):
-            their rows add up to those of all their values. 1 for ordinary layers.
+        mean: The mean of the values.
+        var: The unbiased variance of the values, as in BatchNorm.
+        sharers: The number of ranks with a common mean and variance (SyncBatchNorm); the rows of
+            these ranks add up to the rows of all values. 1 for ordinary layers.
 
     >>> one = torch.ones(1)
     >>> moments(3 * one, 3 * one, 4 * one, one).tolist()  # of 1, 3 and 5
@@ -126,7 +126,7 @@ def moments(
 
 
 class _Sums:
-    """The sums of the layers of one device, all their channels in one row."""
+    """The sums of all layers on a device, with all channels in a row."""
 
     def __init__(self, layers: Sequence[_BatchNorm]) -> None:
         self.layers = layers
@@ -137,7 +137,7 @@ class _Sums:
         self.dtype = torch.float32 if self.device.type == "mps" else torch.float64
         self.sharers = self._spread([_ranks_together(layer) for layer in layers])
         self.total = torch.zeros(3, sum(self.sizes), dtype=self.dtype, device=self.device)
-        self.calls = [0] * len(layers)  # values per channel of calls that are not added yet
+        self.calls = [0] * len(layers)  # values per channel of calls not added yet
         self._counts: tuple[list[int], torch.Tensor] = ([], self.sharers)
 
     def _spread(self, values: Sequence[int]) -> torch.Tensor:
@@ -146,10 +146,10 @@ class _Sums:
         return row.repeat_interleave(torch.tensor(self.sizes)).to(self.device)
 
     def attach(self, after: contextlib.ExitStack) -> None:
-        """Make every layer keep its last call's statistics, and record the size of its input."""
+        """Make every layer keep the last call's statistics, and record the size of the input."""
         for index, layer in enumerate(self.layers):
-            after.enter_context(temporarily.attributes(layer, "momentum", "forward"))
-            # the layer multiplies what was there by 0, which does not remove a NaN
+            after.enter_context(restore.attributes(layer, "momentum", "forward"))
+            # the layer multiplies old values by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)
             layer.momentum = 1.0
@@ -158,15 +158,15 @@ class _Sums:
             layer.forward = forward  # type: ignore[method-assign]
 
     def _forward(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        if self.calls[index]:  # called again for this batch: first add the call before
+        if self.calls[index]:  # called again for this batch: first add the earlier call
             self.add()
         values = args[0] if args else kwargs["input"]
         self.calls[index] = values.numel() // self.sizes[index]
         return forward(*args, **kwargs)
 
     def add(self) -> None:
-        """Add the statistics of the calls since the last time."""
-        if self.calls != self._counts[0]:  # nothing goes to the device for batches of one size
+        """Add the statistics of the new calls."""
+        if self.calls != self._counts[0]:  # batches of equal size need no copy to the device
             self._counts = (self.calls, self._spread(self.calls))
         mean, var = torch.cat([*self.means, *self.vars]).to(self.dtype).chunk(2)
         self.total += moments(self._counts[1], mean, var, self.sharers)
@@ -176,7 +176,7 @@ class _Sums:
         """Add up the ranks, and write the result into the layers' buffers."""
         if _is_distributed():
             torch.distributed.all_reduce(self.total)
-            torch.distributed.broadcast(self.total, 0)  # the same bits, however they were added
+            torch.distributed.broadcast(self.total, 0)  # the same bits for any order of additions
         n, mean, square = self.total[0], *(self.total[1:] / self.total[0])
         var = (square - mean.square()).clamp(min=0)
         for row, buffers in ((mean, self.means), (var, self.vars)):
@@ -186,7 +186,7 @@ class _Sums:
 
 
 def _running(layer: _BatchNorm) -> tuple[torch.Tensor, torch.Tensor]:
-    return layer.running_mean, layer.running_var  # type: ignore[return-value]  # it has them
+    return layer.running_mean, layer.running_var  # type: ignore[return-value]  # bn_layers has no others
 
 
 def _is_distributed() -> bool:
@@ -194,7 +194,7 @@ def _is_distributed() -> bool:
 
 
 def _ranks_together(layer: _BatchNorm) -> int:
-    """Return the number of ranks that compute a batch's statistics together."""
+    """Return the number of ranks with common statistics of a batch."""
     if not (isinstance(layer, nn.SyncBatchNorm) and _is_distributed()):
         return 1
     group: Any = layer.process_group

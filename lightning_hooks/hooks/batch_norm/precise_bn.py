@@ -16,7 +16,7 @@ from lightning_hooks.engine.lightning_api.validation import train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
-from lightning_hooks.hooks.batch_norm import temporarily
+from lightning_hooks.hooks.batch_norm import restore
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.fsdp import in_forward
@@ -26,7 +26,7 @@ __all__ = ["PreciseBNHook", "batches_for"]
 
 
 def batches_for(num_samples: int, batch_size: int, world_size: int = 1) -> int:
-    """Return the number of batches per rank that have at least ``num_samples`` samples in all.
+    """Return the number of batches per rank for at least ``num_samples`` samples in all.
 
     >>> batches_for(8192, 32, 8), batches_for(10, 4), batches_for(3, 4)
     (32, 3, 1)
@@ -39,40 +39,39 @@ class PreciseBNHook(Hook):
     """Replaces the moving averages of BatchNorm layers by the statistics of many samples.
 
     After the training epoch the model runs over the data again, without learning, and
-    :func:`~lightning_hooks.update_bn_stats` writes mean and
-    variance: weighted by sample, the same on all ranks, except to the layers that it leaves alone
-    (in eval mode, frozen, unused, without statistics). This comes before the validation that ends
-    the epoch and before hooks that save, with the raw weights. An average of the weights needs
-    statistics of its own: ``EMAHook(precise_bn=True)`` gives it them, with or without this hook.
+    :func:`~lightning_hooks.update_bn_stats` writes mean and variance, weighted by sample and equal
+    on all ranks. Layers in eval mode, frozen or unused layers and layers without statistics are
+    left alone. The update comes before the validation at the end of the epoch and before hooks that
+    save, with the raw weights. An average of the weights needs its own statistics, with or without
+    this hook: ``EMAHook(precise_bn=True)``.
 
     Nothing else changes: train flags, momenta, other buffers, logged values, torchmetrics' states,
     the random state and the order of the data are restored, also after an error.
 
     Args:
-        num_samples: Samples to run, of all ranks together, in whole batches; all that there are,
-            if there are fewer.
-        interval: Epochs from one update to the next, at least 1.
+        num_samples: Samples to run, of all ranks together, in whole batches; at most all samples.
+        interval: Epochs between two updates, at least 1.
         num_iters: Batches to run on each rank, instead of ``num_samples``.
         dataloader: This rank's part of the data; the training loader by default.
-        forward: A function ``forward(module, batch)`` that runs a batch on the device; by default
-            the model's ``train_step`` or the module's ``training_step``.
+        forward: A function ``forward(module, batch)`` to run a batch on the device; by default the
+            model's ``train_step`` or the module's ``training_step``.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for numbers below 1; at the start of a run, where it is counted in iterations,
-            where the training step would step the optimizer by itself and no ``forward`` is
-            given, and where the loader's batch size is unknown and no ``num_iters`` is given.
+        ValueError: for numbers below 1; at the start of a run counted in iterations, for a training
+            step that steps the optimizer itself without ``forward``, and for a loader of unknown
+            batch size without ``num_iters``.
 
-    Source: mmclassification's ``PreciseBNHook``; ``num_iters`` and ``dataloader`` are those of
+    Source: mmclassification's ``PreciseBNHook``; ``num_iters`` and ``dataloader`` are from
     mmaction2's.
 
     Note:
-        Departures from mmclassification: the variance is that of the population, and batches
-        count by their size (there: the mean of the batches' variances); ``num_samples`` is
-        rounded up to whole batches (there: down, to no batch at all, which sets every layer to
-        0); the priority is ``ABOVE_NORMAL`` (there: ``NORMAL``); dropout is off; layers with
-        frozen weight and bias keep theirs; a loader that is shorter than
-        ``num_iters`` is warned of.
+        Departures from mmclassification: the variance is the population's, and batches count by
+        size (mmclassification: the mean of the batches' variances); ``num_samples`` is rounded up
+        to whole batches (mmclassification: down, perhaps to no batch, which sets every layer to 0);
+        the priority is ``ABOVE_NORMAL`` (mmclassification: ``NORMAL``); dropout is off; layers with
+        frozen weight and bias keep their statistics; a loader shorter than ``num_iters`` is a
+        warning.
     """
 
     priority = "ABOVE_NORMAL"
@@ -80,7 +79,7 @@ class PreciseBNHook(Hook):
 
     reads_step = False
     user: str | None = None
-    """The hook that has its average's statistics updated by this one, if any."""
+    """The class of the average whose statistics this hook estimates, if any."""
     _warned: frozenset[str] = frozenset()
 
     def __init__(
@@ -108,7 +107,7 @@ class PreciseBNHook(Hook):
         self.forward = forward
 
     def before_run(self, runner: Any) -> None:
-        """Raise errors now that would otherwise appear after an epoch."""
+        """Raise errors now, before the first epoch."""
         if not runner.counts_epochs:
             raise ValueError(
                 "PreciseBNHook works after epochs, and this run is counted in iterations; "
@@ -120,8 +119,8 @@ class PreciseBNHook(Hook):
         """Raise an error if the statistics cannot be updated in this run.
 
         Raises:
-            ValueError: where the training step would step the optimizer by itself, and where the
-                samples cannot be counted.
+            ValueError: if the training step would step the optimizer itself, or the samples cannot
+                be counted.
         """
         self._warned = frozenset()
         owned = getattr(runner.model, "wrap_outputs", None) is not None
@@ -135,7 +134,7 @@ class PreciseBNHook(Hook):
         self._has_layers(runner)
 
     def _has_layers(self, runner: Any) -> bool:
-        """Warn if there is no layer to do; layers may be frozen, or come, during the run."""
+        """Warn if no layer can be updated; layers may be frozen, or added, during the run."""
         found = bool(bn_layers(runner.module))
         if not found:
             self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
@@ -147,12 +146,12 @@ class PreciseBNHook(Hook):
             self.update(runner)
 
     def update(self, runner: Any) -> None:
-        """Update the statistics now, with the weights that the module has.
+        """Update the statistics now, with the present weights.
 
-        Layers are taken for what they are in training, also where a validation has switched them.
+        During a validation, layers have the train flags of training meanwhile.
 
         Args:
-            runner: The run, whose module and training data are taken.
+            runner: The run, with module and training data.
         """
         with train_flags(runner.trainer):
             self._update(runner)
@@ -168,7 +167,7 @@ class PreciseBNHook(Hook):
             batch = data.prepare_batch(runner.trainer, batch)
             in_forward(runner.trainer, forward, module, batch)
 
-        with temporarily.randomness(loader), _as_in_training(runner):
+        with restore.randomness(loader), _as_in_training(runner):
             shown = with_bar(runner.trainer, islice(loader, wanted), "Precise BN", wanted)
             with contextlib.closing(shown) as batches:
                 done = update_bn_stats(runner.module, batches, forward=run)
@@ -185,7 +184,7 @@ class PreciseBNHook(Hook):
         if self.dataloader is not None:
             return self.dataloader
         loader = runner.data_loader
-        if runner.mode == "val" or not runner.counts_epochs:  # that one is validated on, or endless
+        if runner.mode == "val" or not runner.counts_epochs:  # a validation's loader, or endless
             loaders = data.train_loaders(runner.trainer)
             loader = loaders[0] if len(loaders) == 1 else runner.trainer.train_dataloader
         if isinstance(loader, (dict, list, tuple)):
@@ -209,7 +208,7 @@ class PreciseBNHook(Hook):
         return batches_for(self.num_samples, size, runner.world_size)
 
     def _written(self, arguments: str) -> str:
-        """Return what the user would write to give arguments."""
+        """Return the call with these arguments, for messages."""
         if self.user is None:
             return f"PreciseBNHook({arguments})"
         return f"{self.user}(precise_bn=dict({arguments}))"
@@ -223,7 +222,7 @@ class PreciseBNHook(Hook):
 
 
 def _second_pass(trainer: Any, loader: Any) -> Any:
-    """Return a loader to iterate beside the epoch's own pass: workers may serve one at a time."""
+    """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
     if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
         return loader
     again = copy.copy(loader)

@@ -18,18 +18,18 @@ class InvalidLossError(FloatingPointError, AssertionError):
 
 
 class Action:
-    """Raises ``InvalidLossError``; the base of the other actions.
+    """Raises ``InvalidLossError``; the base class of the other actions.
 
     Args:
-        hook: The hook, for its limits.
+        hook: The hook, with the limits.
         runner: The runner of this fit.
     """
 
     guards_steps = False
-    """Whether it needs the events before each batch, backward and optimizer step."""
+    """Whether the action needs the events before each batch, backward and optimizer step."""
 
     keeps_state = False
-    """Whether it keeps the state at each interval; the weights must be checked before."""
+    """Whether the action keeps the state at each interval, after a check of the weights."""
 
     def __init__(self, hook: Any, runner: Any) -> None:
         self.hook, self.runner = hook, runner
@@ -44,11 +44,11 @@ class Action:
         """Run before an optimizer's step."""
 
     def flags(self) -> list[torch.Tensor]:
-        """Return flags to read from the device with the losses, the same ones on all ranks."""
+        """Return flags to read from the device with the losses, equal on all ranks."""
         return []
 
     def first_bad_step(self, reading: Reading) -> Step | None:
-        """Return this rank's first bad step, if one was found."""
+        """Return this rank's first bad step, if any."""
         return reading.bad[0] if reading.bad else None
 
     def handle(self, reading: Reading, at_interval: bool) -> None:
@@ -56,7 +56,7 @@ class Action:
 
         Args:
             reading: The losses and weights.
-            at_interval: Whether it was made between two batches, with nothing being saved.
+            at_interval: Whether the reading was between two batches, not before a save.
         """
         if not reading.all_good:
             self.fail(reading)
@@ -74,10 +74,10 @@ class Action:
         return describe(reading, self.runner.rank, self.hook.has_judged)
 
     def on_saved(self, path: Any) -> None:
-        """Run after a full checkpoint was written, which a good reading preceded."""
+        """Run after a full checkpoint was written, after a good reading."""
 
     def after_error(self, reading: Reading) -> None:
-        """Run when another error ends the run; this rank is alone then."""
+        """Run when another error ends the run; other ranks may be gone."""
         if not reading.all_good:
             self.runner.logger.warning("before the error: %s", self.describe(reading))
 
@@ -85,7 +85,7 @@ class Action:
         """Log a summary at the end of the run."""
 
     def close(self) -> None:
-        """Undo all changes to Trainer and optimizers; a second call does nothing."""
+        """Undo all changes to Trainer and optimizers; may be called twice."""
 
 
 class Restore(Action):
@@ -101,7 +101,7 @@ class Restore(Action):
         self._limit: int | None = hook.max_restores
 
     def before_batch(self) -> None:
-        """Keep the state at the start: all hooks are ready now, averages too."""
+        """Keep the state at the first batch, when all averages are ready."""
         if not self._has_started:
             self._has_started = True
             self._state.keep()
@@ -127,16 +127,16 @@ class Restore(Action):
         )
 
     def proceed(self) -> str:
-        """Go on after a restore, and return the words for the log."""
+        """Continue after a restore; return a phrase for the log."""
         limit = "" if self._limit is None else f" of {self._limit}"
         return f"training goes on (restore {self._restores}{limit})"
 
     def on_saved(self, path: Any) -> None:
-        """Restore from this checkpoint from now on."""
+        """Use this checkpoint for the next restores."""
         self._state.add_file(path)
 
     def after_error(self, reading: Reading) -> None:
-        """Restore the good state: the error may have a checkpoint written."""
+        """Restore the good state: a callback may write a checkpoint because of the error."""
         super().after_error(reading)
         if not reading.all_good:
             if self.runner.world_size == 1:
@@ -154,16 +154,16 @@ class Stop(Restore):
         self._minimum: tuple[Any, Any] | None = None
 
     def proceed(self) -> str:
-        """Stop, also before ``min_epochs`` and ``min_steps``."""
+        """Stop training, also before ``min_epochs`` and ``min_steps``."""
         trainer = self.runner.trainer
         if self._minimum is None:
             self._minimum = progress.lift_minimum(trainer)
-        # the reading was the same on all ranks: they need no agreement
+        # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
 
     def close(self) -> None:
-        """Give the Trainer its minimum back."""
+        """Restore the Trainer's minimum."""
         if self._minimum is not None:
             progress.restore_minimum(self.runner.trainer, self._minimum)
             self._minimum = None

@@ -1,14 +1,16 @@
-"""``CheckInvalidLossHook``: detect NaN losses without a device synchronisation per step."""
+"""``CheckInvalidLossHook``: detect NaN losses without synchronising the device in every step."""
 
 from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerStatus
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
@@ -17,9 +19,7 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
-from lightning_hooks.hooks.invalid_loss.batch_dump import try_to_dump
-from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read
-from lightning_hooks.hooks.invalid_loss.save_interceptor import SaveInterceptor
+from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read, try_to_dump
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.arguments import check_path
@@ -32,15 +32,15 @@ ACTIONS = {"raise": Action, "stop": Stop, "skip": Skip, "restore": Restore}
 
 @HOOKS.register_module()
 class CheckInvalidLossHook(Hook):
-    """Acts when the loss of a step is NaN or infinite, and names the step.
+    """Acts on a NaN or infinite loss, and names the step.
 
-    Every step is checked, yet the device is read once per ``interval``: the losses stay where they
-    are, and are copied together. They are read also before every checkpoint and validation and at
-    the end of the fit, and the weights are checked with them: no file holds a bad step. The
-    message names the first bad loss, on all ranks alike, and the bad ones of the values in its
-    ``log_vars`` (or the numbers that the step returned and logged). Values with ``loss`` in their
-    name are components, which make a step bad as the loss does, and stand for it where a module
-    that steps its optimizers itself returns none; others may be NaN. Then:
+    Every step is checked, yet the device is read once per ``interval``: the losses stay on the
+    device and are copied together. Losses and weights are also checked before every checkpoint and
+    validation and at the end of the fit, so no file holds a bad step. The message names the first
+    bad loss, on all ranks alike, and the bad values in the step's ``log_vars`` (or the numbers
+    returned and logged by the step). Values with ``loss`` in the name are components of the loss: a
+    bad component makes a step bad, and components replace the loss of a module that steps its
+    optimizers itself and returns no loss. Other values may be NaN. The actions:
 
     =========  ====================================================================================
     action     effect
@@ -53,31 +53,32 @@ class CheckInvalidLossHook(Hook):
                that step) had not been there
     =========  ====================================================================================
 
-    *stop*, *restore*: the last good state is the newest full checkpoint written in this run, by any
-    callback; until there is one, a copy on the devices (weights, optimizer state and averages once
-    more) from the last reading. Averages are restored too and hold no bad step; counters, learning
-    rates and data go on.
+    *stop*, *restore*: the last good state is the newest full checkpoint of this run, written by any
+    callback. Before the first checkpoint, the state is a copy on the devices (weights, optimizer
+    state and averages) from the last reading. Averages are restored too and hold no bad step;
+    counters, learning rates and data go on.
 
-    *skip*: decided before the step, on all ranks alike, with one reduction per step where there
-    are several. The host reads one flag per step, or none for optimizers with ``fused=True``.
-    Under ``precision="16-mixed"`` the gradient scaler judges the gradients. Learning rates move on
-    after a skipped step, and an average takes in the unchanged weights.
+    *skip*: the ranks decide together before the step, with one reduction per step. The host reads
+    one flag per step, or no flag for optimizers with ``fused=True``. Under
+    ``precision="16-mixed"`` the gradient scaler judges the gradients. Learning rates move on after
+    a skipped step, and an average takes in the unchanged weights.
 
     ==================  ===========================================================================
     key                 in the log
     ==================  ===========================================================================
-    skipped_steps       optimizer steps skipped so far, at each reading once there are any
+    skipped_steps       optimizer steps skipped so far, at each reading after the first skip
     ==================  ===========================================================================
 
     Args:
-        interval: Iterations from one reading to the next, at least 1.
+        interval: Iterations between two readings, at least 1.
         action: ``"raise"``, ``"stop"``, ``"skip"`` or ``"restore"``.
-        max_skips: Maximum number of consecutive skipped steps; one more raises, at the next
+        max_skips: Maximum number of consecutive skipped steps; another bad step raises at the next
             reading. None for no limit.
-        max_restores: Maximum number of restores in a fit; one more raises. None for no limit.
-        dump_dir: Directory for the batch of the first bad step of a reading, with all that is
-            needed to run it again, see ``load_batch``. The batches of up to ``interval`` steps stay
-            in memory for that: choose a smaller one where that is too much. None writes nothing.
+        max_restores: Maximum number of restores in a fit; another bad reading raises. None for no
+            limit.
+        dump_dir: Directory for the batch and the random state of the first bad step of a reading,
+            to repeat the step, see ``load_batch``. The batches of up to ``interval`` steps stay in
+            memory: choose a smaller ``interval`` for large batches. None writes nothing.
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
@@ -87,15 +88,15 @@ class CheckInvalidLossHook(Hook):
     Source: mmdetection's ``CheckInvalidLossHook``.
 
     Note:
-        Departures from mmdetection: every step is checked (there: every ``interval``-th, the
-        others are missed), and each component of its loss (there: their sum), also with
-        ``python -O``, which drops its assertion. The weights are checked too: a step may have a
-        good loss and bad gradients. All ranks decide as one (there: each for itself). The priority
-        is ``ABOVE_NORMAL`` (there: ``NORMAL``), so that hooks that save come later.
+        Departures from mmdetection: every step is checked (mmdetection: every ``interval``-th
+        step), and each component of the loss (mmdetection: the sum), also under ``python -O``,
+        which drops mmdetection's assertion. The weights are checked too: a step may have a good
+        loss and bad gradients. All ranks decide together (mmdetection: each rank alone). The
+        priority is ``ABOVE_NORMAL`` (mmdetection: ``NORMAL``), before hooks that save.
     """
 
     priority = "ABOVE_NORMAL"
-    """Before the hooks that save: they wait for the check of the step."""
+    """Before the hooks that save: the check comes first."""
 
     # for subclasses that do not call super().__init__()
     interval: int = 50
@@ -103,7 +104,7 @@ class CheckInvalidLossHook(Hook):
     max_skips: int | None = 10
     max_restores: int | None = 3
     dump_dir: str | None = None
-    _action: Action | None = None  # in a fit only, as all that follows
+    _action: Action | None = None  # set in a fit only, like the attributes below
     _interceptor: SaveInterceptor | None = None
     _patch: MethodPatch | None = None
     _weights: tuple[torch.Tensor, ...] = ()
@@ -141,11 +142,11 @@ class CheckInvalidLossHook(Hook):
 
     @property
     def has_judged(self) -> bool:
-        """Whether a step of this fit had a loss to look at."""
+        """Whether a step of this fit had a loss."""
         return self._history.has_judged
 
     def before_run(self, runner: Any) -> None:
-        """Set up the action; skip the events of each batch that it does not need."""
+        """Set up the action; skip batch events without use."""
         self._close()
         self._steps_automatically = runner.module.automatic_optimization
         by_name = not (self._steps_automatically or runner.hooks_step)
@@ -175,14 +176,14 @@ class CheckInvalidLossHook(Hook):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Handle unread steps without raising, to not hide the error; clean up."""
+        """Handle unread steps and clean up; a second error would hide the first."""
         with contextlib.suppress(Exception):
             if self._history.iters and self._action is not None:
                 bad_weights = any_non_finite(self._weights).to(pl_module.device)
                 self._action.after_error(read(self._history.take(), bad_weights))
         with contextlib.suppress(Exception):
             if self._interceptor is not None and isinstance(exception, InvalidLossError):
-                self._interceptor.refuse()  # it removes itself
+                self._interceptor.refuse()  # removes itself later
                 self._interceptor = None
             self._close()
 
@@ -209,8 +210,8 @@ class CheckInvalidLossHook(Hook):
     def on_train_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
-        """Keep what is needed to undo the step, or to run it again."""
-        if self._action is None:  # another hook has registered this one in its before_run
+        """Keep the state to undo the step, and the batch to repeat the step."""
+        if self._action is None:  # registered by another hook's before_run
             self.before_run(Driver.of(trainer).runner)
         assert self._action is not None
         self._action.before_batch()
@@ -237,10 +238,10 @@ class CheckInvalidLossHook(Hook):
         self._action.before_step(optimizer, Driver.of(trainer).runner.iter)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Keep the step's loss; read all that are kept at every ``interval``-th iteration."""
+        """Keep the step's loss; read all kept losses at every ``interval``-th iteration."""
         iteration = runner.iter
         self._history.record(runner, iteration)
-        # else this is within training_step, before the steps of hooks that own backward
+        # otherwise training_step still runs, and hooks step after this point
         if (iteration + 1) % self.interval == 0 and self._steps_automatically:
             self._check(runner, at_interval=True)
 
@@ -252,7 +253,7 @@ class CheckInvalidLossHook(Hook):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Read where hooks or the module itself step the optimizer."""
+        """Read after the step, where hooks or the module itself step the optimizer."""
         runner = Driver.of(trainer).runner
         if self.every_n_iters(runner, self.interval):
             self._check(runner, at_interval=True)
@@ -266,14 +267,14 @@ class CheckInvalidLossHook(Hook):
     before_val_epoch = after_train_epoch
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check before a validation of a run without epochs."""
+        """Check before a validation in a run without epochs."""
         if self._action is not None:
             self._check(Driver.of(trainer).runner)
 
     def _before_save(self, runner: Any) -> None:
         """Check before a checkpoint is written."""
         counts = progress.batch_counts(runner.trainer)
-        # a callback before the hooks may save before the step was recorded
+        # a callback before the hooks may save an unrecorded step
         if progress.batches_processed(runner.trainer) > counts.completed:
             self._history.record(runner, runner.iter)
         self._check(runner)
@@ -284,7 +285,7 @@ class CheckInvalidLossHook(Hook):
         is_known = not history.iters and (self._weights_are_checked or at_interval)
         if action is None or is_known:
             return
-        # between two batches weights need no check: bad ones show in the next loss
+        # between two batches weights need no check: bad weights show in the next loss
         self._weights_are_checked = not at_interval or action.keeps_state
         weights = self._weights if self._weights_are_checked else ()
         reading = read(
@@ -298,3 +299,54 @@ class CheckInvalidLossHook(Hook):
         if bad_step is not None and runner.writes_files:
             try_to_dump(bad_step, self.dump_dir or ".", runner)
         action.handle(reading, at_interval)
+
+
+class SaveInterceptor:
+    """Replaces ``trainer.save_checkpoint`` on the instance, until ``remove`` is called.
+
+    All files are written through this method, also weights-only files, without a callback by
+    Lightning.
+
+    Args:
+        trainer: The Trainer.
+        before: Called before a file is written; an exception prevents the file.
+        after: Called with the path of each full checkpoint after the write.
+    """
+
+    def __init__(
+        self, trainer: L.Trainer, before: Callable[[], None], after: Callable[[Any], None]
+    ) -> None:
+        self._trainer = trainer
+        self._previous = vars(trainer).get("save_checkpoint")  # another interceptor's, perhaps
+        self._save = trainer.save_checkpoint
+        self._before, self._after = before, after
+        self._is_active, self._refuses = True, False
+        trainer.save_checkpoint = self  # type: ignore[method-assign]
+
+    def __call__(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
+        """Write a checkpoint as the Trainer does."""
+        if self._refuses:
+            state = self._trainer.state
+            if state.status == TrainerStatus.INTERRUPTED and state.stage is not None:
+                return
+            self.remove()
+        if self._is_active:
+            self._before()
+        self._save(filepath, *args, **kwargs)
+        if self._is_active and not kwargs.get("weights_only", args[0] if args else False):
+            self._after(filepath)
+
+    def refuse(self) -> None:
+        """Write nothing until the failed fit is over, then remove the interceptor."""
+        self._refuses = True
+
+    def remove(self) -> None:
+        """Restore the method; several interceptors may be removed in any order, and repeatedly."""
+        self._is_active = self._refuses = False
+        current = vars(self._trainer).get("save_checkpoint")
+        while isinstance(current, SaveInterceptor) and not (current._is_active or current._refuses):
+            current = current._previous
+        if current is not None:
+            self._trainer.save_checkpoint = current  # type: ignore[method-assign]
+        else:
+            vars(self._trainer).pop("save_checkpoint", None)

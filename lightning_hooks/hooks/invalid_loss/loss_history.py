@@ -1,4 +1,4 @@
-"""Losses of the last steps: kept on their device, read together once per interval."""
+"""Losses of the last steps, kept on the device and read together; the file of a bad batch."""
 
 from __future__ import annotations
 
@@ -7,16 +7,28 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.nonfinite import scalar
 
-__all__ = ["LossHistory", "Reading", "Step", "components", "describe", "read", "values_of"]
+__all__ = [
+    "LossHistory",
+    "Reading",
+    "Step",
+    "components",
+    "describe",
+    "dump_batch",
+    "load_batch",
+    "read",
+    "try_to_dump",
+]
 
 
 class Step(NamedTuple):
-    """A training step: its loss if it has one, its other values, position, and batch if kept."""
+    """A training step: loss (if any), other values, position, and batch (if kept)."""
 
     loss: torch.Tensor | None
     terms: Mapping[str, Any]
@@ -28,12 +40,12 @@ class Step(NamedTuple):
 
 
 class LossHistory:
-    """The steps since the last reading; their numbers stay on their device.
+    """The steps since the last reading; all numbers stay on their device.
 
     Args:
-        keep_batches: Whether the batches are kept too.
-        by_name: Whether a step that returns no loss is judged by the losses that it names: one
-            that steps the optimizers itself need not return any.
+        keep_batches: Whether to keep the batches, too.
+        by_name: Whether to judge a step without a returned loss by logged values with ``loss`` in
+            the name: a module that steps its optimizers itself need not return a loss.
     """
 
     def __init__(self, keep_batches: bool = False, by_name: bool = False) -> None:
@@ -45,13 +57,13 @@ class LossHistory:
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
         self.has_judged = False
-        """Whether a step had a loss to look at."""
+        """Whether a step had a loss."""
         self._last_iter = -1
         self._steps: list[tuple[Any, ...]] = []
-        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps a value until the next one
+        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
 
     def record(self, runner: Any, iteration: int) -> None:
-        """Keep what a step returned; a second call for the same step does nothing."""
+        """Keep the outputs of a step, once per step."""
         if iteration == self._last_iter:
             return
         self._last_iter = iteration
@@ -63,21 +75,21 @@ class LossHistory:
                 return
             loss = None
         elif not isinstance(loss, OrphanLoss):
-            # the driver's are detached already; a second detach costs more than all the rest
+            # the driver's losses are detached already; another detach costs more than the rest
             loss = loss.detach()
         terms = _terms(outputs, runner, self._logged)
         if loss is None and not any(map(_is_component, terms)):
             return
         step: tuple[Any, ...] = (loss, terms, iteration, runner.epoch, runner.inner_iter)
         if self.keep_batches:
-            # a hook that another one registers during the run missed the start of the batch
+            # a hook registered during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
             step = *step, batch, self.rng_state
         self.has_judged = True
         self._steps.append(step)  # a plain tuple: a Step is slower to make
 
     def take(self) -> list[Step]:
-        """Return the steps, and forget them."""
+        """Return the steps and start anew."""
         steps, self._steps, self.iters = self._steps, [], 0
         return [Step(*step) for step in steps]
 
@@ -85,7 +97,7 @@ class LossHistory:
 def _terms(
     outputs: Mapping[str, Any], runner: Any, logged: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the single numbers that a step returned or logged, by name, on their device."""
+    """Return the single numbers returned or logged by a step, by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
         # most modules log nothing, and this runs in every step
@@ -107,7 +119,7 @@ def components(runner: Any, logged: dict[str, torch.Tensor]) -> list[torch.Tenso
 
     Args:
         runner: The runner, with the step's outputs.
-        logged: What the module has logged in the steps before; updated.
+        logged: Values logged in earlier steps; updated.
     """
     outputs = getattr(runner, "outputs", {})
     return [*_loss_values(Step(None, _terms(outputs, runner, logged), 0, 0, 0))]
@@ -120,16 +132,16 @@ class Reading(NamedTuple):
     """The steps of this rank."""
 
     bad: list[Step]
-    """Those of them whose loss, or a component of it, is not finite; the first one first."""
+    """The steps with a non-finite loss or component, in order."""
 
     first: tuple[int, int] | None
     """Iteration and rank of the first bad loss of all ranks."""
 
     has_nonfinite_weights: bool
-    """Whether a rank has weights that are not finite."""
+    """Whether a rank has non-finite weights."""
 
     flags: list[bool]
-    """The values of the flags that were read too."""
+    """The values of the flags."""
 
     @property
     def all_good(self) -> bool:
@@ -148,11 +160,11 @@ def read(
     """Copy losses, their components and flags to the host: one read, one reduction of ranks.
 
     Args:
-        steps: The steps since the last reading; on other ranks those of the same iterations.
-        bad_weights: 1.0 if there are weights that are not finite, else 0.0.
-        flags: 0-d tensors, the same ones on all ranks.
+        steps: The steps since the last reading, for the same iterations on all ranks.
+        bad_weights: 1.0 for non-finite weights, else 0.0.
+        flags: 0-d tensors, equal on all ranks.
         rank: The number of this process.
-        ranks: The number of processes; all must call this together.
+        ranks: The number of processes; all ranks must call this function together.
 
     >>> steps = [Step(torch.tensor(loss), {}, i, 0, i) for i, loss in enumerate([1.0, torch.inf])]
     >>> reading = read(steps, torch.zeros(()))
@@ -194,7 +206,7 @@ def read(
 
 
 def _is_component(name: str) -> bool:
-    """Whether a value is part of the loss: mmcv's models sum those that are named so."""
+    """Whether a value is part of the loss: mmcv's models sum the values with such a name."""
     return "loss" in name
 
 
@@ -209,7 +221,7 @@ def _loss_values(step: Step) -> Iterator[torch.Tensor]:
         if isinstance(value, torch.Tensor):
             if value.is_floating_point():
                 yield value.reshape(())
-        elif not math.isfinite(value):  # the host has it: no device needs to be read
+        elif not math.isfinite(value):  # a number of the host: no read of a device
             loss = torch.full((), math.nan, device=None if loss is None else loss.device)
     if loss is not None:
         yield loss
@@ -228,12 +240,12 @@ CAUSES = (
 
 
 def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
-    """Describe the first bad step and which of its losses are bad; this reads the device.
+    """Describe the first bad step and its bad losses; reads the device.
 
     Args:
-        reading: One that is not all good.
+        reading: A bad reading.
         rank: The number of this process.
-        has_judged: Whether a step of the fit had a loss to look at.
+        has_judged: Whether a step of the fit had a loss.
     """
     if reading.first is None:
         steps = reading.steps
@@ -273,3 +285,66 @@ def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
 
 def _listing(values: Mapping[str, float]) -> str:
     return ", ".join(f"{name}={value:.6g}" for name, value in values.items())
+
+
+# -- the batch of a bad step in a file ---------------------------------------------------------
+
+
+def dump_batch(step: Step, directory: str, rank: int) -> str:
+    """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``; return the path.
+
+    The file is written atomically. Its dict:
+
+    ==================  =======================================================================
+    key                 value
+    ==================  =======================================================================
+    batch               the batch of the step, on the CPU
+    terms               the numbers of the step by name, ``loss`` among them
+    iter                earlier training iterations
+    epoch, inner_iter   earlier epochs, earlier batches of the epoch
+    rank                the process
+    rng_state           the random state before the step, for ``random_state.set_rng_state``
+    ==================  =======================================================================
+
+    Args:
+        step: The step.
+        directory: The directory, created if missing.
+        rank: The number of this process.
+    """
+    path = files.join(directory, f"invalid_iter_{step.iter}_rank_{rank}.pt")
+    content = {
+        "batch": move_data_to_device(step.batch, "cpu"),
+        "terms": values_of(step),
+        "iter": step.iter,
+        "epoch": step.epoch,
+        "inner_iter": step.inner_iter,
+        "rank": rank,
+        "rng_state": step.rng_state,
+    }
+    torch_files.save_torch(content, path)
+    return path
+
+
+def try_to_dump(step: Step, directory: str, runner: Any) -> None:
+    """Write a step's batch and log the path; a full disk costs a warning."""
+    try:
+        path = dump_batch(step, directory, runner.rank)
+    except Exception as error:  # an error must not hide the invalid loss
+        runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
+    else:
+        runner.logger.warning("the batch of iter %d is in %s", step.iter, path)
+
+
+def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
+    """Load the file of a bad batch, written by ``CheckInvalidLossHook``.
+
+    Args:
+        path: The file, local or fsspec's.
+        weights_only: Load tensors, numbers and strings in dicts and lists only. False loads any
+            object and runs code from the file: only for trusted files.
+
+    Raises:
+        pickle.UnpicklingError: with ``weights_only`` for a batch with other objects.
+    """
+    found: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
+    return found

@@ -1,4 +1,4 @@
-"""The last good state of a run: its newest checkpoint, or a copy in memory until there is one."""
+"""The last good state of a run: the newest checkpoint, or a copy in memory before the first."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = ["LastGoodState"]
 class LastGoodState:
     """Weights, buffers, optimizers, averages and gradient scaler of a run when all were finite.
 
-    Counters, learning rates, callbacks, the random state and the data are no part of it: they go
-    on. The state is that of the newest checkpoint written in this run; until there is one, a copy
-    in memory, on the same devices, of the size of weights, optimizer state and averages together.
-    Strategies that shard the parameters have the copy only.
+    Counters, learning rates, callbacks, the random state and the data are no part of the state and
+    go on. The source is the newest checkpoint of this run; before the first checkpoint, a copy in
+    memory, on the same devices, of the size of weights, optimizer state and averages together.
+    Strategies with sharded parameters always use the copy.
 
     Args:
         trainer: The Trainer, in a fit.
@@ -49,10 +49,10 @@ class LastGoodState:
         self._paths.append(os.fspath(path))
 
     def keep(self) -> None:
-        """Copy the state, which is good, until there is a file."""
-        # once there was a file, look no more: it may be remote
+        """Copy the state after a good reading, until a checkpoint exists."""
+        # look until the first file only: the directory may be remote
         self._has_file = self._has_file or self._newest_file() is not None
-        self._copy = None  # first: two at a time need too much memory
+        self._copy = None  # before the new copy: two copies need too much memory
         if not self._has_file:
             self._copy = _copy_state(self._trainer)
 
@@ -71,24 +71,24 @@ class LastGoodState:
             else:
                 _restore_file(trainer, path)
         for parameter in trainer.lightning_module.parameters():
-            parameter.grad = None  # bad ones may have been accumulated
+            parameter.grad = None  # bad gradients may have been accumulated
         return "the last reading" if path is None else path
 
     @torch.no_grad()
     def restore_copy(self) -> None:
-        """Restore the copy, if there is one: on this rank, without communication."""
+        """Restore the copy, if any, on this rank without communication."""
         if self._copy is not None:
             for live, value in self._copy["tensors"]:
                 live.copy_(value)
             _restore_rest(self._trainer, self._copy)
 
     def _newest_file(self) -> str | None:
-        """Return rank 0's newest finished file; some are deleted, some are still being written."""
+        """Return rank 0's newest complete file, without deleted and unfinished files."""
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
         writers = _callbacks(self._trainer, CheckpointWriter)
-        # until a file is written, one of an earlier run may have its name
+        # before the write, the path may be an earlier run's file
         finished = (
             path
             for path in reversed(self._paths)
@@ -104,7 +104,7 @@ def _is_file(path: str) -> bool:
 
 @contextlib.contextmanager
 def _raw_weights(trainer: L.Trainer) -> Iterator[None]:
-    """Swap averages out of the module, where a validation has swapped one in."""
+    """Swap averages out of the module during a validation."""
     module = trainer.lightning_module
     for hook in _callbacks(trainer, AveragingHook):
         hook.on_validation_end(trainer, module)
@@ -132,7 +132,7 @@ def _copy_state(trainer: L.Trainer) -> dict[str, Any]:
 
 @torch.no_grad()
 def _restore_file(trainer: L.Trainer, path: str) -> None:
-    """Restore from a checkpoint, which rank 0 reads for all."""
+    """Restore from a checkpoint, read by rank 0 for all ranks."""
     scaler = type(trainer.precision_plugin).__qualname__
     found: Any = None
     if trainer.is_global_zero:
@@ -145,7 +145,7 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
                 "averages": [average and average.tensors for average in averages],
                 "precision": checkpoint.get(scaler, {}),
             }
-        except Exception as error:  # the others wait for the broadcast
+        except Exception as error:  # other ranks wait for the broadcast
             found = f"the last good checkpoint {path} cannot be read: {error!r}"
     found = trainer.strategy.broadcast(found)
     if isinstance(found, str):
@@ -160,13 +160,13 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
 def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:
     """Restore optimizers, gradient scaler and averages, once the weights are in place."""
     for optimizer, saved in zip(trainer.optimizers, state["optimizers"], strict=True):
-        # learning rates stay; torch would train on the tensors of the copy
+        # learning rates stay; cloned, since torch would train on the tensors of the copy
         optimizer.load_state_dict({**optimizer.state_dict(), "state": _cloned(saved)})
     if state["precision"]:
         trainer.precision_plugin.load_state_dict(_cloned(state["precision"]))
     weights = trainer.lightning_module.state_dict()
     for hook, average in _averages(trainer):
-        # an average that had not begun begins again, from the weights
+        # an average without a saved state begins again from the weights
         saved = state["averages"].get(id(hook)) or weights
         for key, live in average.items():
             live.copy_(saved.get(key, weights[key]))
@@ -178,10 +178,10 @@ def _callbacks(trainer: L.Trainer, kind: type[Any]) -> list[Any]:
 
 
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:
-    """Return the live tensors of the averages that have begun, by the module's keys."""
+    """Return the live tensors of averages in progress, by the module's keys."""
     found = []
     for hook in _callbacks(trainer, AveragingHook):
-        # RuntimeError: it has not begun; a warning: it has left bad steps out
+        # RuntimeError: not begun; a warning: bad steps were left out
         with contextlib.suppress(RuntimeError), warnings.catch_warnings():
             warnings.simplefilter("ignore")
             state = hook.ema_state_dict()

@@ -25,14 +25,14 @@ class Skip(Action):
     A skipped step changes neither weights nor optimizer state nor buffers. More than
     ``max_skips`` in a row raise. The way to skip depends on the optimizer:
 
-    - Optimizers that take ``found_inf`` (``fused=True``), as from a gradient scaler: the flag
-      stays on the device. After a skipped first step the momentum of fused SGD, which torch has
-      not written, is zeroed: the next step turns it into that of a first one.
-    - Others: the host reads the flag and drops the gradients, without which they do nothing.
-    - With a gradient scaler, which checks the gradients itself, only losses are judged.
+    - Optimizers with ``found_inf`` (``fused=True``), an attribute for gradient scalers: the flag
+      stays on the device. After a skipped first step the momentum of fused SGD, allocated but not
+      written by torch, is zeroed; the next step then equals a first step.
+    - Other optimizers: the host reads the flag and drops the gradients.
+    - With a gradient scaler only losses are judged: the scaler checks the gradients.
 
     Raises:
-        ValueError: for strategies and optimizers whose steps cannot be skipped.
+        ValueError: for strategies and optimizers with steps that cannot be skipped.
     """
 
     guards_steps = True
@@ -50,7 +50,7 @@ class Skip(Action):
         self._has_scaler = precision.has_grad_scaler(trainer)
         self._fused = {optimizer for optimizer in trainer.optimizers if _takes_found_inf(optimizer)}
         self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
-        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps a value until the next one
+        self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
         self._buffers = BufferSnapshot(trainer.lightning_module)
         self._group_is_open = False  # some batches of the next step have run
         # optimizers within their step: the flag, and the parameters without momentum
@@ -70,17 +70,17 @@ class Skip(Action):
         if not self._group_is_open:
             self._buffers.keep()
             self._group_is_open = True
-            for losses in self._losses.values():  # those of an optimizer that has stepped before
+            for losses in self._losses.values():  # left over from losses after a step
                 losses.clear()
 
     def before_backward(self, loss: torch.Tensor) -> None:
-        """Judge the next step of every optimizer by this loss too, and by its components."""
+        """Judge the next step of every optimizer by this loss and its components, too."""
         judged = [scalar(loss.detach()), *components(self.runner, self._logged)]
         for losses in self._losses.values():
             losses += judged
 
     def before_step(self, optimizer: Optimizer, iteration: int) -> None:
-        """Judge a step that is about to run, and skip it if it is bad."""
+        """Judge the coming step, and skip a bad step."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         losses, self._losses[optimizer] = self._losses.get(optimizer, []), []
@@ -110,12 +110,12 @@ class Skip(Action):
         """Whether the optimizer's own kernels read the flag."""
         if optimizer not in self._fused:
             return False
-        # with dampening a first step differs from one on zeroed momentum
+        # with dampening a first step differs from a step with zeroed momentum
         dampened = fresh and any(group["dampening"] for group in optimizer.param_groups)
         return self._has_scaler or not dampened
 
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        """Remove the flag; zero momentum that torch allocated but did not write."""
+        """Remove the flag; zero momentum allocated but not written by torch."""
         if optimizer in self._pending:
             flag, fresh = self._pending.pop(optimizer)
             _remove_found_inf(optimizer)
@@ -139,7 +139,7 @@ class Skip(Action):
         return next(iter([*reading.bad, *bad]), None)
 
     def handle(self, reading: Reading, at_interval: bool) -> None:
-        """Count the skipped steps; raise for too many, or for weights that are bad all the same."""
+        """Count the skipped steps; raise for too many steps, or for bad weights."""
         skipped, limit = self._skipped_in(reading), self.hook.max_skips
         if not reading.all_good:
             self._reason = self.describe(reading)
@@ -148,7 +148,7 @@ class Skip(Action):
             if reading.steps
             else "their gradients were not finite; no step had a loss to look at"
         )
-        if reading.flags:  # else the step of these batches is still to come
+        if reading.flags:  # otherwise the step of these batches comes later
             self._reason = ""
         for iteration, is_bad in zip(self._iters, reading.flags, strict=True):
             self._in_a_row = [*self._in_a_row, iteration] if is_bad else []
@@ -167,7 +167,7 @@ class Skip(Action):
                 "skipped the optimizer steps of iters %s\n%s", _listing(skipped), reason
             )
         if self._skipped:
-            # not into the output: there a logger would take it for an evaluation's
+            # not into the output, where a logger would take the number for an evaluation's
             self.runner.log_buffer.replace({"skipped_steps": len(self._skipped)})
 
     def _skipped_in(self, reading: Reading) -> list[int]:
@@ -188,7 +188,7 @@ class Skip(Action):
             )
 
     def close(self) -> None:
-        """Restore the optimizers; a second call does nothing."""
+        """Restore the optimizers; may be called twice."""
         for handle in self._handles:
             handle.remove()
         for optimizer in self._pending:  # an error ended its step
@@ -203,7 +203,7 @@ def _listing(iters: list[int], most: int = 10) -> str:
 
 
 def _takes_found_inf(optimizer: Optimizer) -> bool:
-    """Whether an optimizer reads the attribute ``found_inf``, which a gradient scaler sets."""
+    """Whether an optimizer reads the attribute ``found_inf`` of gradient scalers."""
     takes = getattr(optimizer, "_step_supports_amp_scaling", False)
     return takes and "grad_scaler" not in inspect.signature(optimizer.step).parameters
 
@@ -214,7 +214,7 @@ def _remove_found_inf(optimizer: Optimizer) -> None:
 
 
 def _without_momentum(optimizer: Optimizer) -> list[torch.Tensor]:
-    """Return the parameters of an SGD with momentum that get their momentum in this step."""
+    """Return the parameters of an SGD that get a momentum buffer in this step."""
     if not isinstance(optimizer, torch.optim.SGD):
         return []
     return [
@@ -228,13 +228,13 @@ def _without_momentum(optimizer: Optimizer) -> list[torch.Tensor]:
 
 
 class BufferSnapshot:
-    """A copy of a module's buffers (BatchNorm's statistics), restored where a flag is set.
+    """A copy of a module's buffers (BatchNorm's statistics), restored if a flag is set.
 
-    The forward of a bad batch changes them before the flag is there. All buffers of a type go
-    into one tensor: a few kernels, whatever their number.
+    The forward of a bad batch changes buffers before the flag is known. All buffers of a type go
+    into one tensor: a few kernels for any number of buffers.
 
     Args:
-        module: The module; buffers that are replaced by others of the same shape are found.
+        module: The module; a buffer may be replaced by another tensor of the same shape.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -248,7 +248,7 @@ class BufferSnapshot:
 
     @torch.no_grad()
     def keep(self) -> None:
-        """Copy the buffers as they are."""
+        """Copy the present buffers."""
         groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
         for part, name in self._slots:
             buffer = part._buffers.get(name)
@@ -258,7 +258,7 @@ class BufferSnapshot:
 
     @torch.no_grad()
     def restore(self, flag: torch.Tensor | None = None) -> None:
-        """Restore the copies: always, or where a flag (a 0-d tensor) is not 0."""
+        """Restore the copies; with a flag (a 0-d tensor) only if the flag is not 0."""
         for buffers, copy in self._copies:
             value = copy
             if flag is not None:

@@ -1,4 +1,4 @@
-"""``GradientCumulativeOptimizerHook``: one optimizer step for several batches."""
+"""``GradientCumulativeOptimizerHook``: a single optimizer step for several batches."""
 
 from __future__ import annotations
 
@@ -18,21 +18,22 @@ __all__ = ["GradientCumulativeOptimizerHook"]
 
 @HOOKS.register_module()
 class GradientCumulativeOptimizerHook(OptimizerHook):
-    """Steps every ``cumulative_iters`` iterations on the mean of their losses.
+    """Steps every ``cumulative_iters`` iterations on the mean of the losses.
 
     Iterations are counted over the whole run, across epochs. Each loss is divided by
-    ``cumulative_iters``, or by their number ``max_iters % cumulative_iters`` in the last
-    iterations of the run, if these are fewer. Lightning's ``accumulate_grad_batches`` steps at the
-    end of every epoch, and divides a remainder by the full number. With ``by_epoch`` there is a
-    step at the end of every epoch here too, whose losses are divided by their number.
+    ``cumulative_iters``; the losses of a shorter last group are divided by the size of the group,
+    ``max_iters % cumulative_iters``. Lightning's ``accumulate_grad_batches`` steps at the end of
+    every epoch, and divides a remainder by the full number. With ``by_epoch`` this hook steps at
+    the end of every epoch, too, and divides the losses of the last group by the group's size.
 
     The hook owns backward and step with any module (see :class:`OptimizerHook`).
-    ``Trainer(max_steps=...)`` counts its steps; in a run that is counted in iterations, those.
+    ``Trainer(max_steps=...)`` counts the hook's steps, or iterations in a run counted in
+    iterations.
 
     Args:
         cumulative_iters: Iterations to a step.
         by_epoch: Whether the count of iterations restarts in every epoch.
-        kwargs: Those of :class:`OptimizerHook`.
+        kwargs: Arguments of :class:`OptimizerHook`.
 
     Raises:
         TypeError: if ``by_epoch`` is no bool.
@@ -43,7 +44,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     Note:
         Departures from mmcv: the remainder follows a change of ``max_epochs``, and is announced
-        once (mmcv: in each of its iterations). ``by_epoch`` is not mmcv's.
+        once (mmcv: in each iteration of the remainder). ``by_epoch`` is new.
     """
 
     # for subclasses that do not call super().__init__()
@@ -77,15 +78,15 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         return steps * self.cumulative_iters
 
     def has_batch_norm(self, module: torch.nn.Module) -> bool:
-        """Whether a module has BatchNorm, whose statistics remain those of single batches."""
+        """Whether a module has BatchNorm: the statistics remain per batch."""
         return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
     def after_train_iter(self, runner: Any) -> None:
-        """Add the iteration's gradients; clip and step when it is the last one of its group."""
+        """Add the iteration's gradients; clip and step at the end of a group."""
         if not self.initialized:
             self._init(runner)
         factor = self._get_loss_factor(runner)
-        if runner.outputs:  # else the step returned None
+        if runner.outputs:  # empty if the step returned None
             self._backward(runner, runner.outputs["loss"] / factor)
         elif not self._has_warned:
             self._has_warned = True
@@ -99,10 +100,10 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             self._clip_and_step(runner)
             self._zero_grad(runner)
 
-    after_train_iter.takes_none = True  # type: ignore[attr-defined]  # not so a subclass's own
+    after_train_iter.takes_none = True  # type: ignore[attr-defined]  # a subclass's own method does not
 
     def _place(self, runner: Any) -> tuple[int, int]:
-        """Return the iteration's index and the number of iterations, in the run or in its epoch."""
+        """Return the iteration's index and the number of iterations, in the run or in the epoch."""
         if not self.by_epoch:
             return runner.iter, runner.max_iters
         index, total = progress.batch_idx(runner.trainer), int(runner.trainer.num_training_batches)

@@ -1,4 +1,4 @@
-"""Check and read ``grad_clip``: a recipe for all gradients, or one for each parameter group."""
+"""Check and read ``grad_clip``: a recipe for all gradients, or for each parameter group."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ Recipe = Mapping[str, Any]
 """``type``, a key of ``KINDS`` in ``hooks/optimizer/clipping.py``, and that kind's arguments."""
 
 GradClip = Recipe | Sequence[Recipe | None]
-"""A recipe, a list of one (or None) for each parameter group, or a dict of these by optimizer."""
+"""A recipe, a list of recipes (or None) by parameter group, or a dict of either by optimizer."""
 
 
 def is_recipe(given: Any) -> TypeGuard[Recipe]:
-    """Whether a ``grad_clip`` is one recipe, for all gradients of a step together.
+    """Whether a ``grad_clip`` is a single recipe, for all gradients of a step together.
 
     >>> is_recipe({"max_norm": 1}), is_recipe([{"max_norm": 1}]), is_recipe({"sgd": {}})
     (True, False, False)
@@ -57,7 +57,7 @@ def recipes_in(grad_clip: Any) -> list[Recipe]:
 def recipes_for(
     grad_clip: Any, name: str, optimizer: torch.optim.Optimizer
 ) -> Iterator[tuple[list[torch.Tensor], Recipe]]:
-    """Yield the parameters of an optimizer that are clipped together, with their recipe.
+    """Yield each group of an optimizer's parameters to clip together, with the recipe.
 
     Args:
         grad_clip: Any form.
@@ -65,8 +65,8 @@ def recipes_for(
         optimizer: The optimizer.
 
     Raises:
-        ValueError: if there is no entry for this optimizer, or a list of another length than its
-            groups.
+        ValueError: for an optimizer without an entry, or a list of another length than the
+            optimizer's groups.
     """
     if not is_recipe(grad_clip) and isinstance(grad_clip, Mapping):
         if name not in grad_clip:
@@ -92,10 +92,10 @@ def recipes_for(
 
 
 def check_grad_clip(grad_clip: Any) -> None:
-    """Raise unless ``grad_clip`` has one of the forms.
+    """Raise unless ``grad_clip`` has a known form.
 
     Raises:
-        TypeError: if it is no dict or list of dicts.
+        TypeError: for anything but a dict or a list of dicts.
         ValueError: for an unknown type or key, or a number out of range.
     """
     if _is_list(grad_clip) or (isinstance(grad_clip, Mapping) and _by_name(grad_clip)):
@@ -138,7 +138,7 @@ def _is_positive(value: Any) -> bool:
 
 
 def _parts(given: Any) -> list[Any]:
-    """Return the entries of a list, or of a dict by name, that are not None."""
+    """Return the entries of a list, or of a dict by name, without None."""
     values = given.values() if isinstance(given, Mapping) else given
     return [value for value in values if value is not None]
 

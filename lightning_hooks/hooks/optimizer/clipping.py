@@ -1,23 +1,15 @@
-"""Clip gradients: one function for each kind, which returns the numbers for the log."""
+"""Clip gradients: a function for each kind, which returns the numbers for the log."""
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch.nn.utils import clip_grad_norm_
 
-from lightning_hooks.hooks.optimizer.gradient_norms import (
-    by_mesh,
-    combine_norms,
-    full_norm,
-    largest_magnitude,
-    over_group,
-    total_norm,
-    unit_norms,
-)
-from lightning_hooks.utils.dtensors import local_part
+from lightning_hooks.utils.dtensors import is_sharded, largest_of_ranks, local_part, rows_of
 from lightning_hooks.utils.fsdp import slices_of
 
 __all__ = [
@@ -32,19 +24,19 @@ __all__ = [
 
 
 class Clipped(NamedTuple):
-    """The numbers of a clipping, which stay on their device."""
+    """The numbers of a clipping, left on the device."""
 
     norm: torch.Tensor
     """The norm of all gradients before clipping, of type ``norm_type``."""
 
     reached: torch.Tensor | None = None
-    """The number that was compared with ``limit``."""
+    """The number compared with ``limit``."""
 
     limit: float = 1.0
     norm_type: float = 2.0
 
     def exceeded(self) -> torch.Tensor:
-        """Return 1.0 where gradients were made smaller, else 0.0."""
+        """Return 1.0 if gradients were made smaller, else 0.0."""
         if self.reached is None:
             return torch.zeros_like(self.norm)
         return (self.reached > self.limit).to(self.norm)
@@ -57,13 +49,13 @@ def by_norm(
     error_if_nonfinite: bool = False,
     foreach: bool | None = None,
 ) -> Clipped:
-    """Scale all gradients by ``min(1, max_norm / norm)``, with the norm of all together.
+    """Scale all gradients by ``min(1, max_norm / norm)``, with the norm of all gradients.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
+        parameters: Parameters with gradients; the gradients are changed.
         max_norm: The largest allowed norm, above 0.
         norm_type: The ``p`` of the norm; ``inf`` for the largest magnitude.
-        error_if_nonfinite: Raise for a NaN or infinite norm; the host waits for it.
+        error_if_nonfinite: Raise for a NaN or infinite norm; the host waits for the norm.
         foreach: As in :func:`torch.nn.utils.clip_grad_norm_`.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -73,7 +65,7 @@ def by_norm(
     (tensor([0.3000, 0.4000]), tensor(5.), tensor(1.))
     """
     gradients = _gradients(parameters)
-    if len(by_mesh(gradients)) > 1:  # torch takes those of one kind only
+    if len(by_mesh(gradients)) > 1:  # torch accepts a single kind only
         norm = total_norm(gradients, norm_type)
         if error_if_nonfinite and not norm.isfinite():
             raise RuntimeError(f"the norm of the gradients is {norm}: they cannot be clipped")
@@ -90,7 +82,7 @@ def by_value(parameters: Sequence[torch.Tensor], clip_value: float) -> Clipped:
     """Bring each number of each gradient into ``[-clip_value, clip_value]``.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
+        parameters: Parameters with gradients; the gradients are changed.
         clip_value: The largest magnitude, above 0.
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
@@ -111,12 +103,12 @@ def adaptively(
 ) -> Clipped:
     """Scale the gradient of each unit by ``min(1, clip_factor * max(|weight|, eps) / |gradient|)``.
 
-    A unit is a row, ``tensor[i]``: the weights of one output of a layer. Of biases and scales,
-    which have one dimension, it is the whole tensor.
+    A unit is a row, ``tensor[i]``: the weights of an output of a layer. The unit of biases and
+    scales, which have a single dimension, is the whole tensor.
 
     Args:
-        parameters: Parameters with gradients, which are changed.
-        clip_factor: The largest norm of a gradient, in norms of the weight; above 0.
+        parameters: Parameters with gradients; the gradients are changed.
+        clip_factor: The largest norm of a gradient relative to the norm of the weight; above 0.
         eps: The lower bound of a weight's norm, above 0.
 
     Source: "High-Performance Large-Scale Image Recognition Without Normalization" (Brock et al.,
@@ -147,7 +139,7 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
     "value": by_value,
     "adaptive": adaptively,
 }
-"""The allowed ``grad_clip["type"]``; the keys beside it are the function's arguments."""
+"""The allowed ``grad_clip["type"]``; the other keys are the function's arguments."""
 
 
 def combined(found: Sequence[Clipped]) -> Clipped:
@@ -171,11 +163,11 @@ def combined(found: Sequence[Clipped]) -> Clipped:
 def clip_flattened(
     model: Any, parameters: Sequence[torch.Tensor], recipe: Mapping[str, Any]
 ) -> Clipped:
-    """Clip the gradients of FSDP's root module; this rank has slices of them.
+    """Clip the gradients of FSDP's root module; this rank has slices of the gradients.
 
     Args:
         model: The root.
-        parameters: Its parameters with gradients here.
+        parameters: The root's parameters with gradients on this rank.
         recipe: A ``grad_clip`` by norm or by value.
 
     >>> class Root:
@@ -195,12 +187,12 @@ def clip_flattened(
 def _norm_with_others(
     model: Any, parameters: Sequence[torch.Tensor], norm_type: float
 ) -> torch.Tensor:
-    """Return the norm of all gradients; ``clip_grad_norm_`` would change them if it is inf."""
+    """Return the norm of all gradients; ``clip_grad_norm_`` changes gradients of infinite norm."""
     groups = slices_of(model)
     together_with: dict[Any, list[torch.Tensor]] = {group: [] for group in groups.values()}
     for parameter in parameters:
         if parameter.grad is not None and parameter.grad.numel():
-            group = groups.get(id(parameter))  # None: all ranks have the whole
+            group = groups.get(id(parameter))  # None: not sliced
             together_with.setdefault(group, []).append(parameter.grad)
     norms = []
     for group, gradients in together_with.items():
@@ -221,3 +213,86 @@ def _clip_values(gradients: Sequence[torch.Tensor], limit: float) -> None:
     parts = [local_part(gradient) for gradient in gradients]
     torch._foreach_clamp_min_(parts, -limit)
     torch._foreach_clamp_max_(parts, limit)
+
+
+# -- norms over all ranks ----------------------------------------------------------------------
+
+
+def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> torch.Tensor:
+    """Return the norm of all gradients together, all shards included.
+
+    >>> total_norm([torch.tensor([3.0]), torch.tensor([[4.0]])])
+    tensor(5.)
+    """
+    norms = []
+    for some in by_mesh(gradients).values():
+        found = [one.to(some[0].device) for one in torch._foreach_norm(some, norm_type)]
+        norms.append(full_norm(torch.linalg.vector_norm(torch.stack(found), norm_type)))
+    return combine_norms(norms, norm_type)
+
+
+def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Return the largest magnitude of all numbers, all shards included.
+
+    >>> largest_magnitude([torch.tensor([3.0]), torch.tensor([[-4.0]])])
+    tensor(4.)
+    """
+    found = []
+    for mesh, some in by_mesh(tensors).items():
+        parts = [part for part in map(local_part, some) if part.numel()]  # a rank may have none
+        numbers = _extremes(parts) or [local_part(some[0]).new_zeros(())]
+        most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
+        found.append(most if mesh is None else largest_of_ranks(most, mesh))
+    return combine_norms(found, float("inf"))
+
+
+def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+    """Return some of the numbers, with the number of largest magnitude."""
+    if not tensors:
+        return ()
+    if tensors[0].device.type == "cpu":  # where the norm is slow
+        return [number for tensor in tensors for number in torch.aminmax(tensor)]
+    return torch._foreach_norm(tensors, float("inf"))
+
+
+def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
+    """Return the norm of each row (of a shard: of the shard's rows), or of a vector."""
+    dims = tuple(range(1, tensor.ndim)) or None
+    norms = torch.linalg.vector_norm(tensor.detach(), dim=dims, keepdim=tensor.ndim > 1)
+    return rows_of(norms, tensor)
+
+
+def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
+    """Group gradients for common reductions: plain gradients, and gradients by device mesh."""
+    groups: dict[Any, list[torch.Tensor]] = defaultdict(list)
+    for gradient in gradients:
+        groups[getattr(gradient, "device_mesh", None)].append(gradient)
+    return groups
+
+
+def full_norm(norm: torch.Tensor) -> torch.Tensor:
+    """Return the norm over all ranks from a DTensor of partial norms; collective."""
+    if not is_sharded(norm):
+        return norm
+    full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
+    return full
+
+
+def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
+    """Return the norm of a tensor in parts on the ranks of a group; collective."""
+    is_max = norm_type == float("inf")
+    found = norm if is_max else norm**norm_type
+    op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
+    torch.distributed.all_reduce(found, op=op, group=group)
+    return found if is_max else found ** (1.0 / norm_type)
+
+
+def combine_norms(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
+    """Return the norm of all numbers from the norms of parts."""
+    if not norms:
+        return torch.zeros(())
+    if len(norms) == 1:
+        return norms[0]
+    stacked = torch.stack([norm.to(norms[0]) for norm in norms])
+    norm: torch.Tensor = torch.linalg.vector_norm(stacked, norm_type)
+    return norm

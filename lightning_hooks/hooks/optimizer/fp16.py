@@ -1,10 +1,11 @@
 """``Fp16OptimizerHook``: train in half precision, with the loss scaled against underflow.
 
-``GradientCumulativeFp16OptimizerHook`` makes one such step for several batches.
+``GradientCumulativeFp16OptimizerHook`` makes a single step for several batches.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import lightning as L
@@ -17,20 +18,18 @@ from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
-from lightning_hooks.hooks.optimizer.base import optimizers_of
 from lightning_hooks.hooks.optimizer.clip_config import GradClip
-from lightning_hooks.hooks.optimizer.loss_scale import (
-    LossScale,
-    ScalerState,
-    configure,
-    is_static,
-    make_scaler,
-    scaler_arguments,
-)
-from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
-from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
+from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
+
+LossScale = float | str | Mapping[str, Any]
+"""A number for a constant scale, ``"dynamic"``, or the arguments of a GradScaler."""
+
+FLOAT32_MAX = torch.finfo(torch.float32).max
+
+ARGUMENTS = ("init_scale", "growth_factor", "backoff_factor", "growth_interval", "enabled")
 
 
 @HOOKS.register_module()
@@ -45,9 +44,9 @@ class Fp16OptimizerHook(OptimizerHook):
     ==================  ======================================================================
     ``"16-mixed"``      the Trainer's, set up from ``loss_scale``; on a CPU, where Lightning
                         trains in bfloat16, none, with a warning
-    ``"32-true"``       for a ``TrainStepModule``, or another whose backward hooks own: the hook's
-                        own, on any device, as in mmcv: the forward is in half precision where
-                        the model has ``fp16_enabled``
+    ``"32-true"``       for a ``TrainStepModule``, or if hooks own the backward: the hook's own, on
+                        any device, as in mmcv: the forward is in half precision where the model
+                        has ``fp16_enabled``
     any other           refused
     ==================  ======================================================================
 
@@ -55,29 +54,28 @@ class Fp16OptimizerHook(OptimizerHook):
     run continues with it.
 
     Args:
-        grad_clip: See ``OptimizerHook``; applied to
-            the unscaled gradients.
+        grad_clip: See ``OptimizerHook``; applied to the unscaled gradients.
         coalesce: Unused; mmcv's own all-reduce needed it.
         bucket_size_mb: Unused, as ``coalesce``.
-        loss_scale: A number for a scale that never changes; ``"dynamic"`` for one that halves when
-            a step is skipped and doubles after 2000 steps that are not; a dict of the arguments
+        loss_scale: A number for a constant scale; ``"dynamic"`` for a scale that halves at a
+            skipped step and doubles after 2000 steps without a skip; a dict of the arguments
             ``init_scale``, ``growth_factor``, ``backoff_factor``, ``growth_interval`` of
             ``torch.amp.GradScaler``.
         distributed: Unused, as ``coalesce``.
 
     Raises:
-        TypeError: if ``loss_scale`` is of another type.
-        ValueError: if it is not positive, an unknown word, or has unknown keys; when training
-            starts, if the Trainer's precision does not fit, or gradients are to be clipped of an
-            optimizer that unscales them itself (``fused=True``).
+        TypeError: for a ``loss_scale`` of another type.
+        ValueError: for a ``loss_scale`` that is not positive, an unknown word, or has unknown keys;
+            when training starts, for another precision of the Trainer, and for clipping with an
+            optimizer that unscales gradients itself (``fused=True``).
 
     Source: mmcv's ``Fp16OptimizerHook``.
 
     Note:
         Departures from mmcv: ``loss_scale`` may be an int (mmcv raises); several optimizers step
-        together; the state in ``runner.meta`` is there from the start of the run; a static scale
-        that differs from a checkpoint's is the one given (mmcv's first step has the
-        checkpoint's); with an ordinary LightningModule the Trainer scales.
+        together; the state is in ``runner.meta`` from the start of the run; a given static scale
+        counts, not a checkpoint's (mmcv's first step has the checkpoint's scale); with an ordinary
+        LightningModule the Trainer scales.
     """
 
     # for subclasses that do not call super().__init__()
@@ -86,7 +84,7 @@ class Fp16OptimizerHook(OptimizerHook):
     coalesce = True
     bucket_size_mb = -1
     distributed = True
-    _has_own_scaler = False  # in this run; else the Trainer scales, or there is no scaling
+    _has_own_scaler = False  # in this run; otherwise the Trainer scales, or nothing does
 
     def __init__(
         self,
@@ -120,7 +118,7 @@ class Fp16OptimizerHook(OptimizerHook):
     # -- the scaler --------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Set up the Trainer's scaler, or check that the hook may have its own."""
+        """Set up the Trainer's scaler, or check whether the hook may have its own scaler."""
         super().on_fit_start(trainer, pl_module)
         name = type(self).__name__
         self._has_own_scaler = False
@@ -131,7 +129,7 @@ class Fp16OptimizerHook(OptimizerHook):
                     'give Trainer(precision="32-true")'
                 )
             scaler = precision.grad_scaler(trainer)
-            if scaler is not self.loss_scaler:  # else the run goes on
+            if scaler is not self.loss_scaler:  # the same scaler: the run goes on
                 configure(scaler, self.loss_scale)
             self.loss_scaler = scaler
             return
@@ -162,11 +160,11 @@ class Fp16OptimizerHook(OptimizerHook):
         self._has_own_scaler = True
 
     def before_run(self, runner: Any) -> None:
-        """Make the hook's own scaler, with the state of a checkpoint; publish its state."""
+        """Make the hook's own scaler, with the state of a checkpoint; publish the state."""
         if self._has_own_scaler:
             self._make_scaler(runner)
         elif self.loss_scaler is not None and is_static(self.loss_scale):
-            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another
+            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another scale
         if self.loss_scaler is not None:
             if runner.meta is None:
                 runner.meta = {}
@@ -179,7 +177,7 @@ class Fp16OptimizerHook(OptimizerHook):
             static = {"scale": self._scale_update_param} if is_static(self.loss_scale) else {}
             self.loss_scaler.load_state_dict({**saved, **static})
         for part in runner.model.modules():
-            if hasattr(part, "fp16_enabled"):  # set by what mmcv's auto_fp16 decorates
+            if hasattr(part, "fp16_enabled"):  # set by mmcv's auto_fp16
                 part.fp16_enabled = True
 
     # -- a step with the hook's own scaler -----------------------------------------------------
@@ -213,7 +211,7 @@ class Fp16OptimizerHook(OptimizerHook):
 
 
 def _replaces_step(hook: OptimizerHook) -> bool:
-    """Whether a subclass from elsewhere overrides the step, with its own scaler."""
+    """Whether a subclass of another package overrides the step, with its own scaler."""
     found = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
     return not found.__module__.startswith("lightning_hooks.")
 
@@ -222,22 +220,125 @@ def _replaces_step(hook: OptimizerHook) -> bool:
 class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16OptimizerHook):
     """Steps every ``cumulative_iters`` iterations, with the loss scaled.
 
-    The groups of iterations and their last, shorter one are those of
-    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`; scaler
-    and precision are those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
-    The scale changes with a step only, so that gradients added up are of one scale. The hook owns
-    backward and step with any module.
+    For the groups of iterations see
+    :class:`~lightning_hooks.hooks.optimizer.accumulation.GradientCumulativeOptimizerHook`, for
+    scaler and precision :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`. The scale
+    changes with a step only, so the gradients of a group share a scale. The hook owns backward and
+    step with any module.
 
     Args:
         cumulative_iters: Iterations to a step.
-        kwargs: Those of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.optimizer.fp16.Fp16OptimizerHook`.
 
     Source: mmcv's ``GradientCumulativeFp16OptimizerHook``.
 
     Note:
-        The departures of both classes hold here.
+        Departures from mmcv: as both classes.
     """
 
     def owns_backward(self, module: torch.nn.Module) -> bool:
         """Return True: Lightning's own accumulation would end with every epoch."""
         return True
+
+
+# -- the loss scale ----------------------------------------------------------------------------
+
+
+def is_static(loss_scale: LossScale) -> bool:
+    """Whether the scale never changes."""
+    return isinstance(loss_scale, (int, float))
+
+
+def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
+    """Return the arguments of :class:`torch.amp.GradScaler` for a loss scale.
+
+    Raises:
+        TypeError: for anything but a number, str or dict, and for a bad type in the dict.
+        ValueError: for a number that is not positive, a str other than ``"dynamic"``, an unknown
+            key or a number in the dict out of range.
+
+    >>> scaler_arguments(512), scaler_arguments("dynamic"), scaler_arguments({"growth_interval": 9})
+    ({'init_scale': 512.0}, {}, {'growth_interval': 9})
+    """
+    allowed = "a positive number, 'dynamic' or a dict of GradScaler's arguments"
+    if isinstance(loss_scale, Mapping):
+        unknown = [key for key in loss_scale if key not in ARGUMENTS]
+        if unknown:
+            raise ValueError(f"loss_scale has unknown keys {unknown}; known: {list(ARGUMENTS)}")
+        if "init_scale" in loss_scale:
+            scaler_arguments(loss_scale["init_scale"])
+        _check_growth(loss_scale)
+        return dict(loss_scale)
+    if loss_scale == "dynamic":
+        return {}
+    if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float, str)):
+        raise TypeError(f"loss_scale must be {allowed}, got {loss_scale!r}")
+    if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
+        raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
+    return {"init_scale": float(loss_scale)}
+
+
+def _check_growth(loss_scale: Mapping[str, Any]) -> None:
+    """Check arguments before torch does, later or by an assertion."""
+    for name, value in loss_scale.items():
+        where = f"loss_scale[{name!r}]"
+        if name == "growth_factor":
+            check_number(where, value, above=1)
+        elif name == "backoff_factor":
+            check_number(where, value, above=0)
+            if value >= 1:
+                raise ValueError(f"{where} must be below 1, got {value}")
+        elif name == "growth_interval":
+            check_int(where, value, 1)
+        elif name == "enabled":
+            check_bool(**{where: value})
+
+
+def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:
+    """Make a scaler for a type of device (``"cuda"``, ``"cpu"``)."""
+    return torch.amp.GradScaler(device, **scaler_arguments(loss_scale))
+
+
+def configure(scaler: torch.amp.GradScaler, loss_scale: LossScale) -> None:
+    """Set an existing scaler, the Trainer's, to a loss scale.
+
+    A static scale gets factors of 1, so no update changes the scale.
+    """
+    if not scaler.is_enabled():
+        return
+    defaults = torch.amp.GradScaler("cpu").state_dict()
+    wanted = {"init_scale": defaults["scale"], **defaults, **scaler_arguments(loss_scale)}
+    if is_static(loss_scale):
+        wanted.update(growth_factor=1.0, backoff_factor=1.0)
+    factors = {key: wanted[key] for key in ("growth_factor", "backoff_factor", "growth_interval")}
+    scaler.load_state_dict({"scale": wanted["init_scale"], **factors, "_growth_tracker": 0})
+
+
+class ScalerState(Mapping[str, Any]):
+    """A scaler's ``state_dict()``, read on access only: a read waits for the device.
+
+    >>> ScalerState(torch.amp.GradScaler("cpu", init_scale=8.0))["scale"]
+    8.0
+    """
+
+    def __init__(self, scaler: torch.amp.GradScaler) -> None:
+        self._scaler = scaler
+
+    def __getitem__(self, key: str) -> Any:
+        return self._scaler.state_dict()[key]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._scaler.state_dict())
+
+    def __len__(self) -> int:
+        return len(self._scaler.state_dict())
+
+    def items(self) -> Any:
+        """Return all items with a single read of the device."""
+        return self._scaler.state_dict().items()
+
+    def __repr__(self) -> str:
+        return repr(self._scaler.state_dict())
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return dict, (self._scaler.state_dict(),)

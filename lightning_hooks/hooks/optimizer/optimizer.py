@@ -2,27 +2,44 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
+from lightning.pytorch.utilities import rank_zero_warn
 
+from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
-from lightning_hooks.hooks.optimizer.base import ClippingHook, optimizers_of
-from lightning_hooks.hooks.optimizer.clip_config import GradClip
+from lightning_hooks.hooks.optimizer.clip_config import (
+    GradClip,
+    Recipe,
+    check_grad_clip,
+    is_mmcv_recipe,
+    is_recipe,
+    recipes_for,
+    recipes_in,
+)
+from lightning_hooks.hooks.optimizer.clipping import KINDS, Clipped, clip_flattened, combined
+from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["OptimizerHook", "parameters_in_graph"]
+__all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
 
 
 def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
-    """Return the parameters (leaves) that a loss was computed from.
+    """Return the parameters (leaves) in the graph of a loss.
 
     >>> used, unused = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
     >>> found = parameters_in_graph((2 * used).sum())
@@ -44,13 +61,13 @@ def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
 
 
 @HOOKS.register_module()
-class OptimizerHook(ClippingHook):
+class OptimizerHook(Hook):
     """Runs backward and the optimizer's step, or clips the gradients before Lightning's step.
 
-    For a ``TrainStepModule`` (or with ``HookAdapter(owns_backward=True)``) it runs ``zero_grad``,
-    ``backward``, the clipping and ``step`` as mmcv does. With any other module Lightning runs
-    them, and the hook clips before each step of an optimizer that optimizer's gradients: unscaled,
-    and of all accumulated batches. In both cases:
+    For a ``TrainStepModule`` (or with ``HookAdapter(owns_backward=True)``) the hook runs
+    ``zero_grad``, ``backward``, the clipping and ``step``, as in mmcv. With any other module
+    Lightning runs backward and step, and before each step the hook clips the gradients of the
+    optimizer: unscaled, and of all accumulated batches. In both cases:
 
     =============  ============================================================================
     key            in the log
@@ -71,20 +88,20 @@ class OptimizerHook(ClippingHook):
     ==========================  ===============================================================
 
     Args:
-        grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients that are
-            stepped with together; a list of such dicts (or None), one for each parameter group; a
-            dict of these by the optimizer's name, where there are several. None for no clipping.
-        detect_anomalous_params: Log an error, in every step, for each parameter that the loss was
-            not computed from. For debugging only: it is slow.
+        grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients of a step; a
+            list of dicts (or None) by parameter group; a dict of either by the name of the
+            optimizer, for several optimizers. None for no clipping.
+        detect_anomalous_params: Log an error, in every step, for each parameter outside of the
+            loss' graph. Slow, for debugging only.
 
     Raises:
-        TypeError: if ``grad_clip`` is no dict or list.
-        ValueError: if it has no ``max_norm`` or ``clip_value``, a number that is not positive, an
-            unknown type or key; when training starts, if the Trainer is to clip too, its
-            ``precision="16-mixed"`` meets an optimizer that unscales gradients itself
-            (``fused=True``), optimizers or their groups are others, or with a strategy whose
-            gradients cannot be clipped so: DeepSpeed, and FSDP but for one dict by norm or value
-            of a module that is wrapped as a whole; when it would own backward in such a one.
+        TypeError: for a ``grad_clip`` that is no dict or list.
+        ValueError: for a recipe without ``max_norm`` or ``clip_value``, with a number that is not
+            positive, or an unknown type or key; when training starts, if the Trainer clips too, for
+            ``precision="16-mixed"`` with an optimizer that unscales gradients itself
+            (``fused=True``), for other optimizers or groups than in ``grad_clip``, for DeepSpeed,
+            for FSDP (except with a single dict by norm or value and a module wrapped as a whole),
+            and for a hook that would own the backward under either strategy.
 
     Source: mmcv's ``OptimizerHook``; ``type`` is MMEngine's idea, for the functions see
     :mod:`~lightning_hooks.hooks.optimizer.clipping`.
@@ -92,21 +109,26 @@ class OptimizerHook(ClippingHook):
     Note:
         Departures from mmcv: ``grad_norm`` stays a tensor on its device until it is logged; the
         search for unused parameters does not recurse (mmcv's fails on deep graphs), and runs in
-        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument there); of a dict of
-        optimizers each takes its step after the one backward (mmcv fails).
+        ``GradientCumulativeOptimizerHook`` too (mmcv ignores the argument); all optimizers of a
+        dict step after a single backward (mmcv fails).
     """
 
     reads_step = False
 
     # for subclasses that do not call super().__init__()
+    grad_clip: GradClip | None = None
     detect_anomalous_params: bool = False
+    _clipped: tuple[Clipped, ...] = ()  # in this iteration
 
     def __init__(
         self,
         grad_clip: GradClip | None = None,
         detect_anomalous_params: bool = False,
     ) -> None:
-        super().__init__(grad_clip)
+        super().__init__()
+        if grad_clip is not None and not self._overrides_clipping():
+            check_grad_clip(grad_clip)
+        self.grad_clip = copy.deepcopy(grad_clip)
         check_bool(detect_anomalous_params=detect_anomalous_params)
         self.detect_anomalous_params = detect_anomalous_params
 
@@ -118,18 +140,18 @@ class OptimizerHook(ClippingHook):
     # -- mmcv's interface for subclasses -----------------------------------------------------
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
-        """Log the parameters that ``loss`` was not computed from."""
+        """Log the parameters outside of the graph of ``loss``."""
         found = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
             if parameter.requires_grad and parameter not in found:
-                runner.logger.log(  # as mmcv calls it: an old logger may have no error()
+                runner.logger.log(  # mmcv's call: an old logger may have no error()
                     level=logging.ERROR,
                     msg=f"{name} with shape {parameter.size()} is not in the computational graph "
                     "\n",
                 )
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip the events of Lightning's backward that have nothing to do."""
+        """Skip events of Lightning's backward without use."""
         owned = Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer)
         if owned or not self.detect_anomalous_params:
             skip_events(self, OptimizerHook, "on_before_backward")
@@ -142,7 +164,7 @@ class OptimizerHook(ClippingHook):
             restore_events([self], ("on_before_backward", "on_before_optimizer_step"))
 
     def after_train_iter(self, runner: Any) -> None:
-        """Run zero_grad, backward, clipping and step; or log the clipping before Lightning's."""
+        """Run zero_grad, backward, clipping and step; or log the clipping of Lightning's step."""
         if not runner.hooks_step:  # Lightning or the module steps
             self._log_clipped(runner)
             return
@@ -153,7 +175,7 @@ class OptimizerHook(ClippingHook):
     # -- the parts of an owned step ----------------------------------------------------------
 
     def _owns_step(self, runner: Any) -> bool:
-        """Whether hooks own the running step, so that they can run the backward of its loss."""
+        """Whether hooks own the running step and can run the backward of the loss."""
         if not runner.hooks_step:
             return False
         loss = getattr(runner, "outputs", {}).get("loss")
@@ -189,8 +211,156 @@ class OptimizerHook(ClippingHook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Clip before Lightning's step, or a hook's that the Trainer's scaler makes."""
+        """Clip before a step by Lightning or by the Trainer's scaler."""
         if self.grad_clip is not None:
             runner = Driver.of(trainer).runner
             if not self._owns_step(runner) or precision.has_grad_scaler(trainer):
                 self._clip_for(runner, optimizer)
+
+    # -- clipping: mmcv's method, the checks of a fit, and the parts -------------------------
+
+    def clip_grads(self, params: Iterable[torch.Tensor]) -> torch.Tensor | None:
+        """Clip the gradients of ``params`` and return the norm; None without gradients."""
+        if not is_recipe(self.grad_clip):
+            raise ValueError(
+                f"{type(self).__name__}.clip_grads() clips all gradients together, by one dict; "
+                f"grad_clip is {self.grad_clip}"
+            )
+        clipped = _clip(params, self.grad_clip)
+        return None if clipped is None else clipped.norm
+
+    # -- checks at the start of a fit --------------------------------------------------------
+
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Refuse to clip gradients twice, before they are unscaled, or out of reach."""
+        self._clipped = ()
+        if self.grad_clip is None:
+            return
+        kind = type(self).__name__
+        name = f"{kind}(grad_clip={self.grad_clip})"
+        if trainer.gradient_clip_val:
+            raise ValueError(
+                f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {name}: gradients "
+                "would be clipped twice; give one of them"
+            )
+        for optimizer in trainer.optimizers if precision.has_grad_scaler(trainer) else ():
+            if precision.unscales_itself(optimizer):
+                raise ValueError(
+                    f"{kind}(grad_clip=...) cannot clip for "
+                    f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
+                    f"precision={trainer.precision!r} inside its step; give fused=False"
+                )
+        if isinstance(trainer.strategy, DeepSpeedStrategy):
+            raise ValueError(
+                f"{name} does not reach the gradients of DeepSpeed, which clips by itself: "
+                "give Trainer(gradient_clip_val=...)"
+            )
+        clipping = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
+        if len(clipping) > 1 and clipping[0] is self:
+            both = " and ".join(type(hook).__name__ for hook in clipping)
+            rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")
+        if self._overrides_clipping():
+            return
+        if isinstance(trainer.strategy, FSDPStrategy):
+            self._check_fsdp(trainer, name)
+        optimizers = param_groups.optimizers_of(Driver.of(trainer).runner.optimizer)
+        if isinstance(self.grad_clip, Mapping) and not is_recipe(self.grad_clip):
+            names = [each for each, _ in optimizers]
+            for given in self.grad_clip:
+                if given not in names:
+                    raise ValueError(
+                        f"grad_clip has a recipe for {given!r}, which is no optimizer of this "
+                        f"run: {suggest(given, names)}"
+                    )
+        for each, optimizer in optimizers:
+            list(recipes_for(self.grad_clip, each, optimizer))
+
+    def _check_fsdp(self, trainer: L.Trainer, name: str) -> None:
+        strategy = type(trainer.strategy).__name__
+        is_adaptive = any(one.get("type") == "adaptive" for one in recipes_in(self.grad_clip))
+        if is_adaptive or not is_recipe(self.grad_clip):
+            raise ValueError(
+                f"{name} does not work with {strategy}, each rank of which has slices of "
+                "flattened gradients: clip all of them by norm or value, or use "
+                "ModelParallelStrategy"
+            )
+        if not is_flattened(trainer.model):
+            raise ValueError(
+                f"{name} does not work where configure_model() has wrapped parts of the module by "
+                "itself: no rank has the gradients of all parts. Leave the wrapping to "
+                f"{strategy}(auto_wrap_policy=...), or use ModelParallelStrategy"
+            )
+
+    # -- clipping ----------------------------------------------------------------------------
+
+    def _overrides_clipping(self) -> bool:
+        return type(self).clip_grads is not OptimizerHook.clip_grads
+
+    def _clips_together(self) -> bool:
+        return self._overrides_clipping() or is_recipe(self.grad_clip)
+
+    def _clip_all(self, runner: Any) -> None:
+        """Clip the gradients of all optimizers; with one dict of the whole module, as mmcv."""
+        if self._clips_together():
+            self._clip_together(runner, runner.module.parameters())
+        else:
+            for optimizer in optimizers_of(runner):
+                self._clip_for(runner, optimizer)
+
+    def _clip_for(self, runner: Any, optimizer: Any) -> None:
+        """Clip the gradients of one optimizer."""
+        if self.grad_clip is None:
+            return
+        if self._clips_together():
+            self._clip_together(runner, [p for g in optimizer.param_groups for p in g["params"]])
+        else:
+            name = _name_of(optimizer, runner)
+            for parameters, recipe in recipes_for(self.grad_clip, name, optimizer):
+                self._record(_clip(parameters, recipe))
+
+    def _clip_together(self, runner: Any, parameters: Iterable[torch.Tensor]) -> None:
+        if self.grad_clip is None:
+            return
+        if self._overrides_clipping():
+            norm = self.clip_grads(parameters)
+            self._record(None if norm is None else Clipped(torch.as_tensor(norm)))
+        elif is_recipe(self.grad_clip):
+            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
+
+    def _record(self, clipped: Clipped | None) -> None:
+        if clipped is not None:
+            self._clipped = (*self._clipped, clipped)
+
+    def _log_clipped(self, runner: Any) -> None:
+        """Log the results of this iteration's clipping, once."""
+        if not self._clipped:
+            return
+        parts, self._clipped = self._clipped, ()
+        clipped = combined(parts)
+        count = getattr(runner, "outputs", {}).get("num_samples", 1)
+        runner.log_buffer.update({"grad_norm": clipped.norm}, count)
+        if not is_mmcv_recipe(self.grad_clip):
+            runner.log_buffer.update({"clip_fraction": clipped.exceeded()})
+
+
+def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
+    """Clip gradients by a recipe; a model flattened by FSDP as a whole. None without gradients."""
+    found = [p for p in parameters if p.requires_grad and p.grad is not None]
+    if is_flattened(model):
+        return clip_flattened(model, found, recipe)
+    arguments = {key: value for key, value in recipe.items() if key != "type"}
+    return KINDS[recipe.get("type", "norm")](found, **arguments) if found else None
+
+
+def optimizers_of(runner: Any) -> list[Any]:
+    """Return the optimizers of a step owned by hooks."""
+    return [optimizer for _, optimizer in param_groups.optimizers_of(runner.optimizer)]
+
+
+def _name_of(optimizer: Any, runner: Any) -> str:
+    """Return the name of an optimizer, also of one wrapped by Lightning."""
+    inner = getattr(optimizer, "optimizer", optimizer)
+    for name, one in param_groups.optimizers_of(runner.optimizer):
+        if getattr(one, "optimizer", one) is inner:
+            return name
+    return type(inner).__name__

@@ -1,4 +1,4 @@
-"""``IterTimerHook``: time every iteration, and its wait for data."""
+"""``IterTimerHook``: time every iteration, and the wait for data."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ __all__ = ["IterTimerHook"]
 
 @HOOKS.register_module()
 class IterTimerHook(Hook):
-    """Measures the time of every iteration and of the wait for its batch.
+    """Measures the time of every iteration and of the wait for the batch.
 
     ==========  ======================================================================
     key         seconds
     ==========  ======================================================================
-    data_time   from the end of the iteration before to the start of this one
-    time        from the end of the iteration before to the end of this one
+    data_time   from the end of the previous iteration to the start of this iteration
+    time        from the end of the previous iteration to the end of this iteration
     ==========  ======================================================================
 
     The timer runs at ``LOW`` priority: the time of hooks of lower priority (loggers) belongs to the
@@ -33,7 +33,7 @@ class IterTimerHook(Hook):
     """The clock, in seconds."""
 
     t: float | None = None
-    """The end of the iteration before, by :attr:`clock`."""
+    """The end of the previous iteration, by :attr:`clock`."""
 
     def before_epoch(self, runner: Any) -> None:
         """Start the clock."""

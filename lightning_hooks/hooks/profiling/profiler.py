@@ -27,20 +27,20 @@ __all__ = ["ProfilerHook"]
 class ProfilerHook(Hook):
     """Profiles the start of a run with ``torch.profiler``, on rank 0.
 
-    It begins before the first epoch and ends with the ``profile_iters``-th epoch or iteration of
-    this run (resumed or not), with training, or with an error.
+    Profiling begins before the first epoch and ends with the ``profile_iters``-th epoch or
+    iteration of this run (resumed or not), with training, or with an error.
 
     Args:
         by_epoch: Whether ``profile_iters`` are epochs or iterations.
-        profile_iters: The number of epochs or iterations that are profiled, at least 1.
-        activities: The activities that are recorded: ``"cpu"``, ``"cuda"`` and others of torch's.
-            Those that the machine lacks are left out.
+        profile_iters: The number of epochs or iterations to profile, at least 1.
+        activities: The activities to record: ``"cpu"``, ``"cuda"`` and others of torch's.
+            Activities missing on the machine are left out.
         schedule: Arguments of ``torch.profiler.schedule``, counted in iterations; None records
-            all as one trace.
-        on_trace_ready: A function, called with the profiler when a trace is complete; or
-            ``dict(type="log_trace", **arguments of EventList.table)``, which prints a table, or
-            ``dict(type="tb_trace", dir_name=...)``, which writes for TensorBoard into that
-            directory of the work directory, ``tf_tracing_logs`` by default.
+            a single trace.
+        on_trace_ready: A function, called with the profiler after each trace; or
+            ``dict(type="log_trace", **arguments of EventList.table)`` to print a table, or
+            ``dict(type="tb_trace", dir_name=...)`` to write for TensorBoard, into a directory of
+            the work directory, ``tf_tracing_logs`` by default.
         record_shapes: Whether the shapes of inputs are recorded.
         profile_memory: Whether allocations are recorded.
         with_stack: Whether source lines are recorded.
@@ -48,10 +48,10 @@ class ProfilerHook(Hook):
         json_trace_path: A file for the last trace, in the format of Chrome's tracing.
 
     Raises:
-        TypeError: for an argument of the wrong type, or an unknown one of a handler.
+        TypeError: for an argument of the wrong type, or an unknown argument of a handler.
         ValueError: for an unknown activity or handler; for a ``profile_iters`` below 1 or, at the
-            start of a run, beyond it; for ``json_trace_path`` beside ``tb_trace``, which writes
-            the same.
+            start of a run, beyond the end of the run; for ``json_trace_path`` beside ``tb_trace``,
+            which writes the same trace.
         RuntimeError: at the start of a run, if another of torch's profilers is running.
 
     Source: mmcv's ``ProfilerHook``.
@@ -59,14 +59,13 @@ class ProfilerHook(Hook):
     Note:
         Departures from mmcv: profiling ends also in a resumed run, early, or with an error (mmcv
         goes on for ever); ``json_trace_path`` beside a schedule holds the last trace recorded
-        (mmcv writes what torch prepares for the next one); ``tb_trace`` needs no
-        ``torch_tb_profiler``; bad arguments are refused at construction; there is no warning that
-        a run has several epochs.
+        (mmcv writes the unfinished next trace); ``tb_trace`` needs no ``torch_tb_profiler``; bad
+        arguments are refused at construction; no warning for a run of several epochs.
     """
 
     reads_step = False
     profiler: torch.profiler.profile | None = None
-    """The running one, or the last one with its records."""
+    """The running profiler, or the last profiler with its records."""
 
     _running = False
     _first = 0
@@ -156,15 +155,15 @@ class ProfilerHook(Hook):
             self._stop(runner)
 
     def after_run(self, runner: Any) -> None:
-        """Stop where training has ended early."""
+        """Stop if training ends early."""
         self._stop(runner)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Stop; an error here would hide the one that is raised."""
+        """Stop without raising: a second error would hide the first."""
         running, self._running = self._running, False
-        # a profiler that has failed itself is off: stopping it would end the process
+        # a failed profiler is off, and stopping a profiler that is off ends the process
         if running and self.profiler is not None and _is_on():
             with contextlib.suppress(Exception):
                 self.profiler.stop()
@@ -181,7 +180,7 @@ class ProfilerHook(Hook):
         return partial(self._on_trace, _trace_handler(self.on_trace_ready, runner))
 
     def _on_trace(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
-        """Handle a trace at once: torch drops it when it prepares for the next."""
+        """Handle a trace at once: torch drops a trace before the next."""
         if handler is not None:
             handler(running)
         if self.json_trace_path is not None:
@@ -204,7 +203,7 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
 
 
 def _checked_schedule(value: Any) -> dict[str, Any] | None:
-    """Return the arguments of torch's schedule; torch itself only asserts some of them."""
+    """Check and return the arguments of torch's schedule; torch only asserts some."""
     schedule = check_dict("schedule", value)
     if schedule is None:
         return None
@@ -218,7 +217,7 @@ def _checked_schedule(value: Any) -> dict[str, Any] | None:
 
 
 def _refuse_another(trainer: Any) -> None:
-    """Raise RuntimeError if another of torch's profilers runs: two end the process silently."""
+    """Raise RuntimeError if a profiler of torch is running: two end the process silently."""
     if _is_on() or isinstance(trainer.profiler, PyTorchProfiler):
         raise RuntimeError(
             "another of torch's profilers is running: a second ProfilerHook, or "
@@ -241,7 +240,7 @@ def _checked_handler(handler: Any) -> Any:
     """Check mmcv's ``on_trace_ready`` and return it, a dict as a copy.
 
     Raises:
-        TypeError: unless it is a function, a dict or None, and for an unknown argument of a dict.
+        TypeError: for anything but a function, a dict or None, and for an unknown argument.
         ValueError: for an unknown type.
     """
     if handler is None or callable(handler):

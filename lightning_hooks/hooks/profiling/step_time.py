@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -14,35 +15,47 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Probes
-from lightning_hooks.hooks.profiling.step_time_table import PHASES, across_ranks, tables
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.stopwatch import Account
 
 __all__ = ["StepTimeHook"]
 
+PHASES = (
+    "data",
+    "forward",
+    "backward",
+    "optimizer",
+    "hooks",
+    "logging",
+    "evaluation",
+    "checkpoint",
+    "other",
+)
+"""The phases, in the order of the table."""
+
 
 @HOOKS.register_module()
 class StepTimeHook(Hook):
-    """Splits the time of a run among its phases and hooks, and shows a table at its end.
+    """Splits the time of a run among phases and hooks, and prints a table at the end.
 
-    Every moment belongs to one phase, so the phases add up to the whole run:
+    Every moment belongs to exactly one phase, so the phases add up to the whole run:
 
     ===========  ==============================================================================
     phase        content
     ===========  ==============================================================================
-    data         from the end of a batch until the next is there, on its device
+    data         from the end of a batch until the next batch is on the device
     forward      the training step, without the phases below
     backward     backward, with the synchronisation of gradients
     optimizer    zero_grad, clipping and step; the hooks of the family ``OptimizerHook``
-    hooks        all hooks of no other phase, and each of them
+    hooks        all hooks of no other phase
     logging      calls of the Trainer's loggers; the hooks of the family ``LoggerHook``
-    evaluation   validation, with its data; the hooks of the family ``EvalHook``
+    evaluation   validation, with the data; the hooks of the family ``EvalHook``
     checkpoint   ``Trainer.save_checkpoint``; the hooks of the family ``CheckpointHook``
-    other        Lightning itself, its other callbacks, the ends of epochs
+    other        Lightning itself, other callbacks, the ends of epochs
     ===========  ==============================================================================
 
-    A native hook's time includes its Lightning events. Nothing waits for a GPU: there, phases are
-    timed by CUDA events, read once it has passed them, and the host's time is beside them.
+    A native hook's time includes its Lightning events. Nothing waits for a GPU: phases of a GPU are
+    timed by CUDA events, read after the GPU has passed the events, with the host's time beside.
 
     With ``log=True`` the log has, every ``interval`` iterations:
 
@@ -56,18 +69,17 @@ class StepTimeHook(Hook):
 
     Args:
         interval: Iterations between two readings of the events and, with ``log``, two log records.
-        warmup_iters: Iterations at the start that are not measured: caches fill, kernels are
-            chosen.
+        warmup_iters: Iterations at the start without measurement: caches fill, kernels are chosen.
         log: Whether the log gets the keys above.
         table: Whether rank 0 prints the table.
 
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: if ``interval`` is below 1 or ``warmup_iters`` below 0.
-        ImportError: if the table needs rich, which is not installed.
+        ImportError: for ``table=True`` without rich.
 
     Source: detectron2's ``IterationTimer``, Ignite's ``HandlersTimeProfiler`` and Lightning's
-    profilers in one; mmcv's ``time`` and ``data_time`` are those of
+    profilers; for mmcv's ``time`` and ``data_time`` see
     :class:`~lightning_hooks.hooks.profiling.iter_timer.IterTimerHook`.
     """
 
@@ -96,15 +108,15 @@ class StepTimeHook(Hook):
     # -- the results -------------------------------------------------------------------------
 
     def summary(self) -> dict[str, Any]:
-        """Return the numbers of the run so far, or of the last one.
+        """Return the numbers of the run so far, or of the last run.
 
         ``iterations``, ``seconds``, ``ranks``; ``phases`` and ``hooks`` map names to ``total``
-        seconds, seconds ``per_iter``, their ``share`` of the run, ``max`` and ``mean`` over the
-        ranks (this rank's until the run has ended). Phases of a GPU have
-        ``host`` seconds too, hooks their ``calls`` and ``phase``.
+        seconds, seconds ``per_iter``, the ``share`` of the run, ``max`` and ``mean`` over the
+        ranks (during the run: of this rank). Phases of a GPU also have ``host`` seconds, hooks
+        ``calls`` and ``phase``.
 
         Raises:
-            RuntimeError: if no run has been measured yet.
+            RuntimeError: before the first measured run.
         """
         if self._probes is not None:
             own = self._probes.numbers()
@@ -114,7 +126,7 @@ class StepTimeHook(Hook):
         return self._summary
 
     def eta(self, runner: Any) -> float | None:
-        """Return the seconds until the end of the run, None while they are unknown."""
+        """Return the seconds until the end of the run, None if unknown."""
         if self._probes is None or runner.max_iters is None:
             return None
         return self._probes.seconds_left(runner.max_iters, progress.batch_is_open(runner.trainer))
@@ -138,7 +150,7 @@ class StepTimeHook(Hook):
         self._switch(OTHER)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """End the wait for a batch: there are no more."""
+        """End the wait for a batch: the epoch has no more batches."""
         self._switch(OTHER)
 
     def _switch(self, account: Account) -> None:
@@ -146,7 +158,7 @@ class StepTimeHook(Hook):
             self._probes.watch.switch(account)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Read the times that the GPU has finished, and log them."""
+        """Read the times finished by the GPU, and log the phases."""
         if self._probes is None or not self.every_n_iters(runner, self.interval):
             return
         if self._probes.watch.gpu is not None:
@@ -166,13 +178,13 @@ class StepTimeHook(Hook):
     # -- the end -----------------------------------------------------------------------------
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Gather the ranks' numbers and print them."""
+        """Gather the ranks' numbers and print the tables."""
         self._finish(trainer, ended=True)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Print this rank's numbers; an error here would hide the one that is raised."""
+        """Print this rank's numbers without raising: a second error would hide the first."""
         with contextlib.suppress(Exception):
             self._finish(trainer, ended=False)
         self._stop()
@@ -206,6 +218,92 @@ class StepTimeHook(Hook):
             probes.remove()
 
     def __getstate__(self) -> dict[str, Any]:
-        # the probes are left out: they belong to the run
+        # probes belong to a run
         state = super().__getstate__()
         return {k: v for k, v in state.items() if k != "_probes"}
+
+
+def across_ranks(own: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return a rank's numbers with the shares, and the maximum and mean over the ranks.
+
+    Args:
+        own: ``iterations``; ``phases``, seconds by phase; ``host``, with a GPU the same by the
+            host's clock, else empty; ``hooks``, by name with ``phase``, ``calls`` and ``total``
+            seconds.
+        ranks: The same of all ranks, with this rank.
+
+    >>> row = {"iterations": 4, "phases": {"data": 1.0, "forward": 3.0}, "host": {}, "hooks": {}}
+    >>> other = {**row, "phases": {"data": 2.0, "forward": 2.0}}
+    >>> across_ranks(row, [row, other])["phases"]["data"]
+    {'total': 1.0, 'per_iter': 0.25, 'share': 0.25, 'max': 2.0, 'mean': 1.5}
+    """
+    seconds = sum(own["phases"].values())
+    phases = {}
+    for phase in PHASES:
+        if any(phase in rank["phases"] for rank in ranks):
+            row = _row(own["phases"].get(phase, 0.0), seconds, own["iterations"])
+            row.update(_over_ranks([rank["phases"].get(phase, 0.0) for rank in ranks]))
+            if own["host"]:
+                row["host"] = own["host"].get(phase, 0.0)
+            phases[phase] = row
+    hooks = {}
+    spent = sum(own["host"].values()) if own["host"] else seconds
+    for name, hook in own["hooks"].items():
+        row = _row(hook["total"], spent, own["iterations"])
+        totals = [rank["hooks"].get(name, {}).get("total", 0.0) for rank in ranks]
+        hooks[name] = {"phase": hook["phase"], "calls": hook["calls"], **row, **_over_ranks(totals)}
+    return {
+        "iterations": own["iterations"],
+        "seconds": seconds,
+        "ranks": len(ranks),
+        "phases": phases,
+        "hooks": dict(sorted(hooks.items(), key=lambda item: -item[1]["total"])),
+    }
+
+
+def _row(total: float, whole: float, iterations: int) -> dict[str, Any]:
+    return {
+        "total": total,
+        "per_iter": total / iterations if iterations else 0.0,
+        "share": total / whole if whole else 0.0,
+    }
+
+
+def _over_ranks(totals: Sequence[float]) -> dict[str, float]:
+    return {"max": max(totals), "mean": sum(totals) / len(totals)}
+
+
+def tables(summary: Mapping[str, Any]) -> list[Any]:
+    """Return rich's tables of a summary: the phases, and the hooks if any."""
+    from rich.table import Table
+
+    over_ranks = ["max s", "mean s"] if summary["ranks"] > 1 else []
+    found = []
+    for kind, rows in (("phase", summary["phases"]), ("hook", summary["hooks"])):
+        if not rows:
+            continue
+        columns = ["total s", "ms / iter", "share", *over_ranks]
+        if kind == "hook":
+            columns += ["calls", "phase"]
+        elif any("host" in row for row in rows.values()):
+            columns += ["host s"]
+        table = Table(title_justify="left")
+        table.add_column(kind)
+        for column in columns:
+            table.add_column(column, justify="left" if column == "phase" else "right")
+        for name, row in rows.items():
+            cells = {
+                "total s": f"{row['total']:.3f}",
+                "ms / iter": f"{1e3 * row['per_iter']:.3f}",
+                "share": f"{row['share']:.1%}",
+                "max s": f"{row['max']:.3f}",
+                "mean s": f"{row['mean']:.3f}",
+                "host s": f"{row.get('host', 0.0):.3f}",
+                "calls": str(row.get("calls")),
+                "phase": row.get("phase"),
+            }
+            table.add_row(name, *(cells[column] for column in columns))
+        found.append(table)
+    if found:
+        found[0].title = f"{summary['iterations']} iterations in {summary['seconds']:.2f} s"
+    return found

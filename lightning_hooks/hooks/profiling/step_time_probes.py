@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
+import math
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial, wraps
 from typing import Any
 
@@ -15,7 +17,6 @@ from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.profiling.eta import Recurring, seconds_left
 from lightning_hooks.utils.stopwatch import Account, GpuClock, Stopwatch
 
 __all__ = ["DATA", "OTHER", "Probes"]
@@ -79,7 +80,7 @@ class Probes:
         return MethodPatch(owner, name, partial(self._enter, account), self._leave)
 
     def _around(self, hook: Any, method: Callable[[Any], None]) -> Callable[[Any], None]:
-        """Return a hook's method with the stopwatch around it."""
+        """Wrap a hook's method in the stopwatch."""
         if _is_timer(hook):
             return method
         enter, leave, account = self._enter, self._leave, self._account(hook)
@@ -95,7 +96,7 @@ class Probes:
         return timed
 
     def _account(self, hook: Any) -> Account:
-        """Return the phase of a hook, and its name with a number where it is not the only one."""
+        """Return the phase of a hook and the hook's name, with a number for a repeated name."""
         if id(hook) not in self._names:
             name = type(hook).__name__
             same = [n for n in self._names.values() if n.partition(" (")[0] == name]
@@ -112,7 +113,7 @@ class Probes:
         self.watch.leave()
 
     def _end_batch(self, result: Any) -> None:
-        """Count the iteration; the time until the next batch is its wait for data."""
+        """Count the iteration, and start the wait for the next batch."""
         self._iterations += 1
         self.watch.switch(DATA)
         if self._iterations == self._warmup_iters:
@@ -122,11 +123,11 @@ class Probes:
     # -- the numbers -------------------------------------------------------------------------
 
     def iterations(self, open_batch: bool = False) -> int:
-        """Return the measured iterations, with the one of an open batch that has had its step."""
+        """Return the measured iterations, with an open batch after its step."""
         return max(0, self._iterations + open_batch - self._warmup_iters)
 
     def numbers(self) -> dict[str, Any]:
-        """Return the numbers of this rank for :func:`.step_time_table.across_ranks`."""
+        """Return the numbers of this rank for :func:`.step_time.across_ranks`."""
         host: Counter[str] = Counter()
         hooks = {}
         for (phase, name), seconds in self.watch.read().items():
@@ -167,3 +168,55 @@ def _events_of(hook: Any) -> list[str]:
         return []
     own = [n for n in EVENTS if getattr(type(hook), n) is not getattr(Callback, n)]
     return [name for name in own if callable(getattr(hook, name))]
+
+
+@dataclasses.dataclass
+class Recurring:
+    """Work that recurs after a number of iterations: an evaluation, a checkpoint.
+
+    >>> work = Recurring()
+    >>> for iteration in (100, 200, 200): work.record(iteration)
+    >>> work.times, work.times_left(total=500)
+    (2, 3)
+    """
+
+    times: int = 0
+    first: int = 0
+    last: int = 0
+
+    def record(self, iteration: int) -> None:
+        """Count the work after a number of iterations, once per number."""
+        if self.times and iteration == self.last:
+            return
+        if not self.times:
+            self.first = iteration
+        self.times += 1
+        self.last = iteration
+
+    def times_left(self, total: int) -> int:
+        """Return the remaining times in a run of ``total`` iterations."""
+        if not self.times:
+            return 0
+        gap = self.last if self.times == 1 else (self.last - self.first) / (self.times - 1)
+        return max(0, math.floor((total - self.last) / max(gap, 1) + 1e-9))
+
+
+def seconds_left(
+    done: int, total: int, per_iteration: float, recurring: Iterable[tuple[Recurring, float]]
+) -> float:
+    """Return the remaining seconds of a run.
+
+    ``(total - done) * per_iteration``, and the seconds of each recurring work multiplied by the
+    remaining times.
+
+    Args:
+        done: Iterations done.
+        total: Iterations of the run.
+        per_iteration: Seconds of an iteration without recurring work.
+        recurring: Each recurring work with the seconds of a single time.
+
+    >>> seconds_left(100, 300, 0.1, [(Recurring(times=1, first=100, last=100), 5.0)])
+    30.0
+    """
+    later = sum(work.times_left(total) * seconds for work, seconds in recurring)
+    return max(0, total - done) * per_iteration + later

@@ -34,7 +34,7 @@ __all__ = [
 
 
 class Annealing(Updater):
-    """The policy of a curve to a minimum, given as a value or as a ratio of the base."""
+    """The policy of a curve to a minimum, a value or a ratio of the base."""
 
     needs_length = True
     curve: Callable[..., float]
@@ -61,7 +61,7 @@ class Annealing(Updater):
 
 
 class AnnealingLr(Annealing, LrUpdaterHook):
-    """A policy of a curve to a minimum, given as a rate or as a ratio of the base."""
+    """A curve to a minimum, a rate or a ratio of the base rate."""
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -70,7 +70,7 @@ class AnnealingLr(Annealing, LrUpdaterHook):
 
 
 class AnnealingMomentum(Annealing, MomentumUpdaterHook):
-    """A policy of a curve to a minimum, given as a momentum or as a ratio of the base."""
+    """A curve to a minimum, a momentum or a ratio of the base momentum."""
 
     def __init__(
         self,
@@ -86,12 +86,12 @@ class CosineAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
-        min_lr: The rate at the end; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
+        min_lr: The rate at the end; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: if both or neither of the two are given.
+        ValueError: if both or neither minimum is given.
     """
 
     curve = staticmethod(schedules.cosine)
@@ -102,12 +102,12 @@ class CosineAnnealingMomentumUpdaterHook(AnnealingMomentum):
     """Anneals the momentum along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
-        min_momentum: The momentum at the end; give this or the ratio.
-        min_momentum_ratio: The same as a ratio of each group's base momentum.
+        min_momentum: The momentum at the end; give ``min_momentum`` or ``min_momentum_ratio``.
+        min_momentum_ratio: The same minimum as a ratio of each group's base momentum.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
-        ValueError: if both or neither of the two are given.
+        ValueError: if both or neither minimum is given.
     """
 
     curve = staticmethod(schedules.cosine)
@@ -118,12 +118,12 @@ class LinearAnnealingLrUpdaterHook(AnnealingLr):
     """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
-        min_lr: The rate at the end; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
+        min_lr: The rate at the end; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: if both or neither of the two are given.
+        ValueError: if both or neither minimum is given.
     """
 
     curve = staticmethod(schedules.linear)
@@ -134,12 +134,12 @@ class LinearAnnealingMomentumUpdaterHook(AnnealingMomentum):
     """Anneals the momentum along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
-        min_momentum: The momentum at the end; give this or the ratio.
-        min_momentum_ratio: The same as a ratio of each group's base momentum.
+        min_momentum: The momentum at the end; give ``min_momentum`` or ``min_momentum_ratio``.
+        min_momentum_ratio: The same minimum as a ratio of each group's base momentum.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
-        ValueError: if both or neither of the two are given.
+        ValueError: if both or neither minimum is given.
     """
 
     curve = staticmethod(schedules.linear)
@@ -150,9 +150,9 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
     """Keeps the rate, then anneals it: :func:`~lightning_hooks.schedules.flat_cosine`.
 
     Args:
-        start_percent: The share of the run, in [0, 1], after which it begins to anneal.
-        min_lr: The rate at the end; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
+        start_percent: The share of the run, in [0, 1], at the base rate.
+        min_lr: The rate at the end; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
@@ -179,14 +179,15 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
     """Anneals the rate again and again: :func:`~lightning_hooks.schedules.cosine_restart`.
 
     Args:
-        periods: The length of each period; together, that of the run.
-        restart_weights: For each period, the share of the base rate from which it starts.
-        min_lr: The rate at the end of each; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
+        periods: The length of each period; the sum must reach the end of the run.
+        restart_weights: For each period, the share of the base rate at the start.
+        min_lr: The rate at the end of each period; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: if there is not one weight for each period, or both or neither minimum is given.
+        ValueError: for another number of weights than of periods, if both or neither minimum is
+            given, and at the start of a run longer than all periods.
     """
 
     needs_length = False
@@ -237,16 +238,16 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
     """Anneals the rate, then cools it down: :func:`~lightning_hooks.schedules.cosine_cooldown`.
 
     Args:
-        min_lr: The rate at the end of the cosine; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
-        cool_down_ratio: The rate at the end, as a ratio of that minimum.
+        min_lr: The rate at the end of the cosine; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
+        cool_down_ratio: The rate at the end, as a ratio of the minimum.
         cool_down_time: Epochs (iterations, with ``by_epoch=False``) from the end of the cosine to
             the end of the run.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
-        ValueError: if both or neither minimum is given, and at the start of a run that is not
-            longer than ``cool_down_time``.
+        ValueError: if both or neither minimum is given, and at the start of a run not longer than
+            ``cool_down_time``.
         TypeError: for an argument of the wrong type.
 
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
@@ -289,25 +290,25 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
 class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
     """Anneals the rate between warm-up and last epochs: :func:`~lightning_hooks.schedules.yolox`.
 
-    Its warm-up, of any ``warmup``, is :func:`~lightning_hooks.schedules.yolox_warm_up` times the
-    base rate; the cosine begins where it ends.
+    The warm-up, for any ``warmup``, is :func:`~lightning_hooks.schedules.yolox_warm_up` times the
+    base rate; the cosine begins at the end of the warm-up.
 
     Args:
         num_last_epochs: The number of epochs at the end with the minimum.
-        min_lr: That minimum; give this or the ratio.
-        min_lr_ratio: The same as a ratio of each group's base rate.
+        min_lr: The minimum; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
         by_epoch: False: this policy counts iterations.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
 
     Raises:
         ValueError: for an argument outside its range, if both or neither minimum is given, and at
-            the start of a run in which warm-up and last epochs leave no iteration between.
+            the start of a run whose warm-up and last epochs leave no iteration between.
         TypeError: if ``num_last_epochs`` is not an int.
 
     Source: mmdetection's ``YOLOXLrUpdaterHook``.
 
     Note:
-        Departures from mmdetection: ``by_epoch=True`` is refused (there epochs are compared with
+        Departures from mmdetection: ``by_epoch=True`` is refused (mmdetection compares epochs with
         iterations), and is not the default. An epoch has as many iterations as are trained.
     """
 

@@ -28,21 +28,21 @@ OVERRIDABLE = {
     "set_values",
     "warm_values",
 }
-"""Names that an old hook may override, on its class or its instance."""
+"""Names that an old hook may override, on the class or the instance."""
 
 
 class LrUpdaterHook(Updater):
     """The base of the learning rate policies: override ``get_lr``, or ``value``.
 
-    Every rate is computed from the group's ``initial_lr`` (which the optimizer's own state holds),
-    the counters and the length of the run. Nothing else is stored, so it is right after any resume,
-    and when ``max_epochs`` changes.
+    Every rate is computed from the group's ``initial_lr`` (a part of the optimizer's state), the
+    counters and the length of the run. Nothing else is stored, so the rate is right after any
+    resume, and when ``max_epochs`` changes.
 
     =============  =============================================
     writes         in every parameter group
     =============  =============================================
     lr             ``get_lr(runner, initial_lr)`` times warm-up
-    initial_lr     the first ``lr``, if there is none yet
+    initial_lr     the first ``lr``, if missing
     =============  =============================================
 
     Args:
@@ -50,32 +50,32 @@ class LrUpdaterHook(Updater):
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``;
             see ``schedules.warm_up``.
         warmup_iters: Length of the warm-up.
-        warmup_ratio: The share of the policy's rate from which it starts, in (0, 1].
+        warmup_ratio: The share of the policy's rate at the start of the warm-up, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations: in the policy with
             ``by_epoch=False``, and in the warm-up. With accumulated gradients ``warmup_iters``,
-            ``total_steps``, ``periods`` and the like are then so many steps, and the length of the
-            run (mmcv's ``max_iters``) is its number of steps:
-            ``steps_of_run``. Steps that the
-            Trainer's gradient scaler skips are left out, except for optimizers with ``fused=True``,
-            which do not report them. The runner of ``get_lr(runner, base_lr)`` counts so, too.
+            ``total_steps``, ``periods`` and the like then count steps, and so does the length of
+            the run (mmcv's ``max_iters``, see ``steps_of_run``) and the runner of
+            ``get_lr(runner, base_lr)``. Steps skipped by the Trainer's gradient scaler do not
+            count, except of optimizers with ``fused=True``, which do not report a skip.
 
     Raises:
         TypeError: for an argument of the wrong type.
         ValueError: for an unknown warm-up, a length below 1, a ratio outside (0, 1], or
-            ``by_step`` where nothing is counted in iterations; at the start of a run, if a policy
-            by step needs its length and the module steps its optimizers itself.
+            ``by_step`` where nothing is counted in iterations; at the start of a run, for a
+            schedule that would fail or set an invalid rate later, and for a policy by step that
+            needs the length of a run whose module steps the optimizers itself.
 
     Source: mmcv's ``LrUpdaterHook``.
 
     Note:
         Departures from mmcv: an epoch of the warm-up has as many iterations as are trained
         (``limit_train_batches`` counts), and ``warmup_by_epoch`` works where iterations are counted
-        (mmcv fails). The whole schedule is checked before the first iteration: what would fail
-        later, or be negative, raises with the optimizer and its groups, and what is odd (a rate
-        that never moves, milestones after the end or out of order, a warm-up longer than the run)
-        is a warning, as is a hook, a scheduler or a callback that sets the rates too. An argument
-        of the wrong type is refused at construction (there it fails later).
+        (mmcv fails). The whole schedule is checked before the first iteration: a later failure or a
+        negative rate raises now, with the optimizer and its groups. Warnings are a rate that never
+        moves, a warm-up longer than the run, another hook, scheduler or callback for the same
+        rates, and a ``LearningRateMonitor`` before the hooks. An argument of the wrong type is
+        refused at construction (mmcv fails later).
     """
 
     quantity = "learning rate"
@@ -90,10 +90,10 @@ class LrUpdaterHook(Updater):
     min_lr_ratio: Any = alias("_minimum_ratio")
 
     _is_plain = False
-    """Whether iterations are counted, there is one optimizer and nothing is overridden."""
+    """Whether the hook counts iterations of a single optimizer and overrides nothing."""
 
     _rate: float | None = None
-    """The one rate without warm-up of such a run, in place of ``regular``: faster than a list."""
+    """The only rate without warm-up of a plain run with one group: faster than a list."""
 
     @property
     def regular_lr(self) -> Values:
@@ -120,11 +120,11 @@ class LrUpdaterHook(Updater):
         warn_of_early_monitors(self, trainer)
 
     def before_train_iter(self, runner: Any) -> None:
-        """Set the iteration's rates, if they are counted in iterations or warming up."""
+        """Set the iteration's rates, if the policy counts iterations or warms up."""
         if not self._is_plain:
             super().before_train_iter(runner)
             return
-        # the same without calls in between: nearly all runs come here, in every iteration
+        # the base class's method inlined: nearly all runs come here, in every iteration
         now, total, base = runner.iter, runner.max_iters, self.base
         if len(base) == 1:
             # never a dict here
@@ -161,7 +161,7 @@ class LrUpdaterHook(Updater):
         else:
             pairs = [(optimizer.param_groups, lr_groups)]
         for groups, rates in pairs:
-            # groups added during the run have no rate; strict=False would double the time of zip
+            # groups added during the run have no rate; strict=False doubles the time of zip
             for group, rate in zip(groups, rates):  # noqa: B905
                 group["lr"] = rate
 
@@ -188,15 +188,15 @@ class LrUpdaterHook(Updater):
         return value * factor
 
     def is_valid(self, value: Any) -> bool:
-        """Whether it is not negative, and one that optimizers compute with."""
+        """Whether a rate is a number from 0 to the largest float32."""
         return isinstance(value, (int, float)) and 0 <= value <= LARGEST_RATE
 
     def is_predictable(self) -> bool:
-        """Whether :meth:`value` gives all rates before the run: nothing else computes them."""
+        """Whether :meth:`value` alone computes the rates, so they are known before the run."""
         return self._inherits("get_lr", "_set_lr") and super().is_predictable()
 
     def _inherits(self, *names: str) -> bool:
-        """Whether neither the class nor the instance overrides any of these names."""
+        """Whether the class and the instance override none of the names."""
         cls, own = type(self), vars(self)
         return not any(
             name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name) for name in names

@@ -13,23 +13,23 @@ __all__ = ["MomentumUpdaterHook"]
 class MomentumUpdaterHook(Updater):
     """The base of the momentum policies: override ``get_momentum``, or ``value``.
 
-    A group's momentum is its ``momentum``, or else the first of its ``betas`` (Adam). It is
-    computed from the group's ``initial_momentum``, the counters and the length of the run.
+    A group's momentum is ``momentum``, or else the first of ``betas`` (Adam). The value is computed
+    from the group's ``initial_momentum``, the counters and the length of the run.
 
     ================  ======================================================
     writes            in every parameter group
     ================  ======================================================
     momentum          ``get_momentum(runner, initial_momentum)`` / warm-up
-    betas             the same, in the first place; the others stay
-    initial_momentum  the first momentum, if there is none yet
+    betas             the same for the first beta; the others stay
+    initial_momentum  the first momentum, if missing
     ================  ======================================================
 
     Args:
         by_epoch: Count in epochs (the momentum changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``; the momentum is divided by
-            ``schedules.warm_up``, so it starts higher and comes down.
+            ``schedules.warm_up``, so the momentum starts higher and comes down.
         warmup_iters: Length of the warm-up.
-        warmup_ratio: The divisor of the policy's momentum at its start, in (0, 1].
+        warmup_ratio: The divisor of the policy's momentum at the start of the warm-up, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations, as in
             :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
@@ -43,8 +43,8 @@ class MomentumUpdaterHook(Updater):
 
     Note:
         Departures from mmcv: a momentum outside [0, 1) is refused before the first iteration, with
-        the optimizer and the group (there a warm-up can bring Adam's beta to 1.0, where Adam
-        divides by zero), and so is an optimizer without momentum (there a KeyError).
+        the optimizer and the group (in mmcv a warm-up can bring Adam's beta to 1.0, and Adam
+        divides by zero), and so is an optimizer without momentum (in mmcv a KeyError).
         ``warmup_by_epoch`` is new. Betas after the second are kept.
     """
 
@@ -98,7 +98,7 @@ class MomentumUpdaterHook(Updater):
     # -- the quantity ------------------------------------------------------------------------
 
     @property
-    def valid_range(self) -> str:  # type: ignore[override]  # it names the warm-up that divides
+    def valid_range(self) -> str:  # type: ignore[override]  # names the warm-up
         """The range of :meth:`is_valid`, in words."""
         divided = f" (warmup_ratio={self.warmup_ratio} divides it)"
         return f"in [0, 1){divided if self.warmup else ''}"
@@ -132,9 +132,9 @@ class MomentumUpdaterHook(Updater):
         return value / factor
 
     def is_valid(self, value: Any) -> bool:
-        """Whether it is in [0, 1)."""
+        """Whether a momentum is in [0, 1)."""
         return isinstance(value, (int, float)) and 0 <= value < 1
 
     def conflicts_with(self, scheduler: Any) -> bool:
-        """Whether it is a OneCycleLR or CyclicLR that sets momenta too."""
+        """Whether a scheduler (OneCycleLR, CyclicLR) sets momenta too."""
         return bool(getattr(scheduler, "cycle_momentum", False))

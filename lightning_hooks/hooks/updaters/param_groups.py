@@ -1,4 +1,4 @@
-"""Values of an optimizer's parameter groups: computed, matched with their groups, and named."""
+"""Values of an optimizer's parameter groups: compute, match with the groups, describe."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ __all__ = [
 F = TypeVar("F", bound=Callable[..., Any])
 
 Values = Sequence[Any] | dict[str, Sequence[Any]]
-"""A value for each parameter group; by the optimizer's name where there are several optimizers."""
+"""A value for each parameter group; a dict by the optimizer's name for several optimizers."""
 
 MANY = 16
-"""With more distinct bases than this, one array is faster than one base after the other."""
+"""With more distinct bases, an array is faster than a loop."""
 
 
 def map_values(function: Callable[[Any], Any], values: Values) -> Values:
@@ -42,16 +42,16 @@ def map_values(function: Callable[[Any], Any], values: Values) -> Values:
 
 
 def elementwise(value: F) -> F:
-    """Mark a policy's ``value`` as one that also takes an array of bases."""
+    """Mark a policy's ``value`` as accepting an array of bases, too."""
     value.elementwise = True  # type: ignore[attr-defined]
     return value
 
 
 class DistinctBases:
-    """The bases of an optimizer's groups, each different one listed once.
+    """The bases of an optimizer's groups, without duplicates.
 
     Args:
-        bases: One for each group.
+        bases: The base of each group.
     """
 
     def __init__(self, bases: Sequence[Any]) -> None:
@@ -63,7 +63,7 @@ class DistinctBases:
         self._array = np.array(self._bases) if many else None
 
     def equal(self, bases: Sequence[Any]) -> bool:
-        """Whether these are the bases of the groups."""
+        """Whether the groups have these bases."""
         return self._bases == bases
 
     def values(self, value: Callable[..., Any], *now: Any, as_array: bool) -> list[Any]:
@@ -71,9 +71,9 @@ class DistinctBases:
 
         Args:
             value: The function.
-            now: Its further arguments.
-            as_array: Whether it takes an array of bases: numpy computes each element to the
-                last bit as Python computes it alone.
+            now: Further arguments of the function.
+            as_array: Whether the function takes an array of bases: numpy computes each element to
+                the last bit as Python alone.
         """
         if len(self._distinct) == 1:
             return [value(self._distinct[0], *now)] * len(self._bases)
@@ -85,14 +85,14 @@ class DistinctBases:
 
 
 def optimizers_of(optimizer: Any) -> list[tuple[str, Any]]:
-    """Return the optimizers by name; a single one has the name of its class."""
+    """Return pairs of name and optimizer; a single optimizer has its class as name."""
     if isinstance(optimizer, dict):
         return list(optimizer.items())
     return [(type(optimizer).__name__, optimizer)]
 
 
 def describe_groups(name: str, optimizer: Any, group: int | None = None) -> str:
-    """Name a parameter group, or all of an optimizer's, in a message."""
+    """Describe a parameter group, or all groups of an optimizer, for a message."""
     kind = type(optimizer).__name__
     number = len(optimizer.param_groups)
     groups = "group 0" if number == 1 else f"groups 0 to {number - 1}"
@@ -102,7 +102,7 @@ def describe_groups(name: str, optimizer: Any, group: int | None = None) -> str:
 
 
 def describe_optimizers(optimizer: Any) -> str:
-    """Name all parameter groups of an optimizer, or of a dict of them, in a message."""
+    """Describe all parameter groups of an optimizer, or of a dict of optimizers, for a message."""
     return ", ".join(describe_groups(name, one) for name, one in optimizers_of(optimizer))
 
 
@@ -112,7 +112,7 @@ def with_groups(
     """Yield the arguments of :func:`describe_groups` for each group, the group and its value."""
     for name, one in optimizers_of(optimizer):
         of_groups = values[name] if isinstance(values, dict) else values
-        # groups added during the run have no value
+        # groups added during the run have no value yet
         for i, (group, value) in enumerate(zip(one.param_groups, of_groups, strict=False)):
             yield (name, one, i), group, value
 
@@ -121,7 +121,7 @@ def check_per_group(name: str, value: Any) -> None:
     """Check an argument of :func:`per_group`.
 
     Raises:
-        ValueError: unless it is a finite number, a list of them, or a dict of either.
+        ValueError: unless the value is a finite number, a list of numbers, or a dict of either.
     """
     if isinstance(value, dict):
         for key, item in value.items():
@@ -135,8 +135,8 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
 
     Args:
         argument: The argument's name, for errors.
-        value: A number for all groups, a list with one for each, or a dict of either by the
-            optimizer's name.
+        value: A number for all groups, a list with a number for each group, or a dict of either by
+            the optimizer's name.
         name: The optimizer's name.
         optimizer: The optimizer.
 
@@ -157,20 +157,20 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
 
 
 def adopt_new_groups(hook: Any, runner: Any) -> bool:
-    """Read the bases of groups that were added, by ``optimizer.add_param_group`` or a callback.
+    """Read the bases of groups added by ``optimizer.add_param_group`` or a callback.
 
     Args:
         hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
-        runner: Its runner.
+        runner: The runner.
 
     Returns:
-        Whether there are any.
+        Whether any group was added.
     """
     found = False
     for name, optimizer in optimizers_of(runner.optimizer):
         known = hook.base.get(name) if isinstance(hook.base, dict) else hook.base
         if known is None or len(known) >= len(optimizer.param_groups):
-            continue  # of fewer groups the first bases are used, as in mmcv
+            continue  # with fewer groups the first bases count, as in mmcv
         try:
             bases = hook.bases_of(name, optimizer)
         except ValueError as error:

@@ -377,7 +377,7 @@ def by_iteration(hook: Updater, by_epoch: bool) -> bool:
 
 
 def check_share(name: str, value: object, *, below_one: bool = False) -> float:
-    """Return a share of the run, checked to be a number from 0 to 1.
+    """Check a share of the run and return it.
 
     Args:
         name: The argument's name, for the error.

@@ -16,15 +16,15 @@ CELLS = 64
 """The cells of a histogram."""
 
 EXACT = 2**24
-"""The values that are counted at once: further up float32, in which they are, skips numbers."""
+"""Values counted at once: above this number float32 cannot count."""
 
 
 def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
-    """Return the histogram of each tensor, from its least to its greatest finite value.
+    """Return the histogram of each tensor, from the least to the greatest finite value.
 
-    Tensors without a finite value are left out. Of a sharded tensor this rank's part is counted.
-    Values beyond half of what their type holds (1.7e38 in float32, 9e307 in float64) count as
-    infinite, since the width from one of them to its opposite is.
+    Tensors without a finite value are left out. Of a sharded tensor only this rank's part counts.
+    Values beyond half of the type's maximum (1.7e38 in float32, 9e307 in float64) count as
+    infinite: the width of their range would be infinite.
 
     >>> counted = histograms_of({"w": torch.tensor([0.0, 1.0, 1.0, float("nan")])})["w"]
     >>> counted.low, counted.high, counted.counts[0], counted.counts[-1], counted.left_out
@@ -40,7 +40,7 @@ def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
             low, high, total, *counts = row
             if low <= high:
                 left_out = int(total) - int(sum(counts))
-                if low == high:  # all values are one, which is in the first cell
+                if low == high:  # all values are equal, and in the first cell
                     margin = max(0.5, CELLS * math.ulp(low))
                     low, high = low - margin, high + margin
                     counts = [*[0.0] * (CELLS // 2), sum(counts), *[0.0] * (CELLS // 2 - 1)]
@@ -60,7 +60,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 def _counted(values: torch.Tensor) -> torch.Tensor:
     """Return least and greatest finite value, number of values and counts, as one tensor.
 
-    Nothing is read from the device: the range that ``torch.histc`` would read is 0 to 1.
+    Nothing is read from the device: ``torch.histc`` gets the fixed range 0 to 1.
     """
     finite = values.abs() <= torch.finfo(values.dtype).max / 2
     infinity = torch.full((), torch.inf, dtype=values.dtype, device=values.device)

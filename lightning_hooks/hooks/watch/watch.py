@@ -18,25 +18,25 @@ __all__ = ["WatchHook"]
 
 @HOOKS.register_module()
 class WatchHook(Hook):
-    """Logs histograms of the parameters and their gradients every ``interval`` iterations.
+    """Logs histograms of the parameters and gradients every ``interval`` iterations.
 
-    They are ``parameters/<name>`` and ``gradients/<name>`` in W&B, TensorBoard and ClearML, 64
-    cells from the least to the greatest finite value. Gradients are those of the optimizer's step,
-    parameters those before it; the first histograms are of the first step, so that a wrong
-    initialisation is seen at once. Each optimizer's parameters come with its own step; while
-    gradients are accumulated, the next step is taken. They are counted on the device and copied
-    once. What is not finite, or beyond half of what its type holds, is left out and counted.
+    The histograms are ``parameters/<name>`` and ``gradients/<name>`` in W&B, TensorBoard and
+    ClearML, with 64 cells from the least to the greatest finite value. Gradients are taken for the
+    optimizer's step, parameters just before; the first histograms show the first step and so a
+    wrong initialisation. Parameters come with the step of their optimizer; with accumulated
+    gradients, with the next step. The values are counted on the device and copied once. Values that
+    are not finite, or beyond half of the type's maximum, are left out and counted apart.
 
-    Clipping by the Trainer comes after them, that of an ``OptimizerHook`` if it stands after this
-    hook. Rank 0 counts; of a sharded model its part.
+    The histograms show gradients before clipping by the Trainer, and before clipping by an
+    ``OptimizerHook`` listed after this hook. Rank 0 counts, of a sharded model its own part.
 
     Args:
-        interval: Iterations from one histogram to the next.
+        interval: Iterations between two histograms.
         log: ``"gradients"``, ``"parameters"`` or ``"all"``.
 
     Raises:
         TypeError: if ``interval`` is no int.
-        ValueError: if ``interval`` is below 1, or ``log`` another word.
+        ValueError: for an ``interval`` below 1, or another word for ``log``.
 
     Note:
         mmcv has no such hook; W&B's ``watch`` counts in a hook of each gradient, in every step.
@@ -59,7 +59,7 @@ class WatchHook(Hook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Log the histograms of this optimizer's parameters, if they are due."""
+        """Log the histograms of this optimizer's parameters, if due."""
         runner = Driver.of(trainer).runner
         block = runner.iter // self.interval
         if self._last.get(id(optimizer)) == block or not trainer.is_global_zero:

@@ -1,10 +1,11 @@
-"""``Record``: the values logged at one step, and their form as a line of JSON."""
+"""``Record``: the values logged at a step, and the conversion to and from a line of JSON."""
 
 from __future__ import annotations
 
 import base64
 import json
 import math
+import re
 import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -12,12 +13,11 @@ from typing import Any
 
 import numpy as np
 
-from lightning_hooks.loggers.delivery.lines import seal, unseal
-from lightning_hooks.loggers.uploads.upload import Upload, as_label
+from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
 
-__all__ = ["KINDS", "Record", "from_line", "to_line"]
+__all__ = ["KINDS", "Record", "from_line", "seal", "to_line", "unseal"]
 
 KINDS = "images", "tables", "histograms"
 """The kinds of samples."""
@@ -28,19 +28,19 @@ _MOST_CELLS = 4096  # of a histogram
 
 @dataclass(frozen=True)
 class Record:
-    """The values logged at one step.
+    """The values logged at a step.
 
     Args:
-        seq: The number of the record in its run, from 0; a repetition has the same number.
+        seq: The number of the record in the run, from 0; a repetition has the same number.
         time: The time of the log, in seconds since the epoch; a repetition has the same time.
         step: The iteration.
         scalars: Numbers by name.
         images: Images by name, ``uint8`` arrays ``[C, H, W]``.
         texts: Texts by name.
-        params: Hyper-parameters by name; they belong to the run, not to the step.
+        params: Hyper-parameters of the run by name.
         tables: Tables by name.
         histograms: Histograms by name.
-        checkpoints: Checkpoints by name; None for one that is to be deleted.
+        checkpoints: Checkpoints by name; None deletes a checkpoint.
     """
 
     seq: int
@@ -61,13 +61,13 @@ class Record:
 
     @property
     def points(self) -> list[tuple[str, Any]]:
-        """All values of the step, each with its name."""
+        """All values of the step, as pairs of name and value."""
         kinds = self.scalars, self.texts, self.images, self.tables, self.histograms
         return [point for kind in kinds for point in kind.items()]
 
 
 def to_line(record: Record) -> bytes:
-    r"""Return a record as one line of strict JSON with a checksum, without empty fields.
+    r"""Return a record as a line of strict JSON with a checksum, without empty fields.
 
     >>> to_line(Record(0, 12.5, 3, {"loss": 0.1, "norm": float("nan")}))[:-21]
     b'{"seq": 0, "time": 12.5, "step": 3, "scalars": {"loss": 0.1, "norm": "nan"}'
@@ -99,7 +99,7 @@ def from_line(line: bytes, folder: str = "") -> Record:
 
     Args:
         line: The line.
-        folder: The folder of the spool, in which checkpoints wait.
+        folder: The folder of the spool, with the checkpoints to send.
 
     Raises:
         ValueError: if the line holds no record.
@@ -191,9 +191,42 @@ def _unpack(packed: Mapping[str, Any]) -> np.ndarray:
 
 
 def _with_names(value: Any) -> Any:
-    """Replace NaN and infinities by the strings that ``float`` reads."""
+    """Replace NaN and infinities by strings for ``float``."""
     if isinstance(value, Mapping):
         return {str(key): _with_names(each) for key, each in value.items()}
     if isinstance(value, (list, tuple)):
         return [_with_names(each) for each in value]
     return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+_SEALED = re.compile(rb'(\{.*), "crc": "([0-9a-f]{8})"\}', re.DOTALL)
+
+
+def seal(text: str) -> bytes:
+    r"""Return the JSON of an object as a line with a checksum at the end.
+
+    >>> seal('{"step": 3}')
+    b'{"step": 3, "crc": "08b1f3bf"}\n'
+    """
+    body = text.encode()
+    return body[:-1] + b', "crc": "%08x"}\n' % zlib.crc32(body)
+
+
+def unseal(line: bytes) -> dict[str, Any] | None:
+    """Return the object of a line, None if the line is damaged; old lines have no checksum.
+
+    >>> unseal(seal('{"step": 3}')), unseal(b'{"step": 4, "crc": "08b1f3bf"}')
+    ({'step': 3}, None)
+    >>> unseal(b'{"step": 4}'), unseal(b"[" * 100_000), unseal(b"null")
+    ({'step': 4}, None, None)
+    """
+    sealed = _SEALED.fullmatch(line.rstrip(b"\n"))
+    if sealed:
+        line = sealed[1] + b"}"
+        if zlib.crc32(line) != int(sealed[2], 16):
+            return None
+    try:
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return found if isinstance(found, dict) else None

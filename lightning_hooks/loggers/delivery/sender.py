@@ -1,4 +1,4 @@
-"""``Sender``: a thread that brings the records of a spool to a backend and never raises."""
+"""``Sender``: a thread to bring the records of a spool to a backend. It never raises."""
 
 from __future__ import annotations
 
@@ -14,33 +14,34 @@ from lightning_hooks.loggers.delivery.writer import Writer
 __all__ = ["LINGER", "Sender"]
 
 LINGER = 5.0
-"""Seconds in which records gather: a thread that wakes up for each one would slow steps."""
+"""Seconds for collecting records: waking the thread for each record would slow steps."""
 
 _GRACE = 0.5  # seconds after the deadline
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
-_MOST_FOR_FILES = 7  # attempts, in half a minute: values wait behind the checkpoint
-_MOST_AT_FIRST, _MOST_IN_VAIN = 3, 100  # refused one after the other; before, after the first taken
+_MAX_ATTEMPTS_FOR_FILES = 7  # half a minute: values wait behind the checkpoint
+_MAX_FIRST_REFUSALS = 3  # in a row, before the backend has taken a record
+_MAX_CONSECUTIVE_REFUSALS = 100
 
 
 class Sender:
-    """Sends the records of a spool to a backend, in order, from a thread of its own.
+    """Sends the records of a spool to a backend, in order, from a separate thread.
 
-    The client is started there too. After an error the call is tried again after 0.5 s, 1 s, ...
-    30 s. A record with a permanent error is set aside, and the others go on; so is one with a
-    checkpoint after half a minute of errors. If the backend takes none, the sending ends, and the
-    spool keeps the records that were not sent. A call that hangs is
-    left behind at the end: :meth:`wait` does not wait longer than was agreed.
+    The thread starts the client too. A failed call is repeated after 0.5 s, 1 s, ... 30 s. A record
+    with a permanent error, or with a checkpoint after half a minute of errors, is set aside, and
+    the next records follow. If the backend refuses every record, sending stops and the spool keeps
+    the unsent records. A hanging call is abandoned at the end: :meth:`wait` never exceeds the
+    agreed time.
 
     Args:
         writer_class: The writer for the backend.
-        connect: A function that opens the writer.
+        connect: A function to open the writer.
         spool: The records.
-        on_error: Called with the failed action, the error, and whether it is final: for the first
-            error in a row, and for a final one.
+        on_error: Called with the failed action, the error, and whether the error is final: for
+            the first error in a row, and for a final error.
         on_recovered: Called when an attempt succeeds after errors.
-        on_refused: Called with the error for each record that is set aside.
-        on_progress: Called with the writer when it is open, and after each batch that it took.
-        linger: Seconds in which records gather before they are sent.
+        on_refused: Called with the error for each record set aside.
+        on_progress: Called with the open writer, and after each accepted batch.
+        linger: Seconds for collecting records before a send.
     """
 
     def __init__(
@@ -75,7 +76,7 @@ class Sender:
         self._abandoned = False
         self._deadline = float("inf")
         self._failed = False
-        self._in_vain = self._sent_before = 0  # refused one after the other; sent before them
+        self._refusals = self._sent_before = 0  # refused in a row; sent before
         self._files: Sequence[tuple[str, str]] = ()
         name = f"lightning_hooks {writer_class.name}"
         threading.Thread(target=self._run, name=name, daemon=True).start()
@@ -89,10 +90,10 @@ class Sender:
     def close(
         self, timeout: float, *, failed: bool = False, files: Sequence[tuple[str, str]] = ()
     ) -> None:
-        """Announce the end of the records; this does not wait.
+        """Announce the end of the records, without waiting.
 
         Args:
-            timeout: Seconds from now in which the rest is sent and the run is ended.
+            timeout: Seconds from now for sending the rest and ending the run.
             failed: Whether the training has failed.
             files: Paths with names, sent after the last record.
         """
@@ -115,7 +116,7 @@ class Sender:
             release.join(_GRACE)
 
     def settle(self, count: int, timeout: float) -> None:
-        """Wait until there is a writer that got ``count`` records, or time is up."""
+        """Wait until the writer has ``count`` records, or time is up."""
         end = time.monotonic() + timeout
         while not self._is_done.is_set() and (self.writer is None or self.done < count):
             if not self._has_progressed.wait(max(end - time.monotonic(), 0)):
@@ -124,7 +125,7 @@ class Sender:
 
     @property
     def done(self) -> int:
-        """The number of records that need no sending any more."""
+        """The number of records sent or set aside."""
         return self.sent + self.refused
 
     # -- the sending thread ----------------------------------------------------------------
@@ -134,14 +135,14 @@ class Sender:
             if not self._attempt("started", self._open) or self.writer is None:
                 return
             writer = self.writer
-            self._spool.acknowledge(0, writer.resume())  # the run is known from now on
+            self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
             self._on_progress(writer)
             if self._send_all(writer) and self._files:
                 self._attempt("sent its files", lambda: writer.send_files(self._files))
             if not self._abandoned:
                 try:
                     writer.close(self._failed)
-                except Exception as error:  # once: nothing can be lost any more
+                except Exception as error:  # no second attempt: every record is sent
                     self._give_up("closed", error)
         except BaseException as error:  # such as the client's own SystemExit
             self._give_up("used", RuntimeError(repr(error)))
@@ -154,18 +155,20 @@ class Sender:
         self._has_progressed.set()
 
     def _send_all(self, writer: Writer) -> bool:
-        """Send records until the end is announced; return False if that is not possible."""
+        """Send records until the announced end; return False after giving up."""
         while True:
             self._has_news.clear()
-            is_closing = self._is_closing.is_set()  # read first: earlier records are in the spool
+            is_closing = (
+                self._is_closing.is_set()
+            )  # read before take(): earlier records are in the spool
             records = self._spool.take(writer.chunk)
             if records:
                 count = self._send(writer, records)
                 if not self._abandoned:
-                    self._spool.acknowledge(count, writer.resume())
+                    self._spool.acknowledge(count, writer.run_id())
                 if count < len(records):
                     return False
-                if count < writer.chunk:  # else there are more already
+                if count < writer.chunk:  # a full chunk: more records are waiting
                     self._is_closing.wait(self._linger)
             elif is_closing:
                 return True
@@ -173,7 +176,7 @@ class Sender:
                 self._has_news.wait()
 
     def _send(self, writer: Writer, records: list[Record]) -> int:
-        """Send records; return the number that need no sending any more."""
+        """Send records; return the number of records sent or set aside."""
         before = self.done
         for start in range(0, len(records), writer.batch):
             if not self._write(writer, records[start : start + writer.batch]):
@@ -183,22 +186,22 @@ class Sender:
         return self.done - before if self._attempt("written to", writer.flush) else 0
 
     def _write(self, writer: Writer, batch: list[Record]) -> bool:
-        """Write records; return False if the sending is to end before the last of them."""
+        """Write records; return False if sending stops before the last record."""
         new = [*map(writer.new_points, batch)]
         most = float("inf")
         if any(record.checkpoints for record in batch):
-            most = _MOST_FOR_FILES if len(batch) == 1 else 1
+            most = _MAX_ATTEMPTS_FOR_FILES if len(batch) == 1 else 1
         error = self._try("written to", functools.partial(writer.write, new), most)
         if error is None:
             self.sent += len(batch)
             return True
         if self.given_up or self._abandoned:
             return False
-        if len(batch) > 1:  # which of them is it?
+        if len(batch) > 1:  # find the refused record
             return all(self._write(writer, [record]) for record in batch)
-        self._in_vain = 0 if self.sent > self._sent_before else self._in_vain + 1
+        self._refusals = 0 if self.sent > self._sent_before else self._refusals + 1
         self._sent_before = self.sent
-        if self._in_vain > (_MOST_IN_VAIN if self.sent else _MOST_AT_FIRST):
+        if self._refusals > (_MAX_CONSECUTIVE_REFUSALS if self.sent else _MAX_FIRST_REFUSALS):
             self._give_up("written to", error)
             if not self.sent:
                 self._spool.take_back()
@@ -210,7 +213,7 @@ class Sender:
         return True
 
     def _attempt(self, action: str, call: Callable[[], object]) -> bool:
-        """Call until it does not raise; return False after a permanent error or too much time."""
+        """Call until success; return False after a permanent error or too much time."""
         error = self._try(action, call)
         if error is not None:
             self._give_up(action, error)
@@ -219,7 +222,7 @@ class Sender:
     def _try(
         self, action: str, call: Callable[[], object], most: float = float("inf")
     ) -> Exception | None:
-        """Call until it does not raise; return a permanent error, or that of the last attempt."""
+        """Call until success; return a permanent error, or the error of the last attempt."""
         pause, longest = _BACKOFF
         error: Exception | None = TimeoutError("it is too late")
         while not self._abandoned:

@@ -1,44 +1,44 @@
-"""``Session``: the delivery of one run's records to one backend."""
+"""``Session``: delivery of a run's records to a backend."""
 
 from __future__ import annotations
 
 import contextlib
 import logging
 import os
+import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
-from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.spool import Spool, unsent_records
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
-from lightning_hooks.loggers.delivery.unsent import replay_command, unsent_records
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.uploads.upload import Upload
 from lightning_hooks.utils.plain_types import describe
 
-__all__ = ["Session", "UndeliveredError"]
+__all__ = ["Session", "UndeliveredError", "replay_command"]
 
 
 class UndeliveredError(RuntimeError):
-    """Logged values have not reached their backend; raised with ``strict=True`` only."""
+    """Logged values have not reached the backend; raised with ``strict=True`` only."""
 
 
 class Session:
-    """Delivers records to a backend through a spool file, which keeps those that are not sent.
+    """Delivers records to a backend through a spool file, which keeps unsent records.
 
     The first problem is logged as a warning, all others as information.
 
     Args:
         writer_class: The writer for the backend.
-        connect: A function that opens the writer.
+        connect: A function to open the writer.
         path: The spool.
-        arguments: The arguments of ``connect`` for a replay, in types that JSON has.
+        options: Options of ``lightning-hooks replay`` for the run.
         logger: The logger of the messages.
         owner: The name at the beginning of messages.
-        linger: Seconds in which records gather before they are sent.
-        run: The run in the backend. What a killed process has not sent to it is sent first.
+        linger: Seconds for collecting records before a send.
+        run: The run in the backend. Unsent records of a killed process are sent first.
     """
 
     def __init__(
@@ -46,33 +46,37 @@ class Session:
         writer_class: type[Writer],
         connect: Callable[[], Writer],
         path: str,
-        arguments: Mapping[str, Any],
+        options: Mapping[str, Any],
         logger: logging.Logger,
         owner: str,
         linger: float = LINGER,
         run: TrackedRun | None = None,
     ) -> None:
         self._run = run or TrackedRun()
-        self._backend = writer_class.name
+        self._backend, self._options = writer_class.name, options
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._has_told_of_refusal = False
-        self._note = ""  # the writer's last one
-        self._refusal: Exception | None = None  # the first one
-        self._taken: set[tuple[str, int]] = set()  # points that a killed process has left
+        self._note = ""  # the writer's last note
+        self._refusal: Exception | None = None  # the first error
+        self._taken: set[tuple[str, int]] = set()  # points left by a killed process
         self._uploads: list[Upload] = []
         folder = os.path.dirname(path)
         left = take_over(folder, self._backend, self._run)
         unsent = unsent_records(folder, self._backend)
         unsent = {name: count for name, count in unsent.items() if name not in left}
         if unsent:
+            options = {name: _without(self._run.key, v) for name, v in options.items()}
+            commands = (
+                replay_command(path, self._backend, _with_run(options, run_id))
+                for path, (run_id, _) in unsent.items()
+            )
             self._log(
                 logging.WARNING,
-                f"earlier runs have left {sum(unsent.values())} records that {self._backend} has "
-                f"not taken; to send them: {replay_command([*unsent])}",
+                f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
+                f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
             )
-        head = {"writer": self._backend, "arguments": arguments, "format": 1}
-        self._spool = Spool(path, {**head, "key": self._run.key})
+        self._spool = Spool(path, {"writer": self._backend, "key": self._run.key, "format": 2})
         for left_behind in left.values():
             self._take(left_behind.records)
             left_behind.settle()
@@ -94,12 +98,12 @@ class Session:
     # -- the run ---------------------------------------------------------------------------
 
     def entry(self) -> dict[str, Any]:
-        """Return the run for a checkpoint, with the backend's id as soon as there is one."""
+        """Return the run for a checkpoint, with the backend's id if known."""
         writer = self.sender.writer
-        return self._run.entry({} if writer is None else writer.resume())
+        return self._run.entry(None if writer is None else writer.run_id())
 
     def _take(self, records: Sequence[Record]) -> None:
-        """Add what another process has logged, as of its time."""
+        """Add another process's records with the original times."""
         for record in records:
             values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
             self._spool.append(record.time, record.step, **values)
@@ -120,11 +124,11 @@ class Session:
 
     @property
     def folder(self) -> str:
-        """The folder of the spool, in which checkpoints wait."""
+        """The folder of the spool, with the checkpoints to send."""
         return os.path.dirname(self._spool.path)
 
     def append_checkpoints(self, step: int, checkpoints: Mapping[str, Upload | None]) -> None:
-        """Have checkpoints sent, and those with None deleted; any thread may call this."""
+        """Queue checkpoints to send, or to delete (None); any thread may call this method."""
         self._uploads += [upload for upload in checkpoints.values() if upload is not None]
         self.append(step, checkpoints=checkpoints)
 
@@ -133,7 +137,7 @@ class Session:
         self.sender.settle(self._spool.seq, timeout)
 
     def undelivered(self) -> UndeliveredError | None:
-        """Return an error if the backend's last call raised one, or it has refused a record."""
+        """Return an error if the backend's last call failed or a record was refused."""
         cause = self.sender.error or self._refusal
         if cause is None:
             return None
@@ -142,11 +146,11 @@ class Session:
         return error
 
     def close(self, timeout: float, *, failed: bool, files: Sequence[tuple[str, str]] = ()) -> None:
-        """Announce the end of the records; :meth:`wait` waits for their delivery.
+        """Announce the end of the records; :meth:`wait` waits for the delivery.
 
         Args:
-            timeout: Seconds for the rest, with one more for each megabyte of files and of
-                checkpoints that wait.
+            timeout: Seconds for the rest, plus a second for each megabyte of files and unsent
+                checkpoints.
             failed: Whether the training has failed.
             files: Paths with names, sent after the last record.
         """
@@ -158,7 +162,7 @@ class Session:
         self.sender.close(timeout + megabytes, failed=failed, files=files)
 
     def wait(self) -> UndeliveredError | None:
-        """Wait for the end that ``close`` has begun; return the error, if there is one."""
+        """Wait for the end announced by ``close``; return the error, if any."""
         self.sender.wait()
         if self._spool.error is not None:
             self._spool.save_memory()
@@ -192,7 +196,9 @@ class Session:
         if disk_error is None and not os.path.exists(path):
             return f"{text}; the rest is lost, for {path} was deleted"
         if disk_error is None:
-            return f"{text}; to send the rest: {replay_command([path])}"
+            run_id = self.entry()["run_id"] or self._options.get("run_id")
+            options = _with_run(self._options, run_id)
+            return f"{text}; to send the rest: {replay_command(path, self._backend, options)}"
         return f"{text}, and {path} could not hold them ({describe(disk_error)})"
 
     def _keep_refusal(self, error: Exception) -> None:
@@ -202,7 +208,7 @@ class Session:
         if writer.note != self._note:
             self._note = writer.note
             self._warn(writer.note)
-        # a backend that takes nothing at all is given up, with a warning of its own
+        # giving up a backend that takes nothing has another warning
         if self._refusal is not None and self.sender.sent and not self._has_told_of_refusal:
             self._has_told_of_refusal = True
             where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
@@ -215,3 +221,30 @@ class Session:
 
     def _log(self, level: int, text: str) -> None:
         self._logger.log(level, "%s: %s", self._owner, text)
+
+
+def _with_run(options: Mapping[str, Any], run_id: str | None) -> dict[str, Any]:
+    """Return the options for another run, if the backend finds runs by id."""
+    return {**options, "run_id": run_id} if "run_id" in options else dict(options)
+
+
+def _without(key: str, value: Any) -> Any:
+    """Return a folder without the run's key, which keeps a run apart from earlier runs.
+
+    >>> _without("1f", "work/dvclive-1f"), _without("1f", "work/tf_logs/1f")
+    ('work/dvclive', 'work/tf_logs')
+    """
+    if not isinstance(value, str):
+        return value
+    return value.removesuffix(f"-{key}").removesuffix(f"/{key}")
+
+
+def replay_command(path: str, to: str, options: Mapping[str, Any]) -> str:
+    """Return the shell command for sending the rest of a spool.
+
+    >>> replay_command("my work/spool/now-wandb.jsonl", "wandb", {"dir": "my work", "mode": None})
+    "lightning-hooks replay 'my work/spool/now-wandb.jsonl' --to wandb --dir 'my work'"
+    """
+    given = {name.replace("_", "-"): str(v) for name, v in options.items() if v is not None}
+    words = [word for name, value in given.items() for word in (f"--{name}", value)]
+    return shlex.join(["lightning-hooks", "replay", path, "--to", to, *words])

@@ -4,37 +4,53 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import itertools
 import json
 import os
+import re
+import stat
+import tempfile
 import threading
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import IO, Any
 
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool_file import create, discard, lines_of, write_ack
-from lightning_hooks.storage.files import locked
+from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
+from lightning_hooks.storage.files import is_local, join, locked
 
-__all__ = ["Spool"]
+__all__ = [
+    "Spool",
+    "count_rest",
+    "create",
+    "discard",
+    "exclusive",
+    "is_run_id",
+    "lines_of",
+    "read_head",
+    "read_spool",
+    "shared_folder",
+    "spool_path",
+    "unsent_records",
+    "write_ack",
+]
 
 _MAX_IN_MEMORY = 10_000  # records, when the disk is full: a megabyte or two
 
 
 class Spool:
-    """A file of JSON lines that one thread appends and another one reads.
+    """A file of JSON lines, appended by one thread and read by another.
 
-    The first line describes the run, each further one is a :class:`Record`; each has a checksum. A
-    line is passed to the operating system in one call, and survives a kill of the process. It is
-    not forced to the disk: a power failure may cost the last seconds. Beside the file, ``.ack``
-    holds the position up to which the backend took it, and ``.refused.jsonl`` is a spool of the
-    records that the backend did not want. Only the user can read these files.
+    The first line describes the run, each further line is a :class:`Record`, and every line has a
+    checksum. A line is passed to the operating system in one call and survives a kill of the
+    process, but is not forced to the disk: a power failure may cost the last seconds. Beside the
+    file, ``.ack`` holds the position of the first undelivered record, and ``.refused.jsonl`` is a
+    spool of refused records. Only the user can read the files.
 
     On a full disk up to 10 000 records are kept in memory; then the oldest are dropped.
 
     Args:
-        path: The file; it and its folder are created. If it exists, its name gets a number.
+        path: The file, created with its folder. If the file exists, the name gets a number.
         head: The description of the run.
     """
 
@@ -60,9 +76,9 @@ class Spool:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
             self.path, self._file = _open_new(path)
             self.refused_path = f"{self.path.removesuffix('.jsonl')}.refused.jsonl"
-            # whoever looks for unsent records holds the lock for a moment
+            # a search for unsent records holds the lock for a moment
             self._lock.enter_context(locked(self.path, os.O_RDWR))
-            with contextlib.suppress(FileNotFoundError):  # of a file that is no more
+            with contextlib.suppress(FileNotFoundError):  # of a removed file
                 os.unlink(f"{self.path}.ack")
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
         except OSError as error:
@@ -107,28 +123,28 @@ class Spool:
     # -- called by the sending thread ------------------------------------------------------
 
     def take(self, most: int) -> list[Record]:
-        """Return up to ``most`` records, those first that were taken and not acknowledged."""
+        """Return up to ``most`` records, beginning with unacknowledged records of earlier calls."""
         end = self._end  # later records are for the next call
         if self._read_to < end and self._reader is not None:
             for line, after in lines_of(self._reader, self._read_to, end):
                 self._read_to = after
-                with contextlib.suppress(ValueError):  # damaged on the disk: it is not sent
+                with contextlib.suppress(ValueError):  # damaged on the disk: not sent
                     record = from_line(line, os.path.dirname(self.path))
                     self._in_flight.append((record, after))
                 if len(self._in_flight) == most:
                     break
-        # there is nothing in memory before the file has ended
+        # records in memory come after the file's records
         while self._memory and self._read_to == self._end and len(self._in_flight) < most:
             with contextlib.suppress(IndexError):  # the other thread may drop one
                 self._in_flight.append((self._memory.popleft(), self._end))
         return [record for record, _ in self._in_flight]
 
-    def acknowledge(self, count: int, resume: Mapping[str, Any]) -> None:
-        """Store that the first ``count`` of the records that ``take`` returned need no sending.
+    def acknowledge(self, count: int, run_id: str | None) -> None:
+        """Mark the first ``count`` records returned by ``take`` as done.
 
         Args:
-            count: The number of records; 0 stores how the run is opened again.
-            resume: The arguments that open the same run again.
+            count: The number of records; 0 stores the id alone.
+            run_id: The backend's id of the run.
         """
         if count:
             self._start = self._in_flight[count - 1][1]
@@ -136,8 +152,8 @@ class Spool:
         del self._in_flight[:count]
         if self._file is not None:
             try:
-                write_ack(self.path, self._start, resume)
-            except OSError:  # then these are sent again
+                write_ack(self.path, self._start, run_id)
+            except OSError:  # the records are sent again
                 return
         for record in done:
             if record.seq not in self._aside:
@@ -145,7 +161,7 @@ class Spool:
                     upload.discard()
 
     def refuse(self, record: Record) -> None:
-        """Set a record aside that the backend does not want."""
+        """Set a refused record aside."""
         self._aside.add(record.seq)
         with contextlib.suppress(OSError), create(self.refused_path) as file:
             file.write(self._head)
@@ -153,7 +169,7 @@ class Spool:
             file.write(to_line(record))
 
     def take_back(self) -> None:
-        """Count the refused records as not sent: the backend wants none at all."""
+        """Count refused records as unsent: the backend refuses everything."""
         self._start = self._first
         self._aside.clear()
         with contextlib.suppress(OSError):
@@ -162,7 +178,7 @@ class Spool:
     # -- called when the sending has ended --------------------------------------------------
 
     def save_memory(self) -> None:
-        """Write the records in memory to the file, if there is space again."""
+        """Write the records in memory to the file, if the disk has space again."""
         unsent = [record for record, after in self._in_flight if after >= self._end]
         self._memory.extendleft(reversed(unsent))
         self._in_flight.clear()
@@ -175,7 +191,7 @@ class Spool:
             self.error = failed
 
     def close(self, keep: bool) -> None:
-        """Close the file, and remove it unless it is kept."""
+        """Close the file; remove the file unless ``keep``."""
         made = self._file is not None
         self._lock.close()
         for file in (self._file, self._reader):
@@ -186,10 +202,212 @@ class Spool:
 
 
 def _open_new(path: str) -> tuple[str, IO[bytes]]:
-    """Open a file that did not exist; runs of the same second do not share one."""
+    """Open a new file; runs of the same second get different files."""
     stem, extension = os.path.splitext(path)
     for number in itertools.count(1):
         name = path if number == 1 else f"{stem}-{number}{extension}"
         with contextlib.suppress(FileExistsError):
             return name, create(name)
     raise AssertionError  # count() has no end
+
+
+# -- the files of a spool, whose content is not trusted -------------------------------------
+
+
+_BLOCK = 1 << 20
+
+
+def discard(path: str) -> None:
+    """Remove a spool, and the folder if empty."""
+    for name in (path, f"{path}.ack"):
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+    with contextlib.suppress(OSError):
+        os.rmdir(os.path.dirname(path))
+
+
+def write_ack(path: str, offset: int, run_id: str | None) -> None:
+    """Store the position of the first undelivered record, and the backend's id of the run."""
+    temporary = f"{path}.ack.tmp"
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(temporary)
+    try:
+        with create(temporary) as file:
+            file.write(seal(json.dumps({"offset": offset, "run": run_id})))
+        os.replace(temporary, f"{path}.ack")
+    except OSError:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise
+
+
+def read_head(path: str) -> tuple[dict[str, Any], int]:
+    """Return the description of a spool's run, and the position of the first undelivered record.
+
+    An impossible ``.ack`` is ignored: records sent twice are better than lost records. In the
+    description ``run`` is the backend's id of the run or, without an id, the run's key.
+
+    Raises:
+        ValueError: if the file is no spool.
+    """
+    first, start = next(_read_lines(path), (b"", 0))
+    head = (unseal(first) or {}).get("run")
+    if not isinstance(head, dict):
+        raise ValueError(f"{path} is not the spool of a run")
+    state = _acknowledged(path)
+    offset: Any = state.get("offset")
+    found = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
+    head = {**head, "run": next(found, None)}
+    if type(offset) is int and start <= offset and _ends_line(path, offset):
+        return head, offset
+    return head, start
+
+
+def is_run_id(value: Any) -> bool:
+    """Whether a value from a file may be the id of a run: letters, digits, ``_`` and ``-``."""
+    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
+
+
+def count_rest(path: str) -> tuple[dict[str, Any], int]:
+    """Return the description of a spool's run, and the number of undelivered lines.
+
+    Raises:
+        ValueError: if the file is no spool.
+    """
+    head, offset = read_head(path)
+    lines = _read_lines(path, offset)
+    return head, sum(not line.startswith(b'{"end"') for line, _ in lines)
+
+
+def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
+    """Return the description of a spool's run, the records, and whether the run has failed.
+
+    The description has the number of ``damaged`` lines and the ``end`` of the file. Damaged lines,
+    and a last line torn by a kill, are left out.
+
+    Args:
+        path: The file.
+        rest: Whether to return only undelivered records.
+
+    Raises:
+        ValueError: if the file is no spool.
+    """
+    head, offset = read_head(path)
+    if not rest:
+        offset = 0
+    records, failed, head["damaged"], head["end"] = [], True, 0, offset
+    for line, head["end"] in _read_lines(path, offset):
+        fields = unseal(line) or {}
+        if isinstance(fields.get("end"), dict):
+            failed = fields["end"].get("failed") is not False
+        elif "run" not in fields:
+            try:
+                records.append(from_line(line, os.path.dirname(path)))
+            except ValueError:
+                head["damaged"] += 1
+    return head, records, failed
+
+
+def _read_lines(path: str, start: int = 0) -> Iterator[tuple[bytes, int]]:
+    """Yield the complete lines of a file from a position on, with the position after each."""
+    with open(path, "rb", buffering=0) as file:
+        yield from lines_of(file, start, os.path.getsize(path))
+
+
+def _ends_line(path: str, offset: int) -> bool:
+    with open(path, "rb") as file:
+        if offset > os.path.getsize(path):
+            return False
+        file.seek(offset - 1)
+        return file.read(1) == b"\n"
+
+
+def lines_of(file: IO[bytes], start: int, end: int) -> Iterator[tuple[bytes, int]]:
+    """Yield the complete lines between two positions, with the position after each."""
+    left = b""
+    at = start  # of the next block
+    while at < end:
+        file.seek(at)
+        block = file.read(min(_BLOCK, end - at))
+        if not block:
+            return
+        at += len(block)
+        *complete, left = (left + block).split(b"\n")
+        after = at - len(left) - sum(len(line) + 1 for line in complete)
+        for line in complete:
+            after += len(line) + 1
+            yield line, after
+
+
+def _acknowledged(path: str) -> dict[str, Any]:
+    try:
+        with open(f"{path}.ack", "rb") as file:
+            return unseal(file.read(_BLOCK)) or {}
+    except OSError:
+        return {}
+
+
+def create(path: str) -> IO[bytes]:
+    """Create a file readable by the user alone; an existing file or link is an error."""
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | getattr(os, "O_NOFOLLOW", 0)
+    return open(os.open(path, flags | getattr(os, "O_BINARY", 0), 0o600), "wb", buffering=0)
+
+
+@contextlib.contextmanager
+def exclusive(path: str) -> Iterator[None]:
+    """Lock a spool.
+
+    Raises:
+        BlockingIOError: while the run or another replay uses the spool.
+    """
+    with locked(path, wait=False) as free:
+        if free is False:
+            raise BlockingIOError(
+                f"{path} is in use: its run goes on, or another process sends it; "
+                "a copy of its records can go elsewhere meanwhile (--everything)"
+            )
+        yield
+
+
+def shared_folder() -> str:
+    """Return the folder for spools of runs without a local work dir, shared by the user's programs.
+
+    Only the user can write there. If another user has taken the name, the folder is a new one.
+    """
+    user = os.getuid() if hasattr(os, "getuid") else ""
+    folder = os.path.join(tempfile.gettempdir(), f"lightning_hooks-{user}")
+    with contextlib.suppress(FileExistsError):
+        os.mkdir(folder, 0o700)
+    found = os.lstat(folder)
+    is_ours = stat.S_ISDIR(found.st_mode) and (not user or found.st_uid == user)
+    if is_ours and not (user and found.st_mode & 0o077):
+        return folder
+    return tempfile.mkdtemp(prefix="lightning_hooks-")
+
+
+def spool_path(runner: Any, backend: str) -> str:
+    """Return the path of a run's spool on the local machine."""
+    work_dir = runner.work_dir.removeprefix("file://")
+    if not is_local(work_dir):  # nothing can be appended there
+        work_dir = shared_folder()
+    return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
+
+
+def unsent_records(folder: str, writer: str) -> dict[str, tuple[str | None, int]]:
+    """Return the spools of ended runs with unsent records: by path the run's id and their number.
+
+    Args:
+        folder: The folder of the spools. The shared folder counts as empty: its spools may belong
+            to other programs.
+        writer: The backend; spools for other backends are left out.
+    """
+    found: dict[str, tuple[str | None, int]] = {}
+    here = os.path.abspath(folder)
+    if shared_folder() in (here, os.path.dirname(here)):
+        return found
+    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
+        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
+            head, count = count_rest(path)
+            if count and head.get("writer") == writer:
+                found[path] = head["run"], count
+    return found

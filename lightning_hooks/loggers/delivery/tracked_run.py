@@ -1,62 +1,45 @@
-"""``TrackedRun``: the run in a backend that a process begins, or continues after a checkpoint."""
+"""``TrackedRun``: a run in a backend, new or continued from a checkpoint."""
 
 from __future__ import annotations
 
 import contextlib
 import glob
 import os
-import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool_file import (
+from lightning_hooks.loggers.delivery.spool import (
     discard,
     exclusive,
+    is_run_id,
     read_head,
     read_spool,
     write_ack,
 )
-from lightning_hooks.utils.plain_types import plain
 
 __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
 
 RESUME = "allow", "never"
-"""Whether a run that was restored from a checkpoint continues its run in the backend."""
-
-
-def _is_name(value: Any) -> bool:
-    return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
-
-
-def _is_no_id(value: Any) -> bool:
-    return False
-
-
-_IDS: Mapping[str, Callable[[Any], bool]] = {
-    "run_id": _is_name,
-    "task_id": _is_name,
-    "resume": lambda value: value is True,
-}
-"""Arguments of writers that a checkpoint may have, and their checks."""
+"""Whether a run resumed from a checkpoint continues the backend's run or begins a new run."""
 
 
 @dataclass(frozen=True)
 class TrackedRun:
-    """A run in a backend, as a checkpoint describes it.
+    """A run in a backend, as described by a checkpoint.
 
     Args:
-        key: Its name here, which is known before the backend has started and given an id.
-        opened: The arguments of the writer's ``connect`` that open it again; empty until then.
-        after: The last step of the checkpoint after which it goes on; None for a new run.
-        apart: Whether it was begun beside an earlier run, whose folder it must not share.
+        key: A name chosen by the hook, known before the backend gives an id.
+        run_id: The backend's id, None where the backend has given none.
+        after: The last step of the checkpoint of a continued run; None for a new run.
+        apart: Whether the run needs a folder apart from an earlier run's folder.
     """
 
     key: str = field(default_factory=lambda: uuid4().hex[:12])
-    opened: Mapping[str, Any] = field(default_factory=dict)
+    run_id: str | None = None
     after: int | None = None
     apart: bool = False
 
@@ -64,35 +47,34 @@ class TrackedRun:
     def restored(
         cls, entry: Mapping[str, Any] | None, resume: str, after: int | None
     ) -> TrackedRun:
-        """Return the run of a checkpoint's entry; a new one without entry, or if that is wanted.
+        """Return the run of a checkpoint's entry; without an entry, or on request, a new run.
 
-        A checkpoint may be a stranger's: only ids are taken from it, no folder and no server.
+        A checkpoint may be a stranger's: only ids are read, no folder and no server.
 
-        >>> TrackedRun.restored({"key": "1f", "opened": {"run_id": "a"}}, "allow", 8)
-        TrackedRun(key='1f', opened={'run_id': 'a'}, after=8, apart=False)
+        >>> TrackedRun.restored({"key": "1f", "run_id": "a"}, "allow", 8)
+        TrackedRun(key='1f', run_id='a', after=8, apart=False)
         >>> TrackedRun.restored({"key": "1f"}, "never", 8).apart
         True
         """
-        if not entry or not _is_name(entry.get("key")):
+        if not entry or not is_run_id(entry.get("key")):
             return cls()
         if resume == "never":
             return cls(apart=True)
-        opened = entry.get("opened")
-        found = opened if isinstance(opened, Mapping) else {}
-        taken = {k: v for k, v in found.items() if _IDS.get(k, _is_no_id)(v)}
-        return cls(entry["key"], taken, after, entry.get("apart") is True)
+        run_id = entry.get("run_id")
+        found = run_id if is_run_id(run_id) else None
+        return cls(entry["key"], found, after, entry.get("apart") is True)
 
-    def entry(self, opened: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the entry of a checkpoint, in types that any loader reads.
+    def entry(self, run_id: str | None) -> dict[str, Any]:
+        """Return the entry of a checkpoint.
 
         Args:
-            opened: The arguments that open the run again, as far as they are known by now.
+            run_id: The backend's id, None until the client has started.
         """
-        return {"key": self.key, "opened": plain({**self.opened, **opened}), "apart": self.apart}
+        return {"key": self.key, "run_id": run_id or self.run_id, "apart": self.apart}
 
 
 def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
-    """Return the entries of a checkpoint for a backend's trackers, in their order, to be extended.
+    """Return the list of a checkpoint's entries for a backend's trackers; callers append entries.
 
     >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
     [{'key': '1f'}]
@@ -108,50 +90,50 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Left:
-    """What a killed process has not sent: its records, and the spool that holds them."""
+class UnsentSpool:
+    """Unsent records of a killed process, and the spool with the records."""
 
     path: str
     head: Mapping[str, Any]
     records: Sequence[Record]
     later: Sequence[Record] = ()
-    """Those after the checkpoint, which are left out."""
+    """Records after the checkpoint, which are left out."""
 
     def settle(self) -> None:
-        """Remove the spool when its records are elsewhere; one with damaged lines stays."""
+        """Remove the spool after its records were copied; a spool with damaged lines stays."""
         for record in self.later:
             for upload in record.uploads:
                 upload.discard()
         if self.head["damaged"]:
             with contextlib.suppress(OSError):
-                write_ack(self.path, self.head["end"], self.head["resume"])
+                write_ack(self.path, self.head["end"], self.head["run"])
         else:
             discard(self.path)
 
 
-def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
-    """Return what a killed process has not sent to the run, by the file that holds it.
+def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, UnsentSpool]:
+    """Return a killed process's unsent records of a run, by the path of the spool.
 
-    Records after the checkpoint are left out: the process that resumes the run logs them anew. The
-    validation that ended the checkpoint's epoch has the number of the iteration after it, and so
-    have the values of the whole epoch, which are those without a learning rate.
+    Records after the checkpoint are left out: the resumed process logs the same steps again. The
+    validation at the end of the checkpoint's epoch has the number of the next iteration, and so
+    have values of the whole epoch, recognized by the missing learning rate.
 
     Args:
         folder: The folder of the spools.
         backend: The name of the backend.
-        run: The run; there is nothing for one that begins.
+        run: The run; a new run has no unsent records.
     """
-    found: dict[str, Left] = {}
+    found: dict[str, UnsentSpool] = {}
     if run.after is None:
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its process has ended
+        with contextlib.suppress(OSError, ValueError), exclusive(path):  # the process has ended
             head, _ = read_head(path)
             if (head.get("writer"), head.get("key")) == (backend, run.key):
                 head, records, _ = read_spool(path, rest=True)
                 own = [record for record in records if _belongs(record, run.after)]
                 later = [record for record in records if not _belongs(record, run.after)]
-                found[path] = Left(path, head, own, later)
+                found[path] = UnsentSpool(path, head, own, later)
     return found
 
 

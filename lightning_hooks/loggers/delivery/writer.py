@@ -8,9 +8,9 @@ from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.uploads.upload import Upload
+from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step", "with_default"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "connect_for_evaluation", "fail"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -20,38 +20,38 @@ PERMANENT: tuple[type[Exception], ...] = (
     TypeError,
     ValueError,
 )
-"""Errors that another attempt does not repair."""
+"""Errors beyond repair by another attempt."""
 
 
 class Writer:
-    """A run in a backend. Override ``connect``, ``log``, and what else the backend has.
+    """A run in a backend. Override ``connect``, ``log``, and methods for other kinds of values.
 
-    A thread beside the training calls all methods, in the order of the records. An exception means
-    that the call is tried again, unless :meth:`is_permanent` returns True for it.
+    A thread beside the training calls all methods, in the order of the records. After an exception
+    the call is repeated, unless :meth:`is_permanent` returns True for the exception.
 
     Args:
         run: The client's run.
-        owned: Whether the run was opened here, and is to be ended here.
+        owned: Whether the writer has opened the run and must end the run.
     """
 
     name: str
     """The name of the backend in spools and for replays."""
 
     note: str = ""
-    """A message for the user on how the run was opened, or something is stored."""
+    """A message for the user about the run or about stored values."""
 
     takes: Collection[str] = ("images",)
-    """What the backend holds, of images, tables, histograms and checkpoints."""
+    """Supported kinds among images, tables, histograms and checkpoints."""
 
     batch: int = 1
-    """The largest number of records that ``write`` gets at once."""
+    """The largest number of records for a call of ``write``."""
 
     chunk: int = 256
-    """The largest number of records that are sent twice if the process is killed meanwhile; small
-    for a backend that would store both."""
+    """The largest number of records sent twice after a kill of the process; small for a backend
+    that stores duplicates."""
 
     stored: Mapping[str, Collection[int]] = MappingProxyType({})
-    """Steps that a continued run has by now, by the backend's names; they are not sent again."""
+    """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
 
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:
         self.run = run
@@ -63,25 +63,32 @@ class Writer:
 
         Args:
             args: Nothing.
-            kwargs: ``run``, an open run that is not ended here; and arguments in types that JSON
-                has, for a replay reads them from the spool.
+            kwargs: ``run``, an open run to use and leave open, and arguments of the client.
         """
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments of ``connect`` that name a place for the client's files.
-
-        A client whose files have no place may write to the current folder.
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the options of ``lightning-hooks replay`` for a run.
 
         Args:
-            arguments: Those of ``connect``; what they name stays.
-            folder: The folder for the files of a run.
+            run: The open run in use, if any.
+            arguments: Other arguments of ``connect``.
         """
-        return dict(arguments)
+        return {}
+
+    @classmethod
+    def arguments_for(cls, *args: Any, **options: Any) -> dict[str, Any]:
+        """Return the arguments of ``connect`` for options of ``lightning-hooks replay``.
+
+        Args:
+            args: Nothing.
+            options: Options from the tracker's entry in the table of trackers.
+        """
+        raise NotImplementedError(f"{cls.__name__} must define arguments_for(...) for a replay")
 
     def write(self, records: Sequence[Record]) -> None:
-        """Store records; after an exception the whole batch comes again."""
+        """Store records; after an exception the whole batch is repeated."""
         for record in records:
             if record.params:
                 self.params(record.params)
@@ -90,7 +97,7 @@ class Writer:
             self.checkpoints(record)
 
     def checkpoints(self, record: Record) -> None:
-        """Send checkpoints, and delete others; a second attempt finds some of it done."""
+        """Send and delete checkpoints; a second attempt may find parts done."""
         for name, upload in record.checkpoints.items():
             if upload is None:
                 self.delete_checkpoint(name)
@@ -98,11 +105,11 @@ class Writer:
                 self.send_checkpoint(name, upload, record.step)
 
     def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
-        """Store a checkpoint, with its aliases; return when it is there."""
+        """Store a checkpoint with aliases; return when the backend has the file."""
         raise NotImplementedError(f"{type(self).__name__} must define send_checkpoint")
 
     def delete_checkpoint(self, name: str) -> None:
-        """Delete a checkpoint, if there is one of that name."""
+        """Delete a checkpoint, if the backend has the name."""
         raise NotImplementedError(f"{type(self).__name__} must define delete_checkpoint")
 
     def log(self, record: Record) -> None:
@@ -113,15 +120,15 @@ class Writer:
         return name
 
     def keep_stored(self, stored: Mapping[str, Collection[int]], after: int) -> None:
-        """Leave the points that a continued run has after its checkpoint as they are.
+        """Keep a continued run's points after the checkpoint, and skip new values for the steps.
 
         Args:
-            stored: Their steps, by the backend's names.
+            stored: Stored steps, by the backend's names.
             after: The last step of the checkpoint.
         """
         self.stored = stored
         last = max((max(steps, default=0) for steps in stored.values()), default=0)
-        if last > after + 1:  # the validation that ended the epoch has that number
+        if last > after + 1:  # after + 1: the validation at the end of the epoch
             self.note = (
                 f"{self.name} has points of this run up to step {last}, from a process that went "
                 f"beyond the checkpoint at step {after}: they stay, and new values for their steps "
@@ -129,7 +136,7 @@ class Writer:
             )
 
     def new_points(self, record: Record) -> Record:
-        """Return a record without the numbers that the run has by now."""
+        """Return a record without numbers stored before."""
         if not self.stored:
             return record
         scalars = {
@@ -140,7 +147,7 @@ class Writer:
         return dataclasses.replace(record, scalars=scalars)
 
     def left_out(self, record: Record) -> list[str]:
-        """Return the kinds of a record's samples and files that the backend does not hold."""
+        """Return the kinds of a record's samples and files without support in the backend."""
         kinds = (*KINDS, "checkpoints")
         return [kind for kind in kinds if getattr(record, kind) and kind not in self.takes]
 
@@ -148,21 +155,17 @@ class Writer:
         """Store hyper-parameters of the run."""
 
     def flush(self) -> None:
-        """Make sure that stored values survive a kill of this process."""
-
-    def places(self) -> list[str]:
-        """Return where images go, if the backend itself has named the place."""
-        return []
+        """Make stored values survive a kill of the process."""
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Store files of the run: paths on this machine, each with its name in the backend."""
+        """Store files of the run: pairs of a local path and a name in the backend."""
 
     def close(self, failed: bool = False) -> None:
         """End the run in the backend."""
 
-    def resume(self) -> dict[str, Any]:
-        """Return the arguments of ``connect`` that open this run again, for a replay."""
-        return {}
+    def run_id(self) -> str | None:
+        """Return the backend's id of the run, None if the run has none."""
+        return None
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
@@ -171,19 +174,19 @@ class Writer:
 
     @staticmethod
     def on_abandoned() -> None:
-        """Keep a client that does not answer from blocking the end of the process."""
+        """Keep an unresponsive client from blocking the end of the process."""
 
 
 class PointWriter(Writer):
-    """A writer for a backend that takes one value at a time; override ``add``.
+    """A writer for a backend without batches; override ``add``.
 
-    It counts the stored values of a record, so that a second attempt stores none of them twice.
+    The writer counts a record's stored values, so a second attempt stores no value twice.
     """
 
-    _stored = (-1, 0)  # the record's number, and how many of its values
+    _stored = (-1, 0)  # the record's number, and the number of stored values
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Store one value of a record: a number, a text or a sample."""
+        """Store a value of a record: a number, a text or a sample."""
         raise NotImplementedError(f"{type(self).__name__} must define add(name, value, record)")
 
     def log(self, record: Record) -> None:
@@ -195,22 +198,13 @@ class PointWriter(Writer):
             self._stored = (record.seq, index + 1)
 
 
-def with_default(arguments: Mapping[str, Any], name: str, value: Any) -> dict[str, Any]:
-    """Return arguments in which one has a value.
-
-    >>> with_default({"folder": None}, "folder", "work"), with_default({"a": 1}, "a", 2)
-    ({'folder': 'work'}, {'a': 1})
-    """
-    return {**arguments, name: value if arguments.get(name) is None else arguments[name]}
-
-
-def repeating_no_step(connect: Callable[[], Writer]) -> Writer:
-    """Connect for an evaluation outside of a fit, whose values are new ones of its step."""
+def connect_for_evaluation(connect: Callable[[], Writer]) -> Writer:
+    """Connect for an evaluation outside of a fit, whose values are all new."""
     writer = connect()
     writer.stored, writer.note = {}, ""
     return writer
 
 
 def fail(error: Exception) -> Writer:
-    """Raise the error, in place of a connection that could not be prepared."""
+    """Raise an error from the preparation of the connection."""
     raise error

@@ -1,1 +1,1 @@
-"""Hooks that log a run to an experiment tracker, one file for each backend."""
+"""Loggers to experiment trackers, a file for each tracker."""

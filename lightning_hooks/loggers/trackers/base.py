@@ -1,25 +1,24 @@
-"""``TrackerHook``: the base of loggers that send values to an experiment tracker."""
+"""``TrackerHook``: the base of loggers to experiment trackers."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
+from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
-from lightning_hooks.loggers.delivery.unsent import spool_path
-from lightning_hooks.loggers.delivery.writer import fail, repeating_no_step
+from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
 from lightning_hooks.loggers.naming import in_fit
-from lightning_hooks.loggers.samples.from_steps import LogsSamples
-from lightning_hooks.loggers.tags import by_group, peak_memory
 from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
@@ -27,63 +26,67 @@ from lightning_hooks.loggers.trackers.packages import (
     require,
     tolerant,
 )
-from lightning_hooks.loggers.values import by_kind
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
-from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.loggers.values import by_group, by_kind, peak_memory
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
+from lightning_hooks.utils.plain_types import without_secrets
+from lightning_hooks.utils.samples import Sample, kind_of
 
-__all__ = ["TrackerHook"]
+__all__ = ["ClientTrackerHook", "TrackerHook", "with_keywords"]
 
 
-class TrackerHook(LogsSamples):
+class TrackerHook(LoggerHook):
     """The base of loggers with a ``Writer``: set ``writer_class``, override ``target``.
 
     Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
-    them to the backend. One that is slow, hangs, raises or is down costs a warning and slows no
-    step. Records that it has not taken when the run ends, or is killed, stay in that file, and
-    ``lightning-hooks replay FILE`` sends them later: the next run prints the command.
+    them to the backend. A backend that is slow, hangs, raises or is down costs a warning and slows
+    no step. Records not delivered when the run ends, or is killed, stay in the file. The hook, or
+    the next run in the work dir, prints the ``lightning-hooks replay`` command to send the rest.
 
-    A process that resumes from a checkpoint continues its run in the backend. Values of later steps
-    that the backend has by now stay, and are not stored twice; what a killed process has left in
-    its spool is sent first, as far as the checkpoint goes.
+    A process resumed from a checkpoint continues the backend's run. Values of later steps already
+    in the backend stay and are not stored twice; unsent records of a killed process are sent
+    first, up to the checkpoint's step.
 
-    Only rank 0 writes. An error that ends the training closes the run as a failed one.
+    Only rank 0 writes. An error in the training closes the run as failed.
 
     Args:
         interval, ignore_last, reset_flag, by_epoch, sync: See ``LoggerHook``.
-        run: An open run, of the client or of a Lightning ``Logger``; it is used and left open.
-        timeout: Seconds at the end in which the backend must take the rest, and one more for each
-            megabyte of files.
+        run: An open run, of the client or of a Lightning ``Logger``, to use and leave open.
+        timeout: Seconds at the end for sending the rest, plus a second for each megabyte of files.
         strict: Whether an undelivered record is an error, for tests.
-        resume: ``"allow"`` continues the run of the checkpoint, ``"never"`` begins a new one.
-        all_groups: Whether the rates of every parameter group are sent, by its name or number.
-        timings: Whether ``time`` and ``data_time`` (seconds) and the peak of the device's
-            ``memory`` (MiB) are sent too.
+        resume: ``"allow"`` continues the run of the checkpoint, ``"never"`` begins a new run.
+        all_groups: Whether to send every parameter group's rate, by the group's name or number.
+        timings: Whether to send ``time`` and ``data_time`` (seconds) and the device's peak
+            ``memory`` (MiB).
 
     Raises:
         ValueError: if ``timeout`` is negative, or ``resume`` another word.
-        TypeError: if ``run`` is no run of the backend's, an argument has a wrong type, or, when the
-            run begins, is none of the client's.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type, and, at the
+            beginning of the run, for an argument unknown to the client.
 
     Note:
-        Departures from mmcv: only numbers and images are sent (mmcv sends lists too, which most
-        trackers refuse). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels, of
-        0 to 1 if they are floats. ``module.hparams`` are the run's hyper-parameters.
+        Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
+        most trackers). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels,
+        floats from 0 to 1 or integers from 0 to 255. ``module.hparams`` are the run's
+        hyper-parameters.
     """
 
+    writer_class: type[Writer]
+    """The writer for the backend."""
+
     package: str
-    """The backend's package, and the extra that installs it."""
+    """The backend's package, and the name of the extra."""
 
     run_attribute: str = "log"
-    """An attribute that every run of the client has."""
+    """An attribute of every run of the client."""
 
     texts: bool = False
-    """Whether strings are sent too."""
+    """Whether to send strings too."""
 
     synchronous: bool = False
-    """Whether ``before_run`` and ``log`` wait until the client is there and has all records."""
+    """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
 
     upload: str | None = None
-    """The checkpoints that are sent; the run is closed after the last of them."""
+    """The checkpoints to send; the run is closed after the last checkpoint."""
 
     transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
     timeout = 10.0
@@ -121,51 +124,51 @@ class TrackerHook(LogsSamples):
         self.all_groups, self.timings = all_groups, timings
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return the arguments of ``writer_class.connect``, in types that JSON has."""
+        """Return the arguments of ``writer_class.connect``."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return further arguments of ``connect``: they begin a run, or continue it.
+        """Return further arguments of ``connect``, to begin or to continue a run.
 
         Args:
-            run: The run; ``opened`` has what the writer's ``resume`` has returned for it.
+            run: The run, with the backend's id if known from the checkpoint.
         """
-        return dict(run.opened)
+        return {}
 
     def last_step(self, runner: Any) -> int:
-        """Return the last step of the checkpoint with which the run begins."""
+        """Return the last step of the checkpoint at the beginning of the run."""
         return int(runner.iter)
 
     def require_client(self) -> None:
-        """Check that the client is installed; it is imported when it is first read.
+        """Check that the client is installed, without an import.
 
         Raises:
-            ImportError: if it is missing; the message names the extra to install.
+            ImportError: for a missing client; the message names the extra to install.
         """
         require(self.package, type(self).__name__)
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
-        """Return the function that starts the client and the user's arguments for it, if any."""
+        """Return the function that starts the client, and the user's arguments, if any."""
         return None
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the modules that the client imports as it starts."""
+        """Return the modules imported by the client at the start."""
         return (self.package,)
 
     def active_run(self) -> Any:
-        """Return the run that the program itself has started in the backend, if any."""
+        """Return a run started by the program, if any."""
         return None
 
     def passed_run(self) -> Any:
-        """Return the run that was passed as ``run``, in the form that the writer takes."""
+        """Return the argument ``run`` in the form for ``connect``."""
         return experiment(self._client_run)
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """Return the run's hyper-parameters: the module's if the run is our own."""
+        """Return the hyper-parameters for a run opened by the hook (``own``)."""
         return flatten_params(logged_values.hyper_parameters(runner.module)) if own else {}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
-        """Return the files of the run to send, each with its name in the backend.
+        """Return the files of the run to send: pairs of a path and a name in the backend.
 
         Args:
             runner: The runner.
@@ -173,11 +176,28 @@ class TrackerHook(LogsSamples):
         """
         return []
 
+    # -- samples ---------------------------------------------------------------------------
+
+    @property
+    def takes(self) -> Collection[str]:
+        """The kinds of samples supported by the backend."""
+        return self.writer_class.takes
+
+    def log_sample(self, runner: Any, name: str, sample: Sample) -> None:
+        """Append an image, a table or a histogram to the spool, if supported by the backend."""
+        if (kind := kind_of(sample)) in self.takes and self._session is not None:
+            self._session.append(self.get_iter(runner), **{kind: {name: sample}})
+
+    def _log_all(self, runner: Any) -> None:
+        super()._log_all(runner)
+        for name, sample in runner.waiting_samples:  # of an evaluation outside of a fit
+            self.log_sample(runner, name, sample)
+
     # -- the run ---------------------------------------------------------------------------
 
     @property
     def client_run(self) -> Any:
-        """The client's run; None until the backend has started it."""
+        """The client's run; None before the start."""
         return getattr(self._session and self._session.sender.writer, "run", None)
 
     def status(self) -> dict[str, Any]:
@@ -201,19 +221,20 @@ class TrackerHook(LogsSamples):
                 self._session.settle(self.timeout)
 
     def _open_session(self, runner: Any) -> Session:
-        target, run = dict[str, Any](), None
+        target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
                 target = {**self.target(runner), **self.run_arguments(self._tracked)}
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
+            options = without_secrets(self.writer_class.options(run, **target))
         except Exception as error:
             connect = functools.partial(fail, error)
         if not in_fit(runner):
-            connect = functools.partial(repeating_no_step, connect)
+            connect = functools.partial(connect_for_evaluation, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
-            *(without_secrets(plain(target)), runner.logger, type(self).__name__),
+            *(options, runner.logger, type(self).__name__),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
         )
@@ -223,7 +244,7 @@ class TrackerHook(LogsSamples):
 
     def log(self, runner: Any) -> None:
         """Append the values to the spool."""
-        tags = self._tags(runner)  # on all ranks: the peak memory is that of all
+        tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
         session.append(self.get_iter(runner), **by_kind(tags))
@@ -249,13 +270,13 @@ class TrackerHook(LogsSamples):
         return tags
 
     def after_run(self, runner: Any) -> None:
-        """Close the run, with its files."""
+        """Send the run's files and close the run."""
         if not any(peer.upload for peer in self._peers):
             for error in self._close_all(runner):
                 raise error
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
-        """Close the run as a failed one."""
+        """Close the run as failed."""
         self._close_all()
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
@@ -264,7 +285,7 @@ class TrackerHook(LogsSamples):
             runs_in(checkpoint, self.writer_class.name).append(self._session.entry())
 
     def on_load_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
-        """Read the run from the checkpoint: that of the tracker in the same place."""
+        """Read the run of the tracker in the same place from the checkpoint."""
         if trainer.state.fn == TrainerFn.FITTING:
             name, hooks = self.writer_class.name, trainer.callbacks  # type: ignore[attr-defined]
             same = [h for h in hooks if isinstance(h, TrackerHook) and h.writer_class.name == name]
@@ -272,7 +293,7 @@ class TrackerHook(LogsSamples):
             self._restored = next((run for hook, run in runs if hook is self), None)
 
     def _close_all(self, runner: Any = None) -> list[Exception]:
-        """Close the sessions of all trackers together, so that they share the time to wait.
+        """Close the sessions of all trackers together, waiting for all at once.
 
         Args:
             runner: The runner; None if the training has failed.
@@ -294,3 +315,59 @@ class TrackerHook(LogsSamples):
                 session.close(peer.timeout, failed=runner is None, files=files)
             errors = [(peer, session.wait()) for peer, session in sessions]
         return [error for peer, error in errors if peer.strict and error is not None]
+
+
+def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any] | None:
+    """Return ``init_kwargs`` with the client's arguments given as keywords.
+
+    Raises:
+        TypeError: for a keyword of another type.
+        ValueError: for an argument given in both ways.
+
+    >>> with_keywords({"mode": "offline"}, project="digits", name=None)
+    {'mode': 'offline', 'project': 'digits'}
+    >>> with_keywords({"project": "letters"}, project="digits")
+    Traceback (most recent call last):
+    ValueError: project is given twice: as a keyword, and in init_kwargs; write one of them
+    """
+    given = {name: value for name, value in keywords.items() if value is not None}
+    for name, value in given.items():
+        if name == "tags":
+            several = isinstance(value, Collection) and not isinstance(value, str)
+            if not several or not all(isinstance(tag, str) for tag in value):
+                raise TypeError(f"tags must be a list of str, such as ['baseline'], got {value!r}")
+            given[name] = list(value)
+        elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):
+            wanted = "an int" if name == "port" else "a str"
+            raise TypeError(f"{name} must be {wanted}, got {value!r}")
+    if not given:
+        return init_kwargs
+    known = check_dict("init_kwargs", init_kwargs) or {}
+    for name in given.keys() & known.keys():
+        raise ValueError(
+            f"{name} is given twice: as a keyword, and in init_kwargs; write one of them"
+        )
+    return {**known, **given}
+
+
+class ClientTrackerHook(TrackerHook):
+    """A tracker with a client started by a function.
+
+    Args:
+        init_kwargs: Arguments of the client's function.
+        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        options: See ``TrackerHook``.
+    """
+
+    def __init__(
+        self,
+        init_kwargs: dict[str, Any] | None = None,
+        interval: int = 10,
+        ignore_last: bool = True,
+        reset_flag: bool = False,
+        by_epoch: bool = True,
+        **options: Any,
+    ) -> None:
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        self.require_client()
+        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}

@@ -1,11 +1,13 @@
-"""``ClearMLLoggerHook``: log to ClearML or its offline files."""
+"""``ClearMLLoggerHook``: log to ClearML, online or offline."""
 
 from __future__ import annotations
 
 import contextlib
 import itertools
+import json
 import math
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -13,18 +15,18 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.stored_steps import in_clearml
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.delivery.upload import Upload
+from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
-from lightning_hooks.loggers.uploads.upload import Upload
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
+_PROJECT = "lightning_hooks"
 _CAPTURES = (
     "auto_connect_arg_parser",
     "auto_connect_frameworks",
@@ -53,18 +55,18 @@ class ClearMLWriter(PointWriter):
         init: Mapping[str, Any] | None = None,
         offline: bool = False,
         folder: str | None = None,
-        task_id: str | None = None,
+        run_id: str | None = None,
         after: int | None = None,
     ) -> ClearMLWriter:
-        """Start a task, or take an open one.
+        """Start a task, or use an open task.
 
         Args:
             run: An open task.
             init: Arguments of ``Task.init``.
             offline: Whether no server is used.
-            folder: The folder of offline tasks, unless the environment names one.
-            task_id: A task to continue.
-            after: The last step of the checkpoint after which it goes on.
+            folder: The folder of offline tasks, unless the environment names a folder.
+            run_id: A task to continue.
+            after: The last step of the checkpoint of a continued task.
         """
         from clearml import Task
         from clearml.config import config_obj
@@ -78,20 +80,40 @@ class ClearMLWriter(PointWriter):
         if offline:
             Task.set_offline(True)
         arguments = dict(init or {})
-        if task_id is not None:  # 0 is added to our iterations
-            arguments.update(reuse_last_task_id=task_id, continue_last_task=0)
-        with environment(**({"CLEARML_CACHE_DIR": folder} if folder else {})), _unseeded(Task):
+        if run_id is not None:  # 0 is added to our iterations
+            arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
+        with (
+            environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
+            _unseeded(Task),
+        ):
             writer = cls(Task.init(**arguments))
         if after is not None and offline:
-            writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
+            writer.keep_stored(_stored_steps(writer.run.get_offline_mode_folder()), after)
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for an offline task."""
-        if not arguments.get("offline"):
-            return dict(arguments)
-        return with_default(arguments, "folder", os.path.join(os.path.abspath(folder), "clearml"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the name and the folder; the id is known from the open task."""
+        init = arguments.get("init") or {}
+        project, name = init.get("project_name"), init.get("task_name")
+        return {"project": project, "name": name, "dir": arguments.get("folder"), "run_id": None}
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        project: str = _PROJECT,
+        name: str | None = None,
+        dir: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return arguments of ``Task.init``; offline with a folder, or without a server."""
+        names = {"project_name": project, "task_name": name}
+        init = {**dict.fromkeys(_CAPTURES, False), **names, "reuse_last_task_id": False}
+        place = {"offline": dir is not None or not has_clearml_server(), "folder": dir}
+        # a key of another form belongs to a run without a task
+        is_task = run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id)
+        return {"init": init, **place, **({"run_id": run_id, "after": 0} if is_task else {})}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Report a number or a sample."""
@@ -129,7 +151,7 @@ class ClearMLWriter(PointWriter):
             self.run.delete_artifacts(again, delete_from_storage=False)
 
     def delete_checkpoint(self, name: str) -> None:
-        """Delete an artifact of the task, with its file."""
+        """Delete an artifact of the task, with the file."""
         self._deleted.add(name)
         if name in self.run.artifacts and not self.run.delete_artifacts([name]):
             raise ConnectionError(f"ClearML has not deleted {name}")
@@ -143,16 +165,16 @@ class ClearMLWriter(PointWriter):
         self.logger.flush()
 
     def close(self, failed: bool = False) -> None:
-        """Close the task if it is ours."""
+        """Close the task if owned."""
         if not self._owned:
             return
         if failed:
             self.run.mark_failed(status_reason="the training has failed")
         self.run.close()
 
-    def resume(self) -> dict[str, Any]:
+    def run_id(self) -> str:
         """Return the task's id."""
-        return {"task_id": self.run.id}
+        return str(self.run.id)
 
 
 @contextlib.contextmanager
@@ -166,13 +188,24 @@ def _unseeded(task_class: Any) -> Iterator[None]:
         task_class.set_random_seed(seed)
 
 
+def _stored_steps(folder: str) -> dict[str, set[int]]:
+    """Return the steps in the folder of an offline task of ClearML's."""
+    steps: dict[str, set[int]] = {}
+    path = os.path.join(folder, "metrics.jsonl")
+    if os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for event in itertools.chain.from_iterable(map(json.loads, file)):
+                steps.setdefault(event["metric"], set()).add(int(event["iter"]))
+    return steps
+
+
 @HOOKS.register_module()
 class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
-    The keys are those of ``get_loggable_tags``: each is a title and a series of that name. The
-    module's hyper-parameters are in the section General. ``Task.import_offline_session`` uploads
-    an offline task later.
+    The keys are the keys of ``get_loggable_tags``: each key is the name of a title and of a
+    series. The module's hyper-parameters are in the section General.
+    ``Task.import_offline_session`` uploads an offline task later.
 
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.
@@ -180,22 +213,22 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         project_name: The project, as of ``Task.init``.
         task_name: The task's name.
         tags: The task's tags.
-        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are artifacts of the task.
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send as artifacts.
         options: See ``TrackerHook``; ``run`` is a ``Task``, to be used and left open.
 
     Raises:
         ImportError: if clearml is not installed.
         TypeError: if ``run`` is no task, or an argument has another type.
-        ValueError: for an argument that is in ``init_kwargs`` too.
+        ValueError: for an argument repeated in ``init_kwargs``.
 
     Source: mmcv's ``ClearMLLoggerHook``.
 
     Note:
         Departures from mmcv: the task is offline when no server is configured. Frameworks,
         arguments, output and hardware are captured only with arguments in ``init_kwargs``, and
-        a run is a new task unless it resumes one. The program's current task is used and left open.
+        a run is a new task unless resumed. The program's current task is used and left open.
         The client reports from a thread, not from a fork of the training process. NaN and
-        infinities, which ClearML stores as 0.0, are a point of the series ``nonfinite`` and a line
+        infinities, stored by ClearML as 0.0, are a point of the series ``nonfinite`` and a line
         of the console log.
     """
 
@@ -225,16 +258,16 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         super().__init__(init_kwargs, *shared, upload=upload, **options)
 
     def import_clearml(self) -> None:
-        """Check that clearml is installed; ``self.clearml`` imports it when it is first read."""
+        """Check that clearml is installed; reading ``self.clearml`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_clearml()
 
     @property
     def task(self) -> Any:
-        """The task, None until it is open."""
+        """The task; None before the start."""
         return self.client_run
 
     def active_run(self) -> Any:
@@ -242,16 +275,16 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         return self.clearml.Task.current_task()
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the task's id, unless the user has chosen one."""
+        """Return the task's id, unless chosen by the user."""
         chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
-        return {**({} if chosen else run.opened), "after": run.after}
+        return {"run_id": None if chosen else run.run_id, "after": run.after}
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.clearml.Task.init, self.init_kwargs
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client's modules, and those that it would draw with."""
+        """Return the modules of the client and of its plots."""
         return "clearml", "matplotlib.pylab", "clearml.utilities.plotlympl"
 
     def target(self, runner: Any) -> dict[str, Any]:
@@ -260,7 +293,7 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         local = is_local(runner.work_dir)
         name = os.path.basename(os.path.abspath(runner.work_dir)) if local else "lightning_hooks"
         init = {
-            "project_name": "lightning_hooks",
+            "project_name": _PROJECT,
             "task_name": f"{name} {runner.timestamp}",
             "reuse_last_task_id": False,
             **dict.fromkeys(_CAPTURES, False),
@@ -271,7 +304,7 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
 
 
 def has_clearml_server() -> bool:
-    """Whether ClearML has a server to log to: in the environment or in its settings file."""
+    """Whether the environment or ClearML's settings file names a server."""
     names = ("CLEARML_API_HOST", "TRAINS_API_HOST", "CLEARML_API_ACCESS_KEY")
     if os.environ.get("CLEARML_OFFLINE_MODE", "0") not in ("0", "", "false"):
         return False

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import csv
+import glob
 import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -10,9 +12,8 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.stored_steps import in_dvclive
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -21,7 +22,6 @@ from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
-
 
 _WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
@@ -41,31 +41,33 @@ class DvcliveWriter(PointWriter):
         *,
         run: Any = None,
         options: Mapping[str, Any] | None = None,
-        resume: bool = False,
         after: int | None = None,
     ) -> DvcliveWriter:
-        """Begin a folder, or take an open one.
+        """Begin a folder, or use an open ``Live``.
 
         Args:
             run: An open ``Live``.
             options: Arguments of ``Live``.
-            resume: Whether the content of the folder is kept.
-            after: The last step at the checkpoint after which the run goes on.
+            after: The last step of the checkpoint of a continued run; keeps the folder's content.
         """
         if run is not None:
             return cls(run, owned=False)
-        resumed = {"resume": True} if resume else {}
+        resumed = {} if after is None else {"resume": True}
         with environment(DVC_NO_ANALYTICS="1"):
             writer = cls(_begin({**(options or {}), **resumed}))
         if after is not None:
-            writer.keep_stored(in_dvclive(os.path.join(writer.run.plots_dir, "metrics")), after)
+            writer.keep_stored(_stored_steps(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the files; none of them is in a repository."""
-        options = {**_WITHOUT_GIT, **(arguments.get("options") or {})}
-        return {**arguments, "options": with_default(options, "dir", join(folder, "dvclive"))}
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the folder."""
+        return {"dir": (arguments.get("options") or {}).get("dir") if run is None else run.dir}
+
+    @classmethod
+    def arguments_for(cls, *, dir: str = "dvclive") -> dict[str, Any]:
+        """Return the folder; existing content is kept."""
+        return {"options": {**_WITHOUT_GIT, "dir": dir}, "after": 0}
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
@@ -90,21 +92,17 @@ class DvcliveWriter(PointWriter):
         self.run.make_summary()
 
     def close(self, failed: bool = False) -> None:
-        """End the run if it is owned."""
+        """End the run if owned."""
         if self._owned:
             with environment(DVC_NO_ANALYTICS="1"):
                 self.run.end()
             repository = getattr(self.run, "_dvc_repo", None)
-            if repository is not None:  # its databases are open, and the client leaves them so
+            if repository is not None:  # the client leaves the databases open
                 repository.close()
-
-    def resume(self) -> dict[str, Any]:
-        """Return that the content of the folder stays."""
-        return {"resume": True}
 
 
 def _begin(options: Mapping[str, Any]) -> Any:
-    """Return a ``Live`` that makes a DVC repository of a git one only to save an experiment."""
+    """Return a ``Live`` that creates a DVC repository only to save an experiment."""
     from dvc.exceptions import NotDvcRepoError
     from dvc.repo import Repo
     from dvclive.live import Live
@@ -121,18 +119,28 @@ def _begin(options: Mapping[str, Any]) -> Any:
     return Live(**options)
 
 
+def _stored_steps(folder: str) -> dict[str, set[int]]:
+    """Return the steps in a folder of DVCLive's."""
+    steps: dict[str, set[int]] = {}
+    for path in glob.glob(os.path.join(glob.escape(folder), "**", "*.tsv"), recursive=True):
+        name = os.path.relpath(path, folder).removesuffix(".tsv").replace(os.sep, "/")
+        with open(path, encoding="utf-8") as file:
+            steps[name] = {int(row["step"]) for row in csv.DictReader(file, delimiter="\t")}
+    return steps
+
+
 @HOOKS.register_module()
 class DvcliveLoggerHook(TrackerHook):
     """Logs with DVCLive, to ``{work_dir}/dvclive``, without git.
 
-    The keys are those of ``get_loggable_tags``. Counted in epochs it logs once an epoch: the
-    average of its training steps, and the validation; the step is the epoch.
+    The keys are the keys of ``get_loggable_tags``. Counted in epochs, the hook logs once an
+    epoch: the average of the training steps, and the validation; the step is the epoch.
 
     Args:
-        model_file: The file in which the model is saved after each epoch.
+        model_file: A file for the model, saved after each epoch.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        dvclive: A ``Live`` that is used and left open; the same as ``run``.
-        run: A ``Live``, or DVCLive's logger for Lightning, which is used and left open.
+        dvclive: A ``Live`` to use and leave open; the same as ``run``.
+        run: A ``Live``, or DVCLive's logger for Lightning, to use and leave open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
         timeout, strict, all_groups, timings, sync: See ``TrackerHook``.
         **live_options: Arguments of ``Live``.
@@ -144,12 +152,12 @@ class DvcliveLoggerHook(TrackerHook):
     Source: mmcv's ``DvcliveLoggerHook``.
 
     Note:
-        Departures from mmcv: the client no longer has the methods that mmcv calls (``set_step``,
-        ``log``); this is DVCLive 3. Counted in epochs, the epoch's average is logged (mmcv logs
+        Departures from mmcv: the hook uses DVCLive 3, without the methods called by mmcv
+        (``set_step``, ``log``). Counted in epochs, the epoch's average is logged (mmcv logs
         the rest of another logger, mostly nothing). A DVC repository, an experiment, ``dvc.yaml``
-        or a report is made only with an argument for it. A resumed run keeps the content of the
-        folder. Of a number and a group of one name, such as ``lr`` and ``lr/body``, the second gets
-        a ``_``, with a warning (DVCLive fails, or loses one of them).
+        or a report is made only on request by an argument. A resumed run keeps the content of
+        the folder. If a number and a group share a name, such as ``lr`` and ``lr/body``, the second
+        gets a ``_``, with a warning (DVCLive fails, or loses a value).
     """
 
     package = "dvclive"
@@ -197,31 +205,30 @@ class DvcliveLoggerHook(TrackerHook):
 
     @property
     def dvclive(self) -> Any:
-        """The ``Live``, None until it is open."""
+        """The ``Live``; None before the start."""
         return self.client_run
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.dvclive_package.Live, self.live_options
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client, and the modules with which it looks for a repository."""
+        """Return the modules of the client and of the search for a repository."""
         return "dvclive", "dvc.repo", "dvc.scm"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return a folder in the work dir, with nothing that needs git."""
+        """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
-        options = {"resume": resume, **self.live_options}
-        if not is_local(runner.work_dir):
-            return {"options": {**_WITHOUT_GIT, **options}}
-        target = DvcliveWriter.placed({"options": options}, runner.work_dir)
-        if self._tracked.apart:
-            target["options"]["dir"] += f"-{self._tracked.key}"
-        return target
+        options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
+        if is_local(runner.work_dir):
+            options.setdefault("dir", join(runner.work_dir, "dvclive"))
+            if self._tracked.apart:
+                options["dir"] += f"-{self._tracked.key}"
+        return {"options": options}
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the last step at the checkpoint; the folder is the run."""
-        return {**run.opened, "after": run.after}
+        return {"after": run.after}
 
     def last_step(self, runner: Any) -> int:
         """The iterations done, or the epochs if the run is counted in epochs."""

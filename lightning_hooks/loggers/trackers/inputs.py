@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.storage.file_names import inner_path
-from lightning_hooks.utils.plain_types import USERINFO, plain
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
     "Names",
@@ -19,12 +18,11 @@ __all__ = [
     "flatten_params",
     "is_lightning_logger",
     "metric_key",
-    "with_credentials",
 ]
 
 
 def is_lightning_logger(run: Any) -> bool:
-    """Whether an object is one of Lightning's loggers, of either of its two packages."""
+    """Whether an object is a ``Logger`` of ``lightning`` or ``pytorch_lightning``."""
     return any(
         base.__name__ == "Logger" and base.__module__.endswith("loggers.logger")
         for base in type(run).__mro__
@@ -32,15 +30,15 @@ def is_lightning_logger(run: Any) -> bool:
 
 
 def check_run(run: Any, attribute: str, user: str) -> Any:
-    """Return ``run`` if it can be one; nothing is connected.
+    """Return ``run`` after a check of the type, without connecting.
 
     Args:
         run: None, a client's run, or a Lightning ``Logger`` for the same backend.
-        attribute: An attribute that every run of the client has.
+        attribute: An attribute of every run of the client.
         user: The name of the hook, for the message.
 
     Raises:
-        TypeError: if it is something else.
+        TypeError: for any other object.
     """
     if run is None or hasattr(type(run), attribute) or hasattr(run, attribute):
         return run
@@ -50,24 +48,8 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
 
 
 def experiment(run: Any) -> Any:
-    """Return the client's run: of a Lightning ``Logger``, its experiment."""
+    """Return the client's run; for a Lightning ``Logger`` the experiment."""
     return run.experiment if is_lightning_logger(run) else run
-
-
-def with_credentials(value: Any) -> Any:
-    """Return arguments in which a URL has its user and password again, if the environment has it.
-
-    >>> os.environ["MY_URI"] = "http://me:1234@host/x"
-    >>> with_credentials({"uri": "http://host/x", "other": "http://elsewhere"})
-    {'uri': 'http://me:1234@host/x', 'other': 'http://elsewhere'}
-    >>> del os.environ["MY_URI"]
-    """
-    known = {USERINFO.sub("", each): each for each in os.environ.values() if "://" in each}
-    if isinstance(value, dict):
-        return {name: with_credentials(each) for name, each in value.items()}
-    if isinstance(value, list):
-        return [*map(with_credentials, value)]
-    return known.get(value, value) if isinstance(value, str) else value
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -88,9 +70,9 @@ def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any
 
 
 class Paths:
-    """Gives each name a path that does not lead through the number of another name.
+    """Gives each name a path, so that no number is also a group of numbers.
 
-    Where ``lr`` is a number there can be no group ``lr``: the second of the two gets a ``_``.
+    If ``lr`` is a number, ``lr/body`` cannot exist: the later name gets a ``_``.
 
     Args:
         tree: Existing paths: a dict for each group, anything else for a number.
@@ -130,17 +112,17 @@ class Paths:
 
 
 def _groups(tree: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a copy in which each number is None."""
+    """Return a copy with None for each number."""
     return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in tree.items()}
 
 
 class Names:
-    """Gives each name a form that a backend accepts, and no two names the same form.
+    """Gives each name a unique form accepted by a backend.
 
     Args:
-        accepted: A function that returns a name's form; of two names with one form the second gets
-            an end of its own.
-        longest: The length of the longest form.
+        accepted: A function that returns a name's form; a second name with an existing form gets
+            a checksum at the end.
+        longest: The maximal length of a form.
 
     >>> names = Names(metric_key)
     >>> [names.of(name) for name in ("a@b", "a#b", "a@b")]
@@ -163,7 +145,7 @@ class Names:
 
 
 def metric_key(name: str) -> str:
-    """Return a key that MLflow accepts: its characters, 250 at most, no path out of a folder.
+    """Return a valid key of MLflow: valid characters, 250 at most, no path out of a folder.
 
     >>> metric_key("val/AP@50"), metric_key("学习率")
     ('val/AP_50', '学习率')

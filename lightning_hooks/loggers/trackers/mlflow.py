@@ -1,52 +1,410 @@
-"""``MlflowLoggerHook``: log to MLflow, in a file or on a server."""
+"""``MlflowLoggerHook``: log to MLflow, in an SQLite file or on a server."""
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import logging
 import os
+import secrets
+import sqlite3
 import sys
-from collections.abc import Iterator, Sequence
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
 import torch
+from filelock import FileLock
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, metric_key
-from lightning_hooks.loggers.trackers.mlflow_store import MlflowWriter
-from lightning_hooks.loggers.trackers.packages import Package
-from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
-from lightning_hooks.storage.files import is_local
+from lightning_hooks.loggers.delivery.upload import Upload
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
+from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, metric_key
+from lightning_hooks.loggers.trackers.packages import Package, environment
+from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.plain_types import USERINFO, without_secrets
 
-__all__ = ["MlflowLoggerHook", "MlflowWriter", "metric_key"]
+__all__ = [
+    "MlflowLoggerHook",
+    "MlflowWriter",
+    "find_experiment",
+    "find_run",
+    "make_database",
+    "metric_key",
+]
+
+# a dead server costs ten seconds, not the client's default of four minutes; without jitter the
+# client draws none of the training's random numbers
+SHORT_WAITS = {
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "5",
+    "MLFLOW_HTTP_REQUEST_BACKOFF_JITTER": "0",
+}
+
+_FOLDER = "checkpoints"
+_SECONDS_PER_BYTE = 1e-6  # for a server to store a file
+
+LABEL_TAG = "lightning_hooks.run"
+"""The tag to find a run without an id."""
+
+RUN_NAME = "mlflow.runName"
+SQLITE = "sqlite:///"
+
+_MAKING_TABLES = threading.Lock()  # alembic has one running migration in a process
+
+_MAX_BATCH = 1000, 100  # metrics, parameters: as many as a server takes
+
+
+class MlflowWriter(Writer):
+    """A run in MLflow; the same numbers sent twice are stored once.
+
+    Args:
+        client: An ``MlflowClient``.
+        run_id: The run.
+        owned: Whether the writer has created the run.
+    """
+
+    name = "mlflow"
+    takes = ("images", "tables", "checkpoints")
+    batch = 256
+
+    def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
+        super().__init__(run_id, owned=owned)
+        self.client = client
+        self._params: dict[str, str] = {}  # of a continued run
+        self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
+
+    @classmethod
+    def connect(
+        cls,
+        *,
+        run: tuple[str, str] | None = None,
+        uri: str | None = None,
+        experiment: str | None = None,
+        artifacts: str | None = None,
+        tags: Mapping[str, str] | None = None,
+        run_id: str | None = None,
+        label: str | None = None,
+        after: int | None = None,
+    ) -> MlflowWriter:
+        """Create a run, or use an existing run.
+
+        Args:
+            run: The store and the id of an open run.
+            uri: The store.
+            experiment: The experiment, created if missing; MLflow's default if None.
+            artifacts: The location of files of a new experiment.
+            tags: Tags of the run.
+            run_id: A run to continue.
+            label: A tag of the run, to find the run without an id.
+            after: The iterations of the checkpoint of a continued run.
+        """
+        from mlflow import MlflowClient
+
+        note = make_database(uri) if run is None else ""
+        with environment(**SHORT_WAITS):
+            client = MlflowClient(tracking_uri=uri if run is None else run[0])
+            found = run_id if run is None else run[1]
+            if run is None and after is not None:
+                found = find_run(client, found, label)
+            if found is None:
+                experiment_id = find_experiment(client, experiment, artifacts)
+                # MLflow itself would draw a name from the training's random numbers
+                name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
+                labelled = {**(tags or {}), **({LABEL_TAG: label} if label else {})}
+                created = client.create_run(experiment_id, tags=labelled, run_name=name)
+                writer = cls(client, created.info.run_id, owned=True)
+                writer.note = note
+                return writer
+            for name, value in (tags or {}).items():
+                client.set_tag(found, name, value)
+            writer = cls(client, found, owned=run is None)
+            if after is not None:
+                writer.go_on(after)
+            return writer
+
+    @classmethod
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the store, the experiment and the run."""
+        uri, run_id = run or (arguments.get("uri"), arguments.get("label"))
+        configured = os.environ.get("MLFLOW_TRACKING_URI", "")
+        if USERINFO.search(configured) and without_secrets(configured) == without_secrets(uri):
+            uri = None  # the client reads the URI with its password from the environment
+        name = (arguments.get("tags") or {}).get(RUN_NAME)
+        experiment = arguments.get("experiment")
+        return {"tracking_uri": uri, "experiment": experiment, "name": name, "run_id": run_id}
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        tracking_uri: str | None = None,
+        experiment: str | None = None,
+        name: str | None = None,
+        run_id: str | None = None,
+    ) -> dict[str, Any]:
+        """Return a store; artifacts of a new experiment in an SQLite file are beside the file."""
+        found: dict[str, Any] = {"uri": tracking_uri, "experiment": experiment}
+        if tracking_uri is not None and tracking_uri.startswith(SQLITE):
+            folder = os.path.dirname(os.path.abspath(tracking_uri.removeprefix(SQLITE)))
+            found["artifacts"] = f"file://{folder}/mlartifacts"
+        if name is not None:
+            found["tags"] = {RUN_NAME: name}
+        return found if run_id is None else {**found, "run_id": run_id, "label": run_id, "after": 0}
+
+    def go_on(self, after: int) -> None:
+        """Find stored points after a checkpoint, which are not stored twice."""
+        if self._owned:
+            self.client.update_run(self.run, status="RUNNING")
+        self.keep_stored(_stored_steps(self.client, self.run), after)
+        self._params = dict(self.client.get_run(self.run).data.params)
+
+    def stored_name(self, name: str) -> str:
+        """Return MLflow's key."""
+        return self._metric_keys.of(name)
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Store numbers in few batches: one number takes a server as long as a thousand."""
+        from mlflow.entities import Metric
+
+        metrics = [
+            Metric(self.stored_name(name), value, int(record.time * 1000), record.step)
+            for record in records
+            for name, value in record.scalars.items()
+        ]
+        with environment(**SHORT_WAITS):
+            for record in records:
+                self.params(record.params)
+            for batch in _batches(metrics, _MAX_BATCH[0]):
+                self.client.log_batch(self.run, metrics=batch)
+            for record in records:
+                for method, content, path in _sample_files(record, self.stored_name):
+                    getattr(self.client, method)(self.run, content, path)
+        for record in records:
+            self.checkpoints(record)
+
+    def send_files(self, files: Sequence[tuple[str, str]]) -> None:
+        """Store files as artifacts."""
+        with environment(**SHORT_WAITS):
+            for path, name in files:
+                self.client.log_artifact(self.run, path, os.path.dirname(name) or None)
+
+    def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
+        """Store a file in ``checkpoints``; the tags ``checkpoint.best`` ... name the path."""
+        seconds = str(5 + int(upload.size * _SECONDS_PER_BYTE))
+        with environment(**{**SHORT_WAITS, "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds}):
+            self.client.log_artifact(self.run, upload.checked(), _FOLDER)
+            for alias in upload.aliases:
+                self.client.set_tag(self.run, f"checkpoint.{alias}", f"{_FOLDER}/{name}")
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a file in ``checkpoints``."""
+        from mlflow.store.artifact import artifact_repository_registry as registry
+
+        find: Any = registry.get_artifact_repository
+        with environment(**SHORT_WAITS):
+            options = {}
+            if "tracking_uri" in inspect.signature(find).parameters:
+                options["tracking_uri"] = self.client.tracking_uri
+            location = self.client.get_run(self.run).info.artifact_uri
+            find(location, **options).delete_artifacts(f"{_FOLDER}/{name}")
+
+    def params(self, params: Mapping[str, Any]) -> None:
+        """Store parameters as text, as MLflow does."""
+        from mlflow.entities import Param
+
+        texts = [
+            Param(self._param_keys.of(str(name)), str(value)) for name, value in params.items()
+        ]
+        changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
+        if changed:
+            self.note = (
+                f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the "
+                "continued run stays as it was"
+            )
+        texts = [p for p in texts if p.key not in changed]
+        for batch in _batches(texts, _MAX_BATCH[1]):
+            self.client.log_batch(self.run, params=batch)
+
+    def close(self, failed: bool = False) -> None:
+        """Set the run's status if owned."""
+        if self._owned:
+            with environment(**SHORT_WAITS):
+                self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
+
+    def run_id(self) -> str:
+        """Return the run's id."""
+        return str(self.run)
+
+    @staticmethod
+    def is_permanent(error: Exception) -> bool:
+        """Whether the server refuses the input; errors of a proxy or token may pass."""
+        from mlflow.exceptions import MlflowException
+
+        if isinstance(error, MlflowException):
+            status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
+            return status in (400, 413, 422)
+        return Writer.is_permanent(error)
+
+
+def _batches(values: list[Any], size: int) -> Iterator[list[Any]]:
+    for start in range(0, len(values), size):
+        yield values[start : start + size]
+
+
+def make_database(uri: str | None) -> str:
+    """Create the SQLite file of a store, whole or not at all; return a message after a repair.
+
+    MLflow makes a hundred tables one by one: a kill, or two simultaneous processes, can leave a
+    file that never opens again. This function makes the tables in another file, under a lock, and
+    renames the file. A half-made file without runs is kept under another name.
+
+    Args:
+        uri: The store; nothing happens unless the store is an SQLite file.
+    """
+    if uri is None or not uri.startswith(SQLITE) or "?" in uri:
+        return ""
+    path, note = uri.removeprefix(SQLITE), ""
+    if _is_whole(path):
+        return note
+    lock = FileLock(f"{path}.lock")
+    with lock:
+        if os.path.exists(path) and not _is_whole(path):
+            aside = f"{path}.half-made-{time.time_ns()}"
+            os.replace(path, aside)
+            _remove(f"{path}-journal")
+            note = f"{path} was half-made by a process that was killed: it is {aside} now"
+        if not os.path.exists(path):
+            with _MAKING_TABLES, atomic_path(path, "mlflow") as temporary:
+                _remove(temporary, f"{temporary}-journal")  # of a process that was killed
+                _make_tables(f"{SQLITE}{temporary}")
+        _remove(lock.lock_file)  # a waiting process finds a whole file
+    return note
+
+
+def _remove(*paths: str) -> None:
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
+def _make_tables(uri: str) -> None:
+    from mlflow.store.db import utils
+
+    engine = utils.create_sqlalchemy_engine_with_retry(uri)  # type: ignore[no-untyped-call]
+    try:
+        utils._initialize_tables(engine)  # type: ignore[no-untyped-call]
+    finally:
+        engine.dispose()
+
+
+def _is_whole(path: str) -> bool:
+    """Whether to leave a file to MLflow: with all tables, with runs, or no database at all."""
+    if not os.path.exists(path):
+        return False
+    from mlflow.store.db import utils
+
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{path}?mode=rw", uri=True)) as database:
+            names = "select name from sqlite_master where type = 'table'"
+            tables = {name for (name,) in database.execute(names)}
+            if "runs" in tables and database.execute("select 1 from runs limit 1").fetchone():
+                return True
+            if "alembic_version" not in tables:
+                return False
+            found = database.execute("select version_num from alembic_version").fetchone()
+            newest = utils._get_latest_schema_revision()  # type: ignore[no-untyped-call]
+            return bool(found == (newest,))
+    except sqlite3.DatabaseError:
+        return True
+
+
+def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str:
+    """Return the id of an experiment, created if missing; without a name MLflow's default."""
+    from mlflow.exceptions import MlflowException
+
+    if name is None:
+        return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
+    existing = client.get_experiment_by_name(name)
+    if existing is None:
+        try:
+            return str(client.create_experiment(name, artifact_location=artifacts))
+        except MlflowException:  # another process has created the experiment
+            existing = client.get_experiment_by_name(name)
+            if existing is None:
+                raise
+    return str(existing.experiment_id)
+
+
+def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
+    """Return the id of a run to continue, None if missing in the store."""
+    from mlflow.exceptions import MlflowException
+
+    if run_id is not None:
+        try:
+            info = client.get_run(run_id).info
+        except MlflowException as error:
+            if error.error_code != "RESOURCE_DOES_NOT_EXIST":
+                raise
+        else:
+            return str(info.run_id) if info.lifecycle_stage == "active" else None
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'") if label else []
+    return str(found[0].info.run_id) if found else None
+
+
+def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
+    """Return the steps of a run in MLflow."""
+    names = client.get_run(run_id).data.metrics
+    return {name: {m.step for m in client.get_metric_history(run_id, name)} for name in names}
+
+
+def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
+    """Yield the client's method, the content and the path for each sample of a record.
+
+    A table has the form of MLflow's own ``log_table``. A second attempt writes the same files.
+
+    Args:
+        record: The record.
+        name_of: A function that returns MLflow's form of a name.
+    """
+    for name, image in record.images.items():
+        path = f"images/{name_of(name)}/{record.step}.png"
+        yield "log_image", image.transpose(1, 2, 0), path
+    for name, table in record.tables.items():
+        content = {"columns": table.columns, "data": table.rows}
+        yield "log_dict", content, f"tables/{name_of(name)}/{record.step}.json"
 
 
 @HOOKS.register_module()
 class MlflowLoggerHook(UploadsCheckpoints):
     """Logs to MLflow: in ``{work_dir}/mlflow.db``, unless a tracking URI is configured.
 
-    The keys are those of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
+    The keys are the keys of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
     sqlite:///{work_dir}/mlflow.db`` shows the run. Artifacts are in ``{work_dir}/mlartifacts``.
 
     Args:
-        exp_name: The experiment, created if it does not exist. By default the configured one, or
-            one with the name of the work dir.
+        exp_name: The experiment, created if missing. By default the configured experiment, or
+            the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
         log_model: Whether the model is logged as the artifact ``models`` at the end, with a
-            signature if ``module.example_input_array`` is a tensor. It is a pickle, which runs code
-            when it is loaded: load that of a run that you trust.
+            signature if ``module.example_input_array`` is a tensor. The model is a pickle, which
+            runs code when loaded: load only models of trusted runs.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        tracking_uri: The server or the store, in the place of the configured one.
+        tracking_uri: The server or store; overrides the configured store.
         run_name: The run's name.
-        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are files in the artifact
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send to the artifact
             folder ``checkpoints``; the tag ``checkpoint.best`` has the path of the best.
-        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``; it is
-            used and left open.
+        options: See ``TrackerHook``; ``run`` is MLflow's run or a Lightning ``MLFlowLogger``, to
+            use and leave open.
 
     Raises:
         ImportError: if mlflow is not installed.
@@ -56,9 +414,8 @@ class MlflowLoggerHook(UploadsCheckpoints):
 
     Note:
         Departures from mmcv: MLflow's global state is read, not changed. The run is closed at
-        the end, as a failed one after an error; an active run of the program's own is used and
-        left open. The model is logged without mmcv's wrapper. Characters that MLflow refuses in
-        a key become ``_``.
+        the end, after an error as failed; an active run of the program is used and left open. The
+        model is logged without mmcv's wrapper. Invalid characters in a key become ``_``.
     """
 
     package = "mlflow"
@@ -98,11 +455,11 @@ class MlflowLoggerHook(UploadsCheckpoints):
         self.log_model = log_model
 
     def import_mlflow(self) -> None:
-        """Check that mlflow is installed; ``self.mlflow`` imports it when it is first read."""
+        """Check that mlflow is installed; reading ``self.mlflow`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_mlflow()
 
     def active_run(self) -> Any:
@@ -113,19 +470,19 @@ class MlflowLoggerHook(UploadsCheckpoints):
         return active and (uri, active.info.run_id)
 
     def passed_run(self) -> Any:
-        """Return the store and the id of the run that was passed."""
+        """Return the store and the id of the argument ``run``."""
         run = self._client_run
         if is_lightning_logger(run):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client's modules, with those of the store if it is a local file."""
+        """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
         return "mlflow", *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Any) -> bool:
-        """Whether the store is an sqlite file, since no other one is configured."""
+        """Whether the store is an SQLite file, because no store is configured."""
         if self.tracking_uri is not None:
             return False
         is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
@@ -137,10 +494,16 @@ class MlflowLoggerHook(UploadsCheckpoints):
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
         if self.run_name is not None:
-            target["tags"]["mlflow.runName"] = self.run_name
+            target["tags"][RUN_NAME] = self.run_name
         if self._uses_file(runner):
             os.makedirs(work_dir, exist_ok=True)
-            return MlflowWriter.placed({**target, "experiment": name}, work_dir)
+            folder = os.path.abspath(work_dir)
+            return {
+                **target,
+                "uri": f"{SQLITE}{folder}/mlflow.db",
+                "artifacts": f"file://{folder}/mlartifacts",
+                "experiment": name or os.path.basename(folder) or "lightning_hooks",
+            }
         return {
             **target,
             "uri": self.tracking_uri or self.mlflow.get_tracking_uri(),
@@ -148,8 +511,8 @@ class MlflowLoggerHook(UploadsCheckpoints):
         }
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, and the tag by which it is found without."""
-        return {**run.opened, "label": run.key, "after": run.after}
+        """Return the run's id, and the tag to find the run without an id."""
+        return {"run_id": run.run_id, "label": run.key, "after": run.after}
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""
@@ -177,7 +540,7 @@ class MlflowLoggerHook(UploadsCheckpoints):
 def signature_of(module: Any) -> Any:
     """Return MLflow's signature of a module's inputs, None without an example tensor.
 
-    The module is not called: on one rank of several that could wait for the others.
+    The module is not called: a call on one of several ranks could wait for the other ranks.
     """
     example = getattr(module, "example_input_array", None)
     if not isinstance(example, torch.Tensor):
@@ -189,7 +552,7 @@ def signature_of(module: Any) -> Any:
 
 @contextmanager
 def _without_advice() -> Iterator[None]:
-    """Drop MLflow's advice to write another format, which is an argument of its own function."""
+    """Drop MLflow's advice about the argument ``serialization_format``."""
     logger = logging.getLogger("mlflow.pytorch")
 
     def is_other(record: logging.LogRecord) -> bool:

@@ -1,4 +1,4 @@
-"""``NeptuneLoggerHook``: log with Neptune's client; read its offline files without it."""
+"""``NeptuneLoggerHook``: log with Neptune's client; read offline runs without the client."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -24,13 +24,14 @@ from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["NeptuneLoggerHook", "NeptuneWriter", "is_neptune_run", "read_neptune"]
 
-_CAPTURES = (
-    "capture_stdout",
-    "capture_stderr",
-    "capture_hardware_metrics",
-    "capture_traceback",
-    "git_ref",
-)
+_QUIET: Mapping[str, Any] = {
+    "capture_stdout": False,
+    "capture_stderr": False,
+    "capture_hardware_metrics": False,
+    "capture_traceback": False,
+    "git_ref": False,
+    "source_files": [],
+}
 
 
 class NeptuneWriter(PointWriter):
@@ -38,7 +39,7 @@ class NeptuneWriter(PointWriter):
 
     Args:
         run: The client's run.
-        owned: Whether the run was started here.
+        owned: Whether the writer has started the run.
         with_step: Whether points have a step.
         note: A message for the user.
     """
@@ -62,14 +63,14 @@ class NeptuneWriter(PointWriter):
         with_step: bool = True,
         custom_run_id: str | None = None,
     ) -> NeptuneWriter:
-        """Start a run, offline if no server answers; or take an open one.
+        """Start a run, offline if no server answers; or use an open run.
 
         Args:
             run: An open run.
             init: Arguments of ``neptune.init_run``.
-            folder: The folder of offline files, unless the environment names one.
+            folder: The folder of offline files, unless the environment names a folder.
             with_step: Whether points have a step.
-            custom_run_id: A name under which a server finds the run again.
+            custom_run_id: A name for a server to find the run again.
         """
         import neptune
         from neptune.internal.operation_processors import utils
@@ -93,9 +94,19 @@ class NeptuneWriter(PointWriter):
         return cls(run, with_step=with_step, note=note)
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the offline files."""
-        return with_default(arguments, "folder", os.path.join(folder, ".neptune"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the mode, the folder and the custom run id."""
+        init = arguments.get("init") or {}
+        found = {name: init.get(name) for name in ("project", "name", "mode")}
+        run_id = init.get("custom_run_id", arguments.get("custom_run_id"))
+        return {**found, "dir": arguments.get("folder"), "run_id": run_id}
+
+    @classmethod
+    def arguments_for(
+        cls, *, dir: str | None = None, run_id: str | None = None, **init: Any
+    ) -> dict[str, Any]:
+        """Return arguments of ``neptune.init_run``; the points have the iteration as step."""
+        return {"init": {**_QUIET, **init}, "folder": dir, "custom_run_id": run_id}
 
     def log(self, record: Record) -> None:
         """Append a point to each series."""
@@ -104,7 +115,7 @@ class NeptuneWriter(PointWriter):
             self.run["global_step"].append(record.step, timestamp=record.time)
 
     def add(self, name: str, value: Any, record: Record) -> None:
-        """Append a point to a series; of a number that Neptune drops, its name to another one."""
+        """Append a point to a series; NaN and infinities as text to another series."""
         if isinstance(value, float) and not math.isfinite(value):
             name, value = name + _NONFINITE, str(value)
         elif isinstance(value, np.ndarray):
@@ -126,7 +137,7 @@ class NeptuneWriter(PointWriter):
         self.run.wait(disk_only=True)
 
     def close(self, failed: bool = False) -> None:
-        """Stop the run if it is owned."""
+        """Stop the run if owned."""
         if not self._owned:
             return
         if failed:
@@ -138,36 +149,36 @@ class NeptuneWriter(PointWriter):
 class NeptuneLoggerHook(ClientTrackerHook):
     """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` by default.
 
-    Neptune's hosted service closed in March 2026, and the hook warns of it: ``mode="async"`` or
+    Neptune's hosted service closed in March 2026, as a warning says: ``mode="async"`` or
     ``"sync"`` needs a private deployment; where none answers, the run is offline. ``lightning-hooks
     replay {work_dir}/.neptune/offline/run__... --to mlflow`` brings an offline run to MLflow, W&B
-    or TensorBoard. The keys are those of ``get_loggable_tags``; the module's hyper-parameters are
-    below ``parameters``.
+    or TensorBoard. The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters
+    are below ``parameters``.
 
     Args:
         init_kwargs: Arguments of ``neptune.init_run``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        with_step: Whether the iteration is the step of each point; otherwise it is logged as
-            ``global_step``.
+        with_step: Whether the iteration is the step of each point; otherwise the iteration is
+            logged as ``global_step``.
         project: The project, as of ``neptune.init_run``.
         name: The run's name.
         mode: ``"offline"``, ``"async"``, ``"sync"``, ``"read-only"`` or ``"debug"``.
         tags: The run's tags.
-        options: See ``TrackerHook``; ``run`` is Neptune's run, which is used and left open.
+        options: See ``TrackerHook``; ``run`` is Neptune's run, to use and leave open.
 
     Raises:
         ImportError: if neptune is not installed.
         TypeError: if ``run`` is no run of Neptune's, or an argument has another type.
-        ValueError: for an argument that is in ``init_kwargs`` too.
+        ValueError: for an argument repeated in ``init_kwargs``.
 
     Source: mmcv's ``NeptuneLoggerHook``.
 
     Note:
-        Departures from mmcv: its client is gone; this is neptune 1.x, offline. Console output,
-        hardware and source files are captured only with arguments in ``init_kwargs``. With
-        ``with_step=False`` each value goes to its own series (mmcv fails). NaN and
-        infinities, which Neptune drops, are texts in the series ``<name>_nonfinite``. Of a
-        number and a group of one name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
+        Departures from mmcv: the client is neptune 1.x, offline, as mmcv's client is gone. Console
+        output, hardware and source files are captured only with arguments in ``init_kwargs``. With
+        ``with_step=False`` each value has a separate series (mmcv fails). NaN and
+        infinities, dropped by Neptune, are texts in the series ``<name>_nonfinite``. If a
+        number and a group share a name, such as ``lr`` and ``lr/body``, the second gets a ``_``,
         with a warning (Neptune fails).
     """
 
@@ -197,24 +208,24 @@ class NeptuneLoggerHook(ClientTrackerHook):
         self.with_step = with_step
 
     def import_neptune(self) -> None:
-        """Check that neptune is installed; ``self.neptune`` imports it when it is first read."""
+        """Check that neptune is installed; reading ``self.neptune`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_neptune()
 
     @property
     def run(self) -> Any:
-        """Neptune's run, None until it is open."""
+        """Neptune's run; None before the start."""
         return self.client_run
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client, and IPython, which it looks for."""
+        """Return the client, and IPython, imported by the client."""
         return "neptune", "IPython"
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the name under which a server finds the run, unless the user has chosen one."""
+        """Return the custom run id, unless chosen by the user."""
         is_chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
         if is_chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ:
             return {}
@@ -223,17 +234,16 @@ class NeptuneLoggerHook(ClientTrackerHook):
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
-        quiet = dict.fromkeys(_CAPTURES, False)
         local = is_local(runner.work_dir)
         return {
-            "init": {**quiet, "source_files": [], **self.init_kwargs, "mode": mode},
+            "init": {**_QUIET, **self.init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
             "with_step": self.with_step,
         }
 
 
 _NONFINITE = "_nonfinite"
-"""The end of the name of a series for what Neptune drops: NaN and infinities."""
+"""Suffix of the name of a series for NaN and infinities, dropped by Neptune."""
 
 _VALUES = ("AssignFloat", "AssignInt", "AssignBool", "AssignString")
 _OWN = ("sys/", "source_code/")
@@ -248,10 +258,10 @@ def read_neptune(path: str) -> tuple[list[Record], bool]:
     """Return the records of an offline run, by step, and whether the run has failed.
 
     Series of numbers become scalars, single values become parameters. A point without a step gets
-    its place in its series. Values below ``sys`` and ``source_code`` are Neptune's own.
+    the position in the series. Values below ``sys`` and ``source_code`` are Neptune's own.
 
     Args:
-        path: The folder of the run, or of its data files.
+        path: The folder of the run, or of the data files.
     """
     steps: dict[int, dict[str, float]] = {}
     times: dict[int, float] = {}

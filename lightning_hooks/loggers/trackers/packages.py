@@ -28,7 +28,7 @@ __all__ = [
 
 
 class Package:
-    """A class attribute that holds a package, imported when it is first read."""
+    """A class attribute for a package, imported by the first access."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -43,10 +43,10 @@ class Package:
 
 
 def import_all(names: Iterable[str]) -> None:
-    """Import modules; one that cannot be imported is left out.
+    """Import modules; failing imports are left out.
 
-    Imports make a million objects that stay, and the garbage collector would search all of them
-    again and again, the last time perhaps in the middle of a step. It runs once, afterwards.
+    Imports make a million permanent objects, and the garbage collector would search all objects
+    repeatedly, perhaps in the middle of a step. The collector runs once, after the imports.
 
     Args:
         names: The modules.
@@ -75,19 +75,19 @@ def import_clients(hooks: Iterable[Any], runner: Any) -> None:
 
 
 def require(package: str, user: str, extra: str | None = None) -> None:
-    """Check that a package is installed; it is not imported.
+    """Check that a package is installed, without an import.
 
     Args:
         package: The name of the package.
-        user: The name of the class that needs it, for the message.
-        extra: The extra of this package that installs it; of the same name by default.
+        user: The name of the class in need of the package, for the message.
+        extra: The extra to install; by default with the name of the package.
 
     Raises:
-        ImportError: if it is missing; the message names the extra to install.
+        ImportError: for a missing package; the message names the extra to install.
     """
     try:
         is_missing = importlib.util.find_spec(package) is None
-    except ValueError:  # a module without a spec, which the program has put there itself
+    except ValueError:  # a module without a spec, made by the program
         is_missing = False
     if is_missing:
         raise ImportError(
@@ -97,10 +97,10 @@ def require(package: str, user: str, extra: str | None = None) -> None:
 
 
 def check_arguments(function: Callable[..., Any], names: Iterable[str], user: str) -> None:
-    """Check that a client's function has arguments of these names.
+    """Check that a client's function has arguments with the given names.
 
     Raises:
-        TypeError: for the first one that it does not have.
+        TypeError: for the first unknown name.
 
     >>> check_arguments(os.makedirs, ["mod"], "Mine")
     Traceback (most recent call last):
@@ -118,7 +118,7 @@ def check_arguments(function: Callable[..., Any], names: Iterable[str], user: st
 
 
 def check_client(hook: Any) -> None:
-    """Check that a tracker hook's client takes the arguments that the user has given for it."""
+    """Check the user's arguments for the client of a tracker hook."""
     call = None
     with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
         call = hook.client_call()
@@ -129,7 +129,7 @@ def check_client(hook: Any) -> None:
 
 @contextlib.contextmanager
 def environment(**defaults: str) -> Iterator[None]:
-    """Set environment variables for a while, unless they are set."""
+    """Set environment variables temporarily; variables with a value are left unchanged."""
     missing = {name: value for name, value in defaults.items() if name not in os.environ}
     os.environ.update(missing)
     try:
@@ -141,7 +141,7 @@ def environment(**defaults: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def tolerant() -> Iterator[None]:
-    """Silence warnings that clients cause in each other: with ``-W error`` they would be errors.
+    """Silence warnings inside clients, which would be errors with ``-W error``.
 
     For the main thread only: the filters belong to the whole process.
     """

@@ -14,15 +14,14 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PointWriter, with_default
-from lightning_hooks.loggers.samples.forms import as_markdown, moments
+from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_path
 from lightning_hooks.utils.samples import Histogram, Table
 
-__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag"]
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag", "moments"]
 
 
 class TensorboardWriter(PointWriter):
@@ -45,7 +44,7 @@ class TensorboardWriter(PointWriter):
         Args:
             run: A ``SummaryWriter``.
             log_dir: The folder, or a URL.
-            purge_step: The first step whose earlier points TensorBoard leaves out.
+            purge_step: The first step to log again; TensorBoard drops earlier points from there on.
         """
         from torch.utils.tensorboard import SummaryWriter
 
@@ -56,15 +55,20 @@ class TensorboardWriter(PointWriter):
         return cls(SummaryWriter(log_dir, purge_step=purge_step))
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the event file."""
-        return with_default(arguments, "log_dir", join(folder, "tf_logs"))
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the folder."""
+        return {"dir": arguments.get("log_dir") if run is None else getattr(run, "log_dir", None)}
+
+    @classmethod
+    def arguments_for(cls, *, dir: str | None = None) -> dict[str, Any]:
+        """Return the folder; the client has a default."""
+        return {"log_dir": dir}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text, an image, a table as a text, or a histogram."""
         add = self.run.add_scalar
         if isinstance(value, Table):
-            value = as_markdown(value)
+            value = _as_markdown(value)
         if isinstance(value, str):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
@@ -89,23 +93,19 @@ class TensorboardWriter(PointWriter):
         self.run.flush()
 
     def close(self, failed: bool = False) -> None:
-        """Close the file if it is owned."""
+        """Close the file if owned."""
         if self._owned:
             self.run.close()
 
-    def resume(self) -> dict[str, Any]:
-        """Return no step to purge: a replay follows the points that were sent."""
-        return {"purge_step": None}
-
 
 def _await_new_second(log_dir: str) -> None:
-    """Wait for a second without an event file: TensorBoard reads one second's in any order."""
+    """Wait for a second without an event file: files of the same second have no fixed order."""
     while any(Path(log_dir).glob(f"events.out.tfevents.{int(time.time()):010d}.*")):
         time.sleep(0.02)
 
 
 def clean_tag(name: str) -> str:
-    """Return a tag as TensorBoard writes it.
+    """Return a tag with the characters allowed by TensorBoard.
 
     >>> clean_tag("val/AP@50")
     'val/AP_50'
@@ -113,29 +113,65 @@ def clean_tag(name: str) -> str:
     return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
 
 
+def _as_markdown(table: Table) -> str:
+    r"""Return a table as TensorBoard shows texts.
+
+    >>> print(_as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
+    | id | label |
+    | --- | --- |
+    | 1 | a\|b |
+    | 2 |  |
+    """
+    rows = [table.columns, ["---"] * len(table.columns), *table.rows]
+    return "\n".join(f"| {' | '.join(map(_in_markdown, row))} |" for row in rows)
+
+
+def _in_markdown(cell: Any) -> str:
+    return "" if cell is None else re.sub(r"\s+", " ", str(cell).replace("|", "\\|"))
+
+
+def moments(counted: Histogram) -> dict[str, Any]:
+    """Return a histogram in TensorBoard's form; the sums are sums over the cells' middles.
+
+    >>> found = moments(Histogram(0.0, 1.0, (3, 1)))
+    >>> found["num"], found["sum"], found["bucket_limits"]
+    (4, 1.5, [0.5, 1.0])
+    """
+    counts, edges = np.array(counted.counts), np.array(counted.edges)
+    middles = (edges[:-1] + edges[1:]) / 2
+    with np.errstate(over="ignore"):  # the square of 1e300 is infinite
+        total, squares = float((counts * middles).sum()), float((counts * middles * middles).sum())
+    return {
+        **{"min": counted.low, "max": counted.high, "num": int(counts.sum())},
+        **{"sum": total, "sum_squares": squares},
+        "bucket_limits": edges[1:].tolist(),
+        "bucket_counts": counts.tolist(),
+    }
+
+
 @HOOKS.register_module()
 class TensorboardLoggerHook(TrackerHook):
     """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
 
-    The keys are those of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
+    The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
     images. The module's hyper-parameters are in the tab HPARAMS.
 
     Args:
         log_dir: Another folder, or a URL.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
-            ``TensorBoardLogger``; it is used and left open.
+            ``TensorBoardLogger``, to use and leave open.
 
     Raises:
         ImportError: if tensorboard is not installed.
-        TypeError: if ``run`` is no such writer, or ``log_dir`` is no path.
+        TypeError: for another ``run``, or a ``log_dir`` that is no path.
 
     Source: mmcv's ``TensorboardLoggerHook``.
 
     Note:
-        Departures from mmcv: a run does not change ``log_dir``, so that a second run in another
-        work dir has its own. tensorboardX is not used. In a resumed run TensorBoard leaves out the
-        points after its checkpoint (in mmcv they stay beside the new ones).
+        Departures from mmcv: a run does not change ``log_dir``, so a second run in another work
+        dir has another folder. tensorboardX is not used. In a resumed run TensorBoard drops old
+        points after the checkpoint (in mmcv old and new points stay).
     """
 
     package = "tensorboard"
@@ -158,7 +194,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     @property
     def writer(self) -> Any:
-        """The ``SummaryWriter``, None until it is open."""
+        """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
     def modules(self, runner: Any) -> Sequence[str]:
@@ -167,7 +203,7 @@ class TensorboardLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target = TensorboardWriter.placed({"log_dir": self.log_dir}, runner.work_dir)
+        target: dict[str, Any] = {"log_dir": self.log_dir or join(runner.work_dir, "tf_logs")}
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:

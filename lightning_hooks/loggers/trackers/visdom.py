@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import html
+import json
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.stored_steps import in_visdom
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.samples.forms import html_rows
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
@@ -33,8 +33,10 @@ class VisdomWriter(Writer):
     def __init__(self, run: Any) -> None:
         super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
-        self._saved: dict[str, int] = {}  # the same of what the server has in its files
-        self._is_certain = True  # what the server has: no call has failed since it saved
+        self._saved: dict[str, int] = {}  # the same, saved in the server's files
+        self._is_certain = (
+            True  # whether the server's content is known: no failed call since the save
+        )
         self._is_offline = bool(getattr(run, "offline", False))
 
     @classmethod
@@ -46,7 +48,7 @@ class VisdomWriter(Writer):
         Args:
             run: A connected client.
             init: Arguments of ``visdom.Visdom``.
-            after: The last step of the checkpoint after which the run goes on.
+            after: The last step of the checkpoint of a continued run.
         """
         path = (init or {}).get("log_to_filename")
         if run is None:
@@ -57,13 +59,40 @@ class VisdomWriter(Writer):
             run = visdom.Visdom(**(init or {}))
         writer = cls(run)
         if after is not None:
-            writer.keep_stored(in_visdom(run, path), after)
+            writer.keep_stored(_stored_steps(run, path), after)
         return writer
 
+    @classmethod
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the server, or the folder and the name of the file."""
+        init = arguments.get("init") or {}
+        found = {name: init.get(name) for name in ("server", "port", "env")}
+        if run is not None:
+            found = {name: getattr(run, name, None) for name in found}
+        folder, name = os.path.split(init.get("log_to_filename") or "")
+        return {**found, "dir": folder, "run_id": name.removesuffix(".log")} if name else found
+
+    @classmethod
+    def arguments_for(
+        cls,
+        *,
+        dir: str | None = None,
+        run_id: str = "replayed",
+        port: str | int | None = None,
+        **init: Any,
+    ) -> dict[str, Any]:
+        """Return a server, or the file of a run in a folder; the file is continued."""
+        init.update(raise_exceptions=True, use_incoming_socket=False)
+        if port is not None:
+            init["port"] = int(port)
+        if dir is not None:
+            init.update(offline=True, log_to_filename=os.path.join(dir, f"{run_id}.log"))
+        return {"init": init, "after": 0}
+
     def write(self, records: Sequence[Record]) -> None:
-        """Draw records, and make the server save them: a restart would lose them until then."""
-        if not self._is_certain:  # it may have restarted, or have taken what it did not confirm
-            self.stored, self._drawn = in_visdom(self.run, None), dict(self._saved)
+        """Draw records, and make the server save the environment, to survive a restart."""
+        if not self._is_certain:  # the server may have restarted, or have unconfirmed points
+            self.stored, self._drawn = _stored_steps(self.run, None), dict(self._saved)
             records = [*map(self.new_points, records)]
         self._is_certain = False
         self._draw_all(records)
@@ -94,14 +123,14 @@ class VisdomWriter(Writer):
                 self._draw("image", f"{name} ", name, record.seq, img=image, opts=opts)
             for name, table in record.tables.items():
                 caption = f"<caption>{name}, iteration {record.step}</caption>"
-                text = f"<table>{caption}{html_rows([table.columns, *table.rows])}"
+                text = f"<table>{caption}{_html_rows([table.columns, *table.rows])}"
                 self._draw("text", f"{name}  ", name, record.seq, text=text)
             if record.params:
-                text = f"<table>{html_rows(record.params.items())}"
+                text = f"<table>{_html_rows(record.params.items())}"
                 self._draw("text", "parameters ", "parameters", record.seq, text=text)
 
     def _draw(self, kind: str, key: str, win: str, seq: int, **what: Any) -> None:
-        """Draw a record unless it is drawn already."""
+        """Draw a record unless drawn before."""
         if seq <= self._drawn.get(key, -1):
             return
         # without raise_exceptions the client returns False if no server answers
@@ -110,18 +139,52 @@ class VisdomWriter(Writer):
         self._drawn[key] = seq
 
 
+def _stored_steps(client: Any, path: str | None) -> dict[str, set[int]]:
+    """Return the steps drawn by a client, on a server or offline into a file."""
+    lines = _lines_in(path) if getattr(client, "offline", False) else _lines_on(client)
+    return {name: {*map(int, xs)} for name, xs in lines.items()}
+
+
+def _lines_on(client: Any) -> dict[str, list[float]]:
+    """Return the steps on the server for each name."""
+    windows = json.loads(client.get_window_data() or "{}")
+    lines = {name: each for name, each in windows.items() if each.get("type") == "plot"}
+    return {name: each["content"]["data"][0]["x"] for name, each in lines.items()}
+
+
+def _lines_in(path: str | None) -> dict[str, list[float]]:
+    """Return the steps of each name in an offline client's file."""
+    lines: dict[str, list[float]] = {}
+    if path and os.path.exists(path):
+        with open(path, encoding="utf-8") as file:
+            for _, message in map(json.loads, file):
+                for data in message.get("data", ()):
+                    lines.setdefault(message["win"], []).extend(data.get("x", ()))
+    return lines
+
+
+def _html_rows(rows: Iterable[Iterable[Any]]) -> str:
+    """Return the rows of a table in HTML, with escaped texts.
+
+    >>> _html_rows([("id", "<b>"), (1, None)])
+    '<tr><td>id<td>&lt;b&gt;<tr><td>1<td>'
+    """
+    cells = (("" if cell is None else html.escape(str(cell)) for cell in row) for row in rows)
+    return "".join(f"<tr>{''.join(f'<td>{cell}' for cell in row)}" for row in cells)
+
+
 @HOOKS.register_module()
 class VisdomLoggerHook(ClientTrackerHook):
     """Draws a line for each name on a Visdom server, or into ``{work_dir}/visdom`` offline.
 
     The windows have the names of ``get_loggable_tags``; the x-axis is the iteration. ``[C, H, W]``
     tensors are images, the module's hyper-parameters a table. Without a server in ``init_kwargs``
-    the drawings are lines of JSON in a file, which ``Visdom().replay_log(file)`` draws.
+    the drawings are lines of JSON in a file; ``Visdom().replay_log(file)`` draws the file.
 
     Args:
         init_kwargs: Arguments of ``visdom.Visdom``.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        server: The server's URL without its port, as of ``visdom.Visdom``.
+        server: The server's URL without the port, as of ``visdom.Visdom``.
         port: The server's port.
         env: The environment of the windows.
         options: See ``TrackerHook``; ``run`` is a ``Visdom`` client to be used.
@@ -129,10 +192,10 @@ class VisdomLoggerHook(ClientTrackerHook):
     Raises:
         ImportError: if visdom is not installed.
         TypeError: if ``run`` is no client of Visdom's, or an argument has another type.
-        ValueError: for an argument that is in ``init_kwargs`` too.
+        ValueError: for an argument repeated in ``init_kwargs``.
 
     Note:
-        mmcv has no such logger; it is modelled on the writers that cvpods users build.
+        mmcv has no such logger; the model is a writer of cvpods' users.
     """
 
     package = "visdom"
@@ -157,7 +220,7 @@ class VisdomLoggerHook(ClientTrackerHook):
         super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.visdom.Visdom, self.init_kwargs
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:

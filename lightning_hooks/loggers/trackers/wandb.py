@@ -2,24 +2,28 @@
 
 from __future__ import annotations
 
+import glob
+import json
 import netrc
 import os
+import subprocess
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
+import numpy as np
+
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.stored_steps import in_wandb, wandb_files
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import Writer, with_default
-from lightning_hooks.loggers.samples.forms import wandb_media
-from lightning_hooks.loggers.trackers.client import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.delivery.upload import Upload
+from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.run_files import check_suffix, files_of_run
+from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
-from lightning_hooks.loggers.upload import check_suffix, files_of_run
-from lightning_hooks.loggers.uploads.hook import UploadsCheckpoints
-from lightning_hooks.loggers.uploads.wandb_artifacts import WandbArtifacts
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
@@ -27,14 +31,14 @@ from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 __all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
 
 
-class WandbWriter(WandbArtifacts):
+class WandbWriter(Writer):
     """A run in W&B.
 
     Args:
         run: The client's run.
-        owned: Whether the run was started here, so that its steps are numbered here.
+        owned: Whether the writer has started the run and numbers the steps.
         with_step: Whether the iteration is W&B's step.
-        commit: Whether a log without step ends one of W&B's.
+        commit: Whether a log without a step ends a step of W&B.
     """
 
     name = "wandb"
@@ -60,16 +64,16 @@ class WandbWriter(WandbArtifacts):
         run_id: str | None = None,
         after: int | None = None,
     ) -> WandbWriter:
-        """Start a run, or take an open one.
+        """Start a run, or use an open run.
 
         Args:
             run: An open run.
             init: Arguments of ``wandb.init``; the settings as a dict.
             with_step: Whether the iteration is W&B's step.
-            commit: Whether a log without step ends one of W&B's.
+            commit: Whether a log without a step ends a step of W&B.
             summaries: ``min``, ``max``, ``mean``, ``best``, ``last`` or ``none`` by metric.
             run_id: The run to begin or to continue.
-            after: The iterations done at the checkpoint after which the run goes on.
+            after: The iterations of the checkpoint of a continued run.
         """
         import wandb
 
@@ -81,27 +85,43 @@ class WandbWriter(WandbArtifacts):
                 arguments.update(id=run_id, resume="allow")
             elif after is not None:
                 arguments.setdefault("resume", "allow")
-            earlier = [] if after is None else wandb_files(arguments)
+            earlier = [] if after is None else _offline_files(arguments)
             run = wandb.init(**arguments)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, summary=summary)
         writer = cls(run, owned=owned, with_step=with_step, commit=commit)
         if owned and after is not None and run.offline:
-            writer.keep_stored(in_wandb(earlier), after)
+            writer.keep_stored(_stored_steps(earlier), after)
         return writer
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for the files, unless the environment names one."""
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the project, the server or folder, and the run."""
         init = arguments.get("init") or {}
-        if "WANDB_DIR" not in os.environ:
-            init = with_default(init, "dir", folder)
-        return {**arguments, "init": init}
+        settings = init.get("settings") or {}
+        names = "project", "entity", "name", "mode", "dir"
+        found = {name: init.get(name, settings.get(name)) for name in names}
+        found["server"] = settings.get("base_url")
+        if run is not None:
+            mode = "offline" if run.offline else "online"
+            found |= {"project": run.project, "entity": run.entity, "mode": mode}
+        return {**found, "run_id": arguments.get("run_id") or init.get("id")}
+
+    @classmethod
+    def arguments_for(
+        cls, *, server: str | None = None, run_id: str | None = None, **init: Any
+    ) -> dict[str, Any]:
+        """Return arguments of ``wandb.init``; the run's steps are the iterations."""
+        settings: dict[str, Any] = {"init_timeout": 20, "console": "off"}
+        if server is not None:
+            settings["base_url"] = server
+        found = {"init": {**init, "settings": settings}}
+        return found if run_id is None else {**found, "run_id": run_id, "after": 0}
 
     def log(self, record: Record) -> None:
-        """Log a row, or the next values of one."""
+        """Log a row, or further values of a row."""
         row: dict[str, Any] = {**record.scalars, **record.texts}
-        row.update(wandb_media(record, self._file_names.of))  # files have these names
+        row.update(_media(record, self._file_names.of))  # files have these names
         if self._with_step:
             self.run.log(row, step=record.step)
             return
@@ -110,23 +130,54 @@ class WandbWriter(WandbArtifacts):
             self._on_axis.add(name)
         self.run.log({**row, "global_step": record.step}, commit=self._commit)
 
+    @property
+    def _checkpoint(self) -> str:
+        return f"checkpoint-{self.run.id}"
+
+    def send_files(self, files: Sequence[tuple[str, str]]) -> None:
+        """Log files as the artifact ``artifacts``."""
+        self.run.log_artifact(_artifact("artifacts", files))
+
+    def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
+        """Log a version with the file's name and the aliases; online, wait for the upload."""
+        files = [(upload.checked(), name)]
+        artifact = _artifact(self._checkpoint, files, {"file": name, "step": step})
+        logged = self.run.log_artifact(artifact, aliases=[name, *upload.aliases])
+        if not self.run.offline:
+            logged.wait()
+
+    def delete_checkpoint(self, name: str) -> None:
+        """Delete a version on the server; an offline run keeps all."""
+        if self.run.offline:
+            self.note = (
+                "W&B deletes nothing offline: checkpoints that were deleted here stay in the run"
+            )
+            return
+        import wandb
+
+        run = self.run
+        server = wandb.Api(overrides={"base_url": run.settings.base_url})
+        path = f"{run.entity}/{run.project}/{self._checkpoint}:{name}"
+        if server.artifact_exists(path):
+            server.artifact(path).delete(delete_aliases=True)
+
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
         known = dict(self.run.config)
         self.run.config.update({k: v for k, v in params.items() if k not in known})
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run if it is owned."""
+        """Finish the run if owned."""
         if self._owned:
             self.run.finish(exit_code=1 if failed else 0)
 
-    def resume(self) -> dict[str, Any]:
+    def run_id(self) -> str:
         """Return the run's id."""
-        return {"run_id": self.run.id}
+        return str(self.run.id)
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
-        """Whether it is wrong use or a wrong key; errors of the network may pass."""
+        """Whether the error is wrong use or a wrong key; errors of the network may pass."""
         import wandb
 
         wrong = (wandb.errors.UsageError, wandb.errors.AuthenticationError)
@@ -134,11 +185,67 @@ class WandbWriter(WandbArtifacts):
 
     @staticmethod
     def on_abandoned() -> None:
-        """End W&B's service: at its end the process would wait for its attempts."""
+        """End W&B's service; otherwise the end of the process would wait for the service."""
         import wandb
 
         if wandb.run is None:  # else the program uses it
             wandb.teardown()
+
+
+def _artifact(
+    name: str, files: Sequence[tuple[str, str]], metadata: dict[str, Any] | None = None
+) -> Any:
+    """Return an artifact of the type model, with copies of the files."""
+    import wandb
+
+    artifact = wandb.Artifact(name=name, type="model", metadata=metadata)
+    for path, inner in files:
+        artifact.add_file(path, name=inner)
+    return artifact
+
+
+def _offline_files(arguments: Mapping[str, Any]) -> list[str]:
+    """Return the offline files of a run."""
+    folder = arguments.get("dir") or os.environ.get("WANDB_DIR") or "."
+    name = f"run-{arguments.get('id') or os.environ.get('WANDB_RUN_ID')}.wandb"
+    return sorted(glob.glob(os.path.join(glob.escape(folder), "wandb", "offline-run-*", name)))
+
+
+def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
+    """Return the steps in W&B's offline files, read by W&B's own command."""
+    steps: dict[str, set[int]] = {}
+    for file in files:
+        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+        for line in done.stdout.splitlines():
+            row = json.loads(line).get("history", {}).get("item", {})
+            step = row.get("global_step", row.get("_step"))
+            for name in row if step is not None else ():
+                steps.setdefault(name, set()).add(int(step))
+    return steps
+
+
+def _media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return the samples of a record as W&B's objects by name.
+
+    Args:
+        record: The record.
+        name_of: A function that returns a valid path of a file for a name.
+    """
+    media: dict[str, Any] = {}
+    if record.images or record.tables or record.histograms:
+        import wandb
+
+        for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
+            media[name_of(name)] = wandb.Image(image.transpose(1, 2, 0).squeeze())
+        for name, table in record.tables.items():
+            columns: list[str | int] = [*table.columns]
+            rows = [*map(list, table.rows)]
+            media[name_of(name)] = wandb.Table(columns, rows, allow_mixed_types=True)
+        for name, counted in record.histograms.items():
+            counts = np.array(counted.counts), np.array(counted.edges)
+            media[name] = wandb.Histogram(np_histogram=counts)
+    return media
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
@@ -149,17 +256,17 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
-    The keys are those of ``get_loggable_tags``; the module's hyper-parameters are in the config.
+    The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters are in the config.
     ``wandb sync`` uploads an offline run later.
 
     Args:
-        init_kwargs: Arguments of ``wandb.init``, which is called in the hook's thread.
+        init_kwargs: Arguments of ``wandb.init``, called in the hook's thread.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         commit: With ``with_step=False``, whether each log ends a step of W&B's.
-        with_step: Whether the iteration is W&B's step; otherwise it is logged as
-            ``global_step``.
+        with_step: Whether the iteration is W&B's step; otherwise the iteration is
+            logged as ``global_step``.
         log_artifact: Whether the run's text files are logged as the artifact ``artifacts``.
-        out_suffix: Endings of the names of these files.
+        out_suffix: Endings of the files' names.
         define_metric_cfg: A summary (min, max, mean, best, last or none) by metric.
         project: The project, as of ``wandb.init``.
         name: The run's name.
@@ -168,21 +275,21 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         tags: The run's tags.
         notes: The run's notes.
         mode: ``"online"``, ``"offline"`` or ``"disabled"``.
-        upload: ``"best"``, ``"last"`` or ``"all"``: these checkpoints are versions of the artifact
-            ``checkpoint-{id}``, with the aliases ``best``, ``last`` and the name of the file.
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send as versions of the
+            artifact ``checkpoint-{id}``, with aliases ``best``, ``last`` and the file's name.
         options: See ``TrackerHook``; ``run``, W&B's or a Lightning ``WandbLogger``, is left open.
 
     Raises:
         ImportError: if wandb is not installed.
-        ValueError: for an unknown summary, or an argument that is in ``init_kwargs`` too.
+        ValueError: for an unknown summary, or an argument repeated in ``init_kwargs``.
         TypeError: if ``run`` is no run of W&B's, or an argument has another type.
 
     Source: mmcv's ``WandbLoggerHook``.
 
     Note:
         Departures from mmcv: the run is offline, in the work dir, when nothing is configured.
-        With ``with_step`` a step is committed by the next one, so that validation and training
-        of one iteration are one row (mmcv commits at once, and W&B drops the second). In an
+        With ``with_step`` a step is committed by the next step, so validation and training of an
+        iteration share a row (mmcv commits immediately, and W&B drops the second). In an
         open run, the program's or a ``WandbLogger``'s, the iteration is ``global_step``, our axis.
     """
 
@@ -228,27 +335,27 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
     def import_wandb(self) -> None:
-        """Check that wandb is installed; ``self.wandb`` imports it when it is first read."""
+        """Check that wandb is installed; reading ``self.wandb`` imports the package."""
         super().require_client()
 
     def require_client(self) -> None:
-        """Call mmcv's method, which old subclasses override."""
+        """Call mmcv's method, overridden by old subclasses."""
         self.import_wandb()
 
     def active_run(self) -> Any:
-        """Return the run that the program has started."""
+        """Return a run started by the program."""
         return self.wandb.run
 
     def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client and its arguments."""
+        """Return the function that starts the client, and the user's arguments."""
         return self.wandb.init, self.init_kwargs
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return the modules that ``wandb.init`` imports."""
+        """Return the modules imported by ``wandb.init``."""
         return "wandb", "wandb.apis.public"
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return a run in the work dir; online only if that is configured."""
+        """Return a run in the work dir, online only if configured."""
         # flushed every second, which a kill may lose; W&B's default is every 15 seconds
         settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20, "console": "off"}
         if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
@@ -269,10 +376,10 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         }
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, which is chosen here unless the user has chosen one."""
+        """Return the run's id, unless chosen by the user."""
         if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
             return {"after": run.after}
-        return {"run_id": run.key, **run.opened, "after": run.after}
+        return {"run_id": run.run_id or run.key, "after": run.after}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the text files of the run."""

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks.hooks.invalid_loss.batch_dump import load_batch
+from lightning_hooks.hooks.invalid_loss.loss_history import load_batch
 from support.processes import read_ranks, run_job
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from lightning_hooks import HookAdapter, SystemMetricsHook, TextLoggerHook
-from lightning_hooks.hooks.profiling.system_readings import read_gpu
+from lightning_hooks.hooks.profiling.system_metrics import read_gpu
 from support.training import NoValidation, make_loader, make_trainer
 
 psutil = pytest.importorskip("psutil")

@@ -12,7 +12,7 @@ from torch import nn
 
 from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
 from lightning_hooks.hooks.watch.histograms import CELLS, histograms_of
-from lightning_hooks.loggers.samples.forms import moments
+from lightning_hooks.loggers.trackers.tensorboard import moments
 from lightning_hooks.utils.samples import Histogram
 from support.device_reads import Reads
 from support.training import NoValidation, make_loader, make_trainer

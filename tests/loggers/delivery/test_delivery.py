@@ -24,11 +24,10 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import read_spool
-from lightning_hooks.loggers.delivery.unsent import unsent_records
-from lightning_hooks.loggers.replay import WRITERS, read, replay, writer_class
-from lightning_hooks.loggers.tags import peak_memory
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool, unsent_records
+from lightning_hooks.loggers.replay import replay
+from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
+from lightning_hooks.loggers.values import peak_memory
 from lightning_hooks.storage import files
 from support import forks, training
 from support.device_reads import Reads
@@ -54,7 +53,7 @@ def told(caplog: pytest.LogCaptureFixture, level: str = "WARNING") -> list[str]:
 
 
 def fill(path: Path, n: int = 5) -> Spool:
-    spool = Spool(str(path), {"writer": "tensorboard", "arguments": {}})
+    spool = Spool(str(path), {"writer": "tensorboard"})
     for i in range(n):
         spool.append(float(i), i, scalars={"loss": 0.1 * i})
     return spool
@@ -91,11 +90,11 @@ def test_the_torn_last_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
 def test_what_is_acknowledged_is_not_the_rest(tmp_path: Path) -> None:
     spool = fill(tmp_path / "s.jsonl")
     assert len(spool.take(3)) == 3
-    spool.acknowledge(2, {"run_id": "a"})
+    spool.acknowledge(2, "a")
     spool.end(failed=False)
     spool.close(keep=True)
     head, records, failed = read_spool(spool.path, rest=True)
-    assert head["resume"] == {"run_id": "a"}
+    assert head["run"] == "a"
     assert [record.seq for record in records] == [2, 3, 4]
     assert not failed
     assert len(read_spool(spool.path)[1]) == 5
@@ -115,9 +114,9 @@ def test_other_files_are_no_spools(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="is not the spool of a run"):
             read_spool(str(tmp_path / "x"))
     with pytest.raises(FileNotFoundError, match="there is no"):
-        read(str(tmp_path / "y"))
+        replay(str(tmp_path / "y"), Kept())
     with pytest.raises(ValueError, match="neither a spool nor an offline run"):
-        read(str(tmp_path))
+        replay(str(tmp_path), Kept())
 
 
 def test_on_a_full_disk_records_wait_in_memory(tmp_path: Path) -> None:
@@ -217,13 +216,13 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     assert len(module.losses) == 4
     (warning,) = told(caplog)
     (path,) = spools(tmp_path)
-    command = f"lightning-hooks replay {path}"
+    command = f"lightning-hooks replay {path} --to kept"
     assert any(command in text for text in [warning, *told(caplog, "INFO")])
     later = Kept()
     assert replay(str(path), to=later) == 5
     assert [record.seq for record in later.records] == [0, 1, 2, 3, 4]
     if trouble is not hang:  # which takes the rest with it
-        assert [record.seq for record in read(str(path), rest=True)[1]] == [2, 3, 4]
+        assert [record.seq for record in read_spool(str(path), rest=True)[1]] == [2, 3, 4]
 
 
 def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
@@ -239,7 +238,7 @@ def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
     assert [record.seq for record in hook.kept.records] == [0, 2, 3, 4]
     (path,) = spools(tmp_path)
     assert path.name.endswith(".refused.jsonl")
-    assert [record.seq for record in read(str(path))[1]] == [1]
+    assert [record.seq for record in read_spool(str(path))[1]] == [1]
     assert told(caplog) == [
         "KeepHook: kept does not want a record (ValueError: bad); it is set aside in "
         f"{path}, and the rest goes on"
@@ -251,15 +250,15 @@ def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
 
 def test_the_run_is_known_before_the_first_record_is_there(tmp_path: Path) -> None:
     class Opened(Kept):
-        def resume(self) -> dict[str, Any]:
-            return {"run_id": "a"}
+        def run_id(self) -> str:
+            return "a"
 
     def lost(writer: Kept) -> None:
         raise ConnectionError("nobody there")
 
     fit(tmp_path, KeepHook(lambda: Opened(lost), timeout=0.3))
     (path,) = spools(tmp_path)
-    assert read(str(path), rest=True)[0]["resume"] == {"run_id": "a"}
+    assert read_spool(str(path), rest=True)[0]["run"] == "a"
 
 
 class Few(Kept):
@@ -293,7 +292,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
 LEAVES_OUT = {"mlflow", "visdom", "dvclive"}
 
 
-@pytest.mark.parametrize("name", WRITERS)
+@pytest.mark.parametrize("name", TRACKERS)
 def test_a_backend_that_does_not_leave_out_what_it_has_gets_few_records_twice(name: str) -> None:
     assert writer_class(name).chunk <= 8 or name in LEAVES_OUT
 
@@ -306,7 +305,7 @@ def test_a_backend_that_takes_nothing_is_given_up_and_the_spool_keeps_all(
 
     fit(tmp_path, KeepHook(lambda: Kept(refuse)))
     (path,) = spools(tmp_path)
-    assert [record.seq for record in read(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
+    assert [record.seq for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
 
 
 def test_a_run_tells_of_what_earlier_ones_have_left(
@@ -321,7 +320,7 @@ def test_a_run_tells_of_what_earlier_ones_have_left(
     (warning,) = told(caplog)
     assert warning == (
         "KeepHook: earlier runs have left 3 records that kept has not taken; to send them: "
-        f"lightning-hooks replay {path}"
+        f"lightning-hooks replay {path} --to kept"
     )
     going_on.close(keep=False)
 
@@ -336,7 +335,7 @@ def test_a_backend_that_does_not_start_costs_one_warning(
     fit(tmp_path, hook)
     assert len(told(caplog)) == 1
     assert hook.status()["sent"] == 0
-    assert len(read(str(spools(tmp_path)[0]))[1]) == 5
+    assert len(read_spool(str(spools(tmp_path)[0]))[1]) == 5
 
 
 def test_a_spool_that_is_deleted_with_the_work_dir_is_not_named_as_one_to_send(
@@ -472,6 +471,7 @@ fit(Path(sys.argv[1]), TensorboardLoggerHook(interval=1), Slow(), epochs=500)
 """
 
 
+@pytest.mark.slow
 def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -480,12 +480,13 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
     work = tmp_path / "work"
     work.mkdir()
     (work / "tf_logs").write_text("no folder")  # so that all stays in the spool
+    command = ["replay", "--to", "tensorboard", "--dir", str(work / "tf_logs")]
     job, lines = started(BUSY, work)
     try:
         assert any(line.strip().isdigit() and int(line) >= 9 for line in lines)
         (path,) = spools(tmp_path)
         with pytest.raises(SystemExit, match="2"):
-            main(["replay", str(path)])
+            main([*command, str(path)])
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"lightning-hooks: BlockingIOError: {path} is in use: its run goes")
         copy = Kept()
@@ -496,9 +497,9 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
         job.join()
         lines.close()
     (work / "tf_logs").unlink()
-    count = len(read(str(path))[1])
+    count = len(read_spool(str(path))[1])
     with pytest.raises(SystemExit, match="0"):
-        main(["replay", str(path)])
+        main([*command, str(path)])
     assert capsys.readouterr().out == f"{count} records sent\n"
     assert count >= len(copy.records)
     assert not path.exists()
@@ -514,10 +515,10 @@ def test_a_spool_in_use_is_not_replayed(
     spool = fill(tmp_path / "spool/s.jsonl")
     for _ in range(2):  # the first attempt does not take the lock away
         with pytest.raises(BlockingIOError, match=r"s\.jsonl is in use: its run goes on"):
-            replay(spool.path)
+            replay(spool.path, "tensorboard")
         assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {}
     spool.close(keep=True)
-    assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {spool.path: 5}
+    assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {spool.path: (None, 5)}
     assert os.listdir(tmp_path / "spool") == ["s.jsonl"]
 
 
@@ -528,7 +529,7 @@ def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     job.join()
     lines.close()
     (path,) = spools(tmp_path)
-    _, records, failed = read(str(path))
+    _, records, failed = read_spool(str(path))
     steps = [record.step for record in records if "train/loss" in record.scalars]
     assert steps == list(range(1, steps[-1] + 1))
     assert steps[-1] >= 40
@@ -574,7 +575,7 @@ def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
         TinyModule(), make_loader(4), make_loader(1)
     )
     (path,) = tmp_path.glob("lightning_hooks-*/spool/*.jsonl")
-    assert len(read(str(path))[1]) == 5
+    assert len(read_spool(str(path))[1]) == 5
 
 
 # -- what is sent ------------------------------------------------------------------------------

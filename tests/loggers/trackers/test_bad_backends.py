@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.replay import read
+from lightning_hooks.loggers.delivery.spool import read_spool
 from support.logs.trackers import (
     history,
     points,
@@ -63,7 +63,7 @@ def test_what_no_backend_has_taken_is_in_its_spool(
         assert found["sent"][package] == taken
         (path,) = (root / trouble).glob(f"spool/*-{package}.jsonl")
         rows: dict[str, dict[str, float]] = {}
-        for record in read(str(path))[1]:
+        for record in read_spool(str(path))[1]:
             rows.setdefault(str(record.step), {}).update(record.scalars)
         assert rows == found["rows"]
 

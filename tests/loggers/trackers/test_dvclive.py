@@ -130,8 +130,7 @@ def test_the_databases_of_a_dvc_repository_are_closed(work: Path) -> None:
     psutil = pytest.importorskip("psutil")
     Path(".dvc").mkdir()
     Path(".dvc/config").write_text("[core]\nno_scm = true\n")
-    placed = DvcliveWriter.placed({}, str(work))
-    writer = DvcliveWriter.connect(**placed)
+    writer = DvcliveWriter.connect(**DvcliveWriter.arguments_for(dir=str(work / "dvclive")))
     process = psutil.Process()
     assert [file for file in process.open_files() if file.path.endswith("cache.db")]
     writer.close()

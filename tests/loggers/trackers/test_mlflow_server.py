@@ -16,9 +16,8 @@ from typing import Any
 import pytest
 
 from lightning_hooks import Hook, MlflowLoggerHook
-from lightning_hooks.loggers.replay import replay
 from support import training
-from support.logs.trackers import Sent, client_of, points, run_of
+from support.logs.trackers import Sent, client_of, points, replay_as_told, run_of
 from support.processes import free_port
 
 pytestmark = [
@@ -108,6 +107,7 @@ def fit(work: Path, uri: str, monkeypatch: Any, outage: Outage, **kwargs: Any) -
     return sent
 
 
+@pytest.mark.slow
 def test_every_point_arrives_although_the_server_was_killed_in_the_run(
     server: Server, work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -127,14 +127,14 @@ def test_every_point_arrives_although_the_server_was_killed_in_the_run(
 
 @pytest.mark.slow
 def test_what_a_dead_server_has_not_taken_is_replayed_into_the_same_run(
-    server: Server, work: Path, monkeypatch: pytest.MonkeyPatch
+    server: Server, work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     sent = fit(work, server.uri, monkeypatch, Outage(server, kill=20), timeout=0.5, log_model=False)
     some = points(server.folder / "mlflow.db")
     assert 0 < len(some) < len(sent.rows)
     (path,) = work.glob("spool/*.jsonl")
     server.start()
-    replay(str(path))
+    replay_as_told(caplog)
     assert points(server.folder / "mlflow.db") == sent.rows
     run = run_of(client_of(server.folder / "mlflow.db"))  # one
     assert run.info.status == "FINISHED"

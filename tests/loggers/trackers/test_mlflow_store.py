@@ -14,8 +14,7 @@ from typing import Any
 import pytest
 
 from lightning_hooks import MlflowLoggerHook
-from lightning_hooks.loggers.trackers.mlflow import MlflowWriter
-from lightning_hooks.loggers.trackers.mlflow_store import find_experiment, make_database
+from lightning_hooks.loggers.trackers.mlflow import MlflowWriter, find_experiment, make_database
 from support.logs.trackers import client_of, fit, points
 
 mlflow = pytest.importorskip("mlflow")
@@ -44,6 +43,7 @@ def half_made(db: Path) -> None:
         database.execute("create table runs (run_uuid text)")
 
 
+@pytest.mark.slow
 def test_a_half_made_file_is_set_aside_and_made_anew(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import time
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,7 @@ TRACKERS = [
     VisdomLoggerHook,
     WandbLoggerHook,
 ]
+SLOW = pytest.mark.slow
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
     # the clients', of each other and of Python
@@ -81,15 +83,19 @@ def drawn(folder: Path, trackers: list[Any]) -> list[tuple[float, float, float]]
     return module.drawn
 
 
-@pytest.mark.parametrize("tracker", TRACKERS)
-def test_a_tracker_draws_none_of_the_training_s_random_numbers(
-    tmp_path: Path, tracker: Any
+@pytest.mark.parametrize(
+    "trackers",
+    [pytest.param([MlflowLoggerHook], id="MLflow"), pytest.param(TRACKERS, id="all", marks=SLOW)],
+)
+def test_trackers_draw_none_of_the_training_s_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[Any]
 ) -> None:
-    pytest.importorskip(tracker.package)
-    hook = tracker(interval=1, by_epoch=tracker is not DvcliveLoggerHook)
-    with_tracker = drawn(tmp_path / "one", [hook])
-    assert hook.status()["sent"] > 6
-    assert with_tracker == drawn(tmp_path / "none", [])
+    monkeypatch.setattr("lightning_hooks.loggers.trackers.base.LINGER", 0.0)
+    installed = [each for each in trackers if find_spec(each.package) is not None]
+    hooks = [each(interval=1, by_epoch=each is not DvcliveLoggerHook) for each in installed]
+    with_trackers = drawn(tmp_path / "all", hooks)
+    assert all(hook.status()["sent"] > 6 for hook in hooks)
+    assert with_trackers == drawn(tmp_path / "none", [])
 
 
 def test_a_server_that_does_not_answer_draws_none_either(

@@ -24,10 +24,8 @@ from lightning_hooks import (
     VisdomLoggerHook,
     WandbLoggerHook,
 )
-from lightning_hooks.loggers.delivery.spool import Spool
-from lightning_hooks.loggers.delivery.spool_file import read_spool
-from lightning_hooks.loggers.replay import open_writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.mlflow import MlflowWriter
 from lightning_hooks.loggers.trackers.neptune import read_neptune
 from support.logs import trackers
 from support.logs.kept import KeepHook, Kept
@@ -70,27 +68,13 @@ def test_departure_tensorboard_takes_back_what_was_lost(work: Path, ckpt: str) -
     assert len({*seconds}) == len(seconds) == 2
 
 
-def test_a_replay_takes_nothing_back(work: Path) -> None:
-    pytest.importorskip("tensorboard")
-    spool = Spool(str(work / "a.jsonl"), {"writer": "tensorboard", "arguments": {"purge_step": 5}})
-    spool.append(0.0, 5, scalars={"a": 1.0})
-    spool.take(1)
-    writer = open_writer("tensorboard", log_dir=str(work / "tf_logs"), purge_step=5)
-    spool.acknowledge(1, writer.resume())
-    writer.close()
-    spool.close(keep=True)
-    head, records, _ = read_spool(spool.path, rest=True)
-    assert {**head["arguments"], **head["resume"]}["purge_step"] is None
-    assert records == []
-
-
 def test_in_a_given_mlflow_run_a_repeated_step_has_both_values(work: Path) -> None:
     mlflow = pytest.importorskip("mlflow")
     uri = f"sqlite:///{work}/mlflow.db"
     client = mlflow.MlflowClient(uri)
     made = client.create_run("0")
     for value in (1.0, 2.0):
-        writer = open_writer("mlflow", uri=uri, run_id=made.info.run_id)
+        writer = MlflowWriter.connect(uri=uri, run_id=made.info.run_id)
         from lightning_hooks.loggers.delivery.record import Record
 
         writer.write([Record(0, value, 7, {"loss": value})])
@@ -265,17 +249,17 @@ def test_what_was_not_sent_is_sent_by_the_run_that_resumes(
 def test_an_id_that_the_backend_had_not_given_yet_is_found(work: Path) -> None:
     """The checkpoint is written before MLflow has made its run."""
     uri = f"sqlite:///{work}/mlflow.db"
-    first = open_writer("mlflow", uri=uri, label="1f")
-    again = open_writer("mlflow", uri=uri, label="1f", after=4)
+    first = MlflowWriter.connect(uri=uri, label="1f")
+    again = MlflowWriter.connect(uri=uri, label="1f", after=4)
     assert again.run == first.run
-    assert open_writer("mlflow", uri=uri, label="2f", after=4).run != first.run
+    assert MlflowWriter.connect(uri=uri, label="2f", after=4).run != first.run
 
 
 def test_a_changed_parameter_stays_as_it_was_in_mlflow(work: Path) -> None:
     uri = f"sqlite:///{work}/mlflow.db"
-    first = open_writer("mlflow", uri=uri, label="1f")
+    first = MlflowWriter.connect(uri=uri, label="1f")
     first.params({"lr": 0.1, "size": 3})
-    again = open_writer("mlflow", uri=uri, run_id=first.run, label="1f", after=4)
+    again = MlflowWriter.connect(uri=uri, run_id=first.run, label="1f", after=4)
     again.params({"lr": 0.2, "size": 3, "new": 1})
     found = first.client.get_run(first.run).data.params
     assert found == {"lr": "0.1", "size": "3", "new": "1"}
@@ -284,7 +268,7 @@ def test_a_changed_parameter_stays_as_it_was_in_mlflow(work: Path) -> None:
 
 def test_a_run_that_was_deleted_in_mlflow_is_begun_anew(work: Path) -> None:
     uri = f"sqlite:///{work}/mlflow.db"
-    first = open_writer("mlflow", uri=uri, label="1f")
+    first = MlflowWriter.connect(uri=uri, label="1f")
     first.client.delete_run(first.run)
-    assert open_writer("mlflow", uri=uri, run_id=first.run, label="1f", after=4).run != first.run
-    assert open_writer("mlflow", uri=uri, run_id="0" * 32, label="1f", after=4).run != first.run
+    assert MlflowWriter.connect(uri=uri, run_id=first.run, label="1f", after=4).run != first.run
+    assert MlflowWriter.connect(uri=uri, run_id="0" * 32, label="1f", after=4).run != first.run

@@ -25,8 +25,9 @@ from lightning_hooks import (
     log_table,
 )
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
+from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.replay import read, replay
+from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.utils.samples import Histogram, Table
 from support.logs.trackers import (
@@ -215,14 +216,14 @@ def test_a_spool_holds_plain_numbers_and_is_replayed(
     work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fit(work, WatchHook(100), Unreachable(timeout=0), module=Sampling, epochs=1)
-    _, records, _ = read(spool_of(work))
+    _, records, _ = read_spool(spool_of(work))
     counts = [
         r.histograms["gradients/net.bias"] for r in records if "gradients/net.bias" in r.histograms
     ]
     assert [sum(histogram.counts) for histogram in counts] == [2]
     text = Path(spool_of(work)).read_text()
     assert '"rows": [[1, 0.5, "a|b"], [2, null, "<dog>"]]' in text
-    replay(spool_of(work), to="tensorboard", log_dir=str(work / "replayed"))
+    replay(spool_of(work), to="tensorboard", dir=str(work / "replayed"))
     _, events = read_tensorboard(work / "replayed")
     (event,) = events.Histograms("gradients/net.bias")
     assert event.histogram_value.bucket == pytest.approx(counts[0].counts)
@@ -230,7 +231,7 @@ def test_a_spool_holds_plain_numbers_and_is_replayed(
     assert [e.step for e in events.Images("val/sample")] == [5]
     assert [step for step, _ in tables_in(events, "val/worst")] == [5]
     caplog.clear()
-    replay(spool_of(work), to="dvclive", options={"dir": str(work / "live"), "save_dvc_exp": False})
+    replay(spool_of(work), to="dvclive", dir=str(work / "live"))
     assert warnings_in(caplog) == ["dvclive cannot hold histograms and tables: they are left out"]
     assert [*work.glob("live/plots/images/val/sample/*.png")]
 

@@ -8,8 +8,16 @@ import pytest
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from lightning_hooks import HookAdapter, TensorboardLoggerHook
-from support.logs.trackers import Pictures, Sent, Tuned, close, fit, quiet, read_tensorboard
-from support.processes import run_python
+from support.logs.trackers import (
+    Pictures,
+    Sent,
+    Tuned,
+    close,
+    fit,
+    quiet,
+    read_tensorboard,
+    replay_as_told,
+)
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -72,7 +80,7 @@ def test_a_folder_that_is_removed_costs_a_warning(
     assert not quiet(caplog)
     (path,) = work.glob("spool/*.jsonl")
     (work / "tf_logs").unlink()
-    assert run_python("-m", "lightning_hooks", "replay", path) == "5 records sent\n"
+    replay_as_told(caplog)
     assert read_tensorboard(work / "tf_logs")[0].keys() == {1, 2, 3, 4, 5}
     assert not path.exists()
 

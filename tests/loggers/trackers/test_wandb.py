@@ -4,13 +4,25 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.replay import read
-from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, has_wandb_key
-from support.logs.trackers import Crash, Sent, exit_code, fit, history, read_wandb, warnings_in
+from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, WandbWriter, has_wandb_key
+from support.logs.trackers import (
+    Crash,
+    Sent,
+    exit_code,
+    fit,
+    history,
+    inspect_wandb,
+    read_wandb,
+    replay_as_told,
+    warnings_in,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -20,18 +32,22 @@ pytestmark = [
 ]
 
 
-def test_wandb_run_is_read_back(work: Path) -> None:
+def test_departure_wandb_is_offline_when_nothing_is_configured_and_has_every_row(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("WANDB_MODE")
     (work / "config.py").write_text("lr = 0.1")
-    sent = Sent(interval=2)
+    sent = Sent(interval=1)
     hook = WandbLoggerHook(
         init_kwargs={"project": "digits", "config": {"seed": 7}},
-        interval=2,
+        interval=1,
         define_metric_cfg={"val/val_loss": "min"},
     )
     fit(work, sent, hook)
     records = read_wandb(work)
     assert history(records) == sent.rows
-    assert list(sent.rows) == [2, 4, 5, 6, 8, 9]
+    assert list(sent.rows) == [*range(1, 10)]
+    assert {"val/val_loss", "train/loss"} <= sent.rows[5].keys()  # one row of two lines
     assert exit_code(records) == 0
     text = json.dumps(records)
     assert '"project": "digits"' in text
@@ -39,29 +55,12 @@ def test_wandb_run_is_read_back(work: Path) -> None:
     assert os.listdir() == []
 
 
-def test_departure_wandb_drops_no_row_when_validation_and_training_share_a_step(
-    work: Path,
-) -> None:
-    sent = Sent(interval=1)
-    fit(work, sent, WandbLoggerHook(interval=1, log_artifact=False))
-    rows = history(read_wandb(work))
-    assert rows == sent.rows
-    assert {"val/val_loss", "train/loss"} <= rows[5].keys()
-
-
+@pytest.mark.slow
 def test_wandb_without_step_logs_it_as_a_value(work: Path) -> None:
     sent = Sent(interval=2)
     fit(work, sent, WandbLoggerHook(interval=2, with_step=False, log_artifact=False))
     rows = list(history(read_wandb(work)).values())
     assert rows == [{**row, "global_step": step} for step, row in sent.rows.items()]
-
-
-def test_departure_wandb_is_offline_when_nothing_is_configured(
-    work: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.delenv("WANDB_MODE")
-    fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
-    assert len(history(read_wandb(work))) == 3
 
 
 def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,11 +109,35 @@ def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logge
     assert len(warnings_in(caplog)) == 1
     (path,) = work.glob("spool/*.jsonl")
     assert "a" * 40 not in path.read_text()
-    assert len(read(str(path))[1]) == 5
+    assert len(read_spool(str(path))[1]) == 5
     # W&B's service was told to end: the process would wait for it, for as long as it tries
     assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
 
 
+@pytest.mark.slow
+def test_the_printed_command_sends_the_rest_to_the_offline_run(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    real = WandbWriter.log
+
+    def some(writer: WandbWriter, record: Any) -> None:
+        if record.step > 2:
+            raise ConnectionError("the disk is gone")
+        real(writer, record)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(WandbWriter, "log", some)
+        fit(work, WandbLoggerHook(interval=1, timeout=0.5), epochs=1)
+    time.sleep(1.1)  # W&B names its folders by the second
+    replay_as_told(caplog)
+    files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
+    assert len({file.name for file in files}) == 1
+    rows = [{*history(inspect_wandb(file))} for file in files]
+    assert [{*range(1, 3)}, {*range(3, 6)}] == rows
+    assert not (work / "spool").exists()
+
+
+@pytest.mark.slow
 def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Path) -> None:
     import wandb
 

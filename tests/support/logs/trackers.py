@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import csv
 import json
+import re
+import shlex
 import sqlite3
 import subprocess
 import sys
@@ -14,6 +16,7 @@ import pytest
 import torch
 
 from lightning_hooks import Hook, IterTimerHook
+from lightning_hooks.cli import main
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.training import TinyModule
@@ -42,6 +45,7 @@ __all__ = [
     "read_visdom_log",
     "read_visdom_server",
     "read_wandb",
+    "replay_as_told",
     "run_of",
     "series",
     "warnings_in",
@@ -85,6 +89,14 @@ def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
             row = dict(record["history"]["item"])
             rows[row.pop("_step")] = {k: v for k, v in row.items() if not k.startswith("_")}
     return rows
+
+
+def replay_as_told(caplog: pytest.LogCaptureFixture) -> None:
+    """Run the command that a hook has printed, verbatim."""
+    said = "\n".join(record.getMessage() for record in caplog.records)
+    (command,) = {*re.findall("(?m)lightning-hooks replay .*", said)}
+    with pytest.raises(SystemExit, match="0"):
+        main(shlex.split(command)[1:])
 
 
 def exit_code(records: list[dict[str, Any]]) -> int:

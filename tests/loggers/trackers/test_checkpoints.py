@@ -26,13 +26,12 @@ from lightning_hooks import (
     WandbLoggerHook,
 )
 from lightning_hooks.loggers.delivery import sender
-from lightning_hooks.loggers.delivery.lines import seal
-from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool import Spool
+from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line
+from lightning_hooks.loggers.delivery.spool import Spool, read_head
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.loggers.uploads.upload import Upload
-from lightning_hooks.loggers.uploads.wandb_artifacts import WandbArtifacts
-from support.logs.trackers import client_of, read_wandb, run_of, warnings_in
+from lightning_hooks.loggers.trackers.wandb import WandbWriter
+from support.logs.trackers import client_of, read_wandb, replay_as_told, run_of, warnings_in
 from support.paths import ROOT
 from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
@@ -65,6 +64,12 @@ def fit(work: Path, *hooks: Any, host: bool = False, epochs: int = 3, **more: An
 
 def mlflow(**more: Any) -> MlflowLoggerHook:
     return MlflowLoggerHook(**{"log_model": False, "timeout": 60.0, **more})
+
+
+def of_run(path: Path) -> dict[str, str]:
+    """The options that lead a replay to the run of a spool."""
+    uri = f"sqlite:///{path.parent.parent}/mlflow.db"
+    return {"tracking_uri": uri, "run_id": read_head(str(path))[0]["run"]}
 
 
 def in_mlflow(work: Path) -> tuple[set[str], dict[str, str]]:
@@ -125,6 +130,7 @@ def test_by_iteration_and_with_an_early_end_the_last_file_is_sent(
     assert in_mlflow(work)[0] == {path.name for path in work.glob("iter_*.pth")}
 
 
+@pytest.mark.slow
 def test_wandb_has_versions_with_aliases(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("wandb")
     writers = CheckpointHook(max_keep_ckpts=1, interval=1, save_best="accuracy")
@@ -171,7 +177,7 @@ def test_wandb_deletes_a_version_on_a_server(monkeypatch: pytest.MonkeyPatch) ->
         settings = type("Settings", (), {"base_url": "https://wandb.here"})
 
     monkeypatch.setattr(wandb, "Api", Server)
-    writer = WandbArtifacts(Run())
+    writer = WandbWriter(Run(), owned=True)
     writer.checkpoints(Record(0, 1.0, 1, checkpoints={"epoch_1.pth": None, "epoch_9.pth": None}))
     assert deleted == [("me/digits/checkpoint-1f:epoch_1.pth", True)]
     assert writer.note == ""
@@ -227,7 +233,7 @@ class Stuck:
     """A backend that does not take checkpoints, in the place of MLflow's method."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, trouble: Any) -> None:
-        from lightning_hooks.loggers.trackers.mlflow_store import MlflowWriter
+        from lightning_hooks.loggers.trackers.mlflow import MlflowWriter
 
         self.own, self.trouble, self.calls = MlflowWriter.send_checkpoint, trouble, 0
         monkeypatch.setattr(MlflowWriter, "send_checkpoint", self.send)
@@ -256,7 +262,8 @@ def test_a_hanging_server_costs_no_step_and_what_it_has_not_taken_is_replayed(
     assert "mlflow has taken" in warning
     (path,) = work.glob("spool/*.jsonl")
     (work / "epoch_2.pth").unlink()  # it waits beside the spool
-    assert replay(str(path)) > 0
+    assert path.exists()
+    replay_as_told(caplog)
     assert in_mlflow(work)[0] == {"epoch_2.pth"}
     assert left(work) == []
 
@@ -278,7 +285,7 @@ def test_an_artifact_store_that_is_down_holds_no_values_back(
     assert stuck.calls >= 7
     assert any("no bucket" in each_one for each_one in warnings_in(caplog))
     (path,) = work.glob("spool/*.refused.jsonl")
-    assert replay(str(path)) == 2
+    assert replay(str(path), "mlflow", **of_run(path)) == 2
     assert in_mlflow(work)[0] == {"epoch_1.pth", "epoch_2.pth"}
     assert left(work) == []
 
@@ -331,7 +338,7 @@ def test_a_link_in_the_place_of_a_checkpoint_is_not_sent(work: Path, is_folder: 
     secret = work.parent / "secret" / "epoch_1.pth"
     secret.parent.mkdir()
     secret.write_text("secret")
-    head = {"writer": "mlflow", "arguments": {}, "key": "1f"}
+    head = {"writer": "mlflow", "key": "1f"}
     spool = Spool(str(work / "spool" / "old-mlflow.jsonl"), head)
     waiting = work / "spool" / "upload_abcdefgh" / "epoch_1.pth"
     spool.append(1.0, 2, checkpoints={"epoch_1.pth": Upload(str(waiting))})
@@ -342,7 +349,7 @@ def test_a_link_in_the_place_of_a_checkpoint_is_not_sent(work: Path, is_folder: 
         waiting.parent.mkdir()
         waiting.symlink_to(secret)
     with pytest.raises(ValueError, match="is gone, or is a link"):
-        replay(spool.path)
+        replay(spool.path, "mlflow", **of_run(Path(spool.path)))
     assert secret.read_text() == "secret"
     assert not list(work.rglob("artifacts/**/*.pth"))
 
@@ -369,7 +376,7 @@ def test_a_model_with_an_example_input_has_a_signature(work: Path) -> None:
 PROGRAM = """
 import os, signal, sys
 import lightning_hooks as h
-from lightning_hooks.loggers.trackers.mlflow_store import MlflowWriter
+from lightning_hooks.loggers.trackers.mlflow import MlflowWriter
 from support.training import TinyModule, make_loader, make_trainer
 
 MlflowWriter.send_checkpoint = lambda *a: os.kill(os.getpid(), signal.SIGKILL)
@@ -389,7 +396,7 @@ def test_what_a_killed_process_has_not_sent_is_replayed(work: Path) -> None:
     done = subprocess.run(command, env=variables, cwd=work, capture_output=True, check=False)
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     (path,) = work.glob("spool/*.jsonl")
-    assert replay(str(path)) > 0
+    assert replay(str(path), "mlflow", **of_run(path)) > 0
     assert in_mlflow(work)[0] == {"epoch_1.pth"}
     assert left(work) == []
     os.stat(work / "epoch_1.pth")
@@ -398,7 +405,7 @@ def test_what_a_killed_process_has_not_sent_is_replayed(work: Path) -> None:
 RANKS = """
 import sys
 import lightning_hooks as h
-from lightning_hooks.loggers.uploads.upload import Upload
+from lightning_hooks.loggers.delivery.upload import Upload
 from support.training import TinyModule, make_loader, make_trainer, two_ranks
 
 work, staged = sys.argv[1], Upload.staged

@@ -21,9 +21,8 @@ from lightning_hooks import (
     OptimizerHook,
     hooks_from_config,
 )
-from lightning_hooks.loggers.replay import replay
 from support import training
-from support.logs.trackers import Sent, Tuned, read_tensorboard, warnings_in
+from support.logs.trackers import Sent, Tuned, read_tensorboard, replay_as_told, warnings_in
 from support.training import TinyModule, make_loader, make_trainer
 
 CLIP = {"max_norm": 1.0}
@@ -214,8 +213,7 @@ def test_what_a_logger_has_not_taken_is_replayed(
         patch.setattr(CSVLogger, "log_metrics", refuse)
         fit(tmp_path, LightningLoggerHook({"type": "CSVLogger", "version": 0}, interval=2))
     assert "ValueError: closed" in warnings_in(caplog)[0]
-    (path,) = (tmp_path / "spool").glob("*-lightning.jsonl")
-    assert replay(str(path)) == 6
+    replay_as_told(caplog)
     rows = rows_of(tmp_path / "lightning_logs/version_0/metrics.csv")
     assert [int(row["step"]) for row in rows if "train/loss" in row] == [2, 4, 6, 8]
 

@@ -1,4 +1,4 @@
-"""``UploadsCheckpoints``: the base of trackers that send checkpoints too."""
+"""``UploadsCheckpoints``: the base of trackers with checkpoints."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
-from lightning_hooks.loggers.uploads.upload import Upload, as_label
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
 
@@ -22,20 +22,20 @@ UPLOADS = {
     "last": "CheckpointHook(...)",
     "all": "CheckpointHook(...) or BestCheckpointHook(...)",
 }
-"""The hooks that write the files, by ``upload``."""
+"""The hooks to add, by ``upload``."""
 
 
 class UploadsCheckpoints(TrackerHook):
-    """A tracker that sends checkpoints of the run's hooks, by the way of its values.
+    """A tracker for values and for checkpoints of the run's hooks.
 
-    A checkpoint that is on the disk waits beside the spool, whatever becomes of the file itself;
-    the thread sends it. What is deleted here is deleted there. ``writer_class`` defines
-    ``send_checkpoint`` and ``delete_checkpoint``.
+    A complete checkpoint is linked or copied beside the spool, independently of the original file,
+    and sent by the thread for values. Deleting a checkpoint deletes the tracker's copy too.
+    ``writer_class`` defines ``send_checkpoint`` and ``delete_checkpoint``.
 
     Args:
-        arguments: Those of the next class.
+        arguments: Arguments of the next class.
         upload: ``"best"``, ``"last"``, ``"all"``, or None for no checkpoints.
-        options: Those of the next class.
+        options: Options of the next class.
     """
 
     transient: tuple[str, ...] = (*TrackerHook.transient, "_runner")
@@ -51,7 +51,7 @@ class UploadsCheckpoints(TrackerHook):
         self._names = Names(_label_of, 120)
 
     def before_run(self, runner: Any) -> None:
-        """Open the session; warn if no hook writes what is to be sent."""
+        """Open the session; warn if no hook writes the wanted checkpoints."""
         super().before_run(runner)
         self._runner, self._sent = runner, set()
         if self.upload is None or self._session is None:
@@ -65,12 +65,12 @@ class UploadsCheckpoints(TrackerHook):
         self._append(runner.iter, {})
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
-        """Note files that are to be deleted there too, when the next one is there."""
+        """Note deleted files; the tracker deletes its copies after the next checkpoint."""
         if self.upload is not None:
             self._deleted += paths
 
     def on_checkpoint_saved(self, path: str) -> None:
-        """Have a file sent, if it is one of those that are; see ``CheckpointWriter``."""
+        """Queue a saved file, if wanted by ``upload``."""
         if self.upload is None or self._session is None:
             return
         aliases = self._aliases(path)
@@ -85,12 +85,12 @@ class UploadsCheckpoints(TrackerHook):
     def _staged(
         self, path: str, aliases: Sequence[str], folder: str
     ) -> tuple[int, dict[str, Upload]]:
-        """Return the iterations done in a file, and the file as it waits, by its name there."""
+        """Return a file's number of iterations, and the file to send by name in the tracker."""
         step, directory, name = int(self._runner.iter), *os.path.split(path)
         if not os.path.isfile(path):
             self._warn(
-                f"{path} is not sent, as it is no file on this machine: on_saved=..., a function "
-                "of the path, can send folders of shards and remote files"
+                f"{path} is not sent, because it is no local file: on_saved=..., a function of "
+                "the path, can send folders of shards and remote files"
             )
             return step, {}
         listed = (entry.iter for entry in reversed(manifest.read(directory)) if entry.name == name)
@@ -103,14 +103,14 @@ class UploadsCheckpoints(TrackerHook):
         return next(listed, step), {label: upload}
 
     def _aliases(self, path: str) -> list[str]:
-        """Return ``"last"``, ``"best"`` and ``"best_<key>"``, as far as they hold for a file."""
+        """Return the aliases of a file, among ``"last"``, ``"best"`` and ``"best_<key>"``."""
         messages = (self._runner.meta or {}).get("hook_msgs", {})
         ends = {name: name.replace("_ckpt", "", 1) for name in messages}
         kinds = ("best_ckpt", "last_ckpt")
         return [as_label(ends[n]) for n in messages if n.startswith(kinds) and messages[n] == path]
 
     def _append(self, step: int, found: Mapping[str, Upload]) -> None:
-        """Append a record of what is to be sent, and then to be deleted."""
+        """Append a record of checkpoints to send, followed by checkpoints to delete."""
         gone: dict[str, None] = {}
         while self._deleted:
             path = self._deleted.pop().removeprefix("file://")
@@ -124,7 +124,7 @@ class UploadsCheckpoints(TrackerHook):
             self._session.append_checkpoints(step, {**found, **gone})
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Close the run, with its files; the last checkpoint is written by now."""
+        """Send the files and close the run, after the last checkpoint."""
         if self.upload is not None:
             for error in self._close_all(Driver.of(trainer).runner):
                 raise error

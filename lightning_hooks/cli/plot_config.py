@@ -1,4 +1,4 @@
-"""``lightning-hooks plot``: the learning rate and the momentum of a config, as curves."""
+"""``lightning-hooks plot CONFIG``: draw the learning rate and momentum schedules of a config."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["Curves", "curves_of", "in_terminal"]
 
 LENGTH = ("runner", "total_epochs", "total_iters")
 DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
-"""Keys of a config that the curves depend on."""
+"""The config keys for the curves."""
 LONGEST = 10_000_000
-"""The most iterations that are drawn, in about a minute."""
+"""The maximum number of iterations; drawing so many takes about a minute."""
 
 
 class Curves(NamedTuple):
-    """Hooks and the run that they are drawn over."""
+    """Schedule hooks, and the length of the run."""
 
     hooks: list[Any]
     max_epochs: int
@@ -32,22 +32,22 @@ class Curves(NamedTuple):
 
     @property
     def run(self) -> dict[str, Any]:
-        """The arguments of :func:`~lightning_hooks.schedules.plot` besides the hooks."""
+        """The arguments of :func:`~lightning_hooks.schedules.plot` after the hooks."""
         return {name: value for name, value in self._asdict().items() if name != "hooks"}
 
 
 def curves_of(
     path: str | Path, epochs: int | None = None, iters_per_epoch: int | None = None
 ) -> Curves:
-    """Return the curves of a config file.
+    """Return the schedules of a config file.
 
     Args:
         path: The config file.
-        epochs: Epochs of the run; the config's by default.
+        epochs: Epochs of the run; the config's number by default.
         iters_per_epoch: Iterations of an epoch; not needed if the config counts in iterations.
 
     Raises:
-        ValueError: if there is nothing to draw, or a length is missing.
+        ValueError: if the config has no schedule, or the length of the run is unknown or too large.
     """
     config = read_config(path)
     drawn = {key: config[key] for key in DRAWN if key in config}
@@ -73,7 +73,7 @@ def curves_of(
 
 
 def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
-    """Return the curves drawn with characters, one panel for each hook."""
+    """Return the curves drawn with characters, a panel for each hook."""
     import plotext
 
     panels = []

@@ -1,4 +1,4 @@
-"""Find the text files of a run and copy them elsewhere after it."""
+"""Find the text files of a run, and copy the files elsewhere after the run."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
 
 
 def files_of_run(runner: Any, suffix: str | tuple[str, ...]) -> Iterator[str]:
-    """Yield the files below ``runner.work_dir`` that end in ``suffix``, relative to it.
+    """Yield the run's files with a ``suffix``, as paths relative to ``runner.work_dir``.
 
-    Hidden files and folders and those of trackers are left out. In the current folder, which holds
-    more than this run, only files that begin with the run's timestamp are yielded.
+    Hidden files and folders and trackers' folders are left out. If the work dir is the current
+    folder, which has other files too, only names with the run's timestamp as prefix are yielded.
     """
     work_dir = runner.work_dir.removeprefix("file://")
     if not is_local(work_dir) or not os.path.isdir(work_dir):
@@ -35,7 +35,7 @@ def copy_files(
 ) -> None:
     """Copy the run's files into a folder below ``out_dir`` with the name of the work dir.
 
-    An error is only a warning: the run has ended well, and its files are still in the work dir.
+    An error becomes a warning: the run has ended well, and the work dir still has the files.
 
     Args:
         runner: The runner.
@@ -62,10 +62,10 @@ def copy_files(
 
 
 def check_suffix(out_suffix: Any) -> str | tuple[str, ...]:
-    """Return ``out_suffix`` if it is a string or a sequence of strings.
+    """Return ``out_suffix``, a string or a sequence of strings.
 
     Raises:
-        TypeError: if it is something else.
+        TypeError: for any other value.
     """
     if isinstance(out_suffix, str):
         return out_suffix

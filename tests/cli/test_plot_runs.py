@@ -10,7 +10,7 @@ import pytest
 
 from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
 from lightning_hooks.cli import main
-from lightning_hooks.cli.run_log import read_run
+from lightning_hooks.cli.plot_runs import read_run
 from support.training import fit
 
 for package in ("matplotlib", "plotext", "rich", "shtab"):
@@ -106,10 +106,10 @@ def test_a_picture_without_an_ending_is_a_png(
         ("empty", (), "has no .log.json: TextLoggerHook writes one"),
         ("meta", ('{"seed": 0}',), "has no row of a log"),
         ("odd", ("[[[", "\0", '{"mode": "train", "epoch": "1", "iter": 1}'), "has no row"),
-        ("times", (row("train", 1, 1, time=1.0, note="x"),), "but no numbers at all"),
+        ("times", (row("train", 1, 1, time=1.0, note="x"),), "and no numbers at all"),
     ],
 )
-def test_what_has_no_curve_is_one_clear_line(
+def test_a_run_without_a_curve_is_reported_in_one_line(
     name: str,
     arguments: tuple[str, ...],
     message: str,
@@ -125,7 +125,7 @@ def test_what_has_no_curve_is_one_clear_line(
     assert len(said.strip().splitlines()) == 1
 
 
-def test_damaged_lines_cost_themselves_alone(
+def test_damaged_lines_are_left_out_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     huge = row("train", 2, 3, loss=10**400, acc=float("nan"))
@@ -137,7 +137,7 @@ def test_damaged_lines_cost_themselves_alone(
     assert "2 damaged lines" in capsys.readouterr().err
 
 
-def test_an_unknown_quantity_names_those_there_are(
+def test_an_unknown_quantity_is_refused_with_the_known_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = written(tmp_path / "a", *BY_EPOCH)

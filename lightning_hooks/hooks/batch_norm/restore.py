@@ -1,4 +1,4 @@
-"""Context managers that restore what a hook changes for a while, also after an error."""
+"""Context managers for temporary changes, undone also after an error."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout
 
 @contextlib.contextmanager
 def attributes(thing: object, *names: str) -> Iterator[None]:
-    """Restore an object's own attributes; those that it had only from its class are removed."""
+    """Restore an object's own attributes; remove attributes inherited from the class before."""
     before = {name: vars(thing)[name] for name in names if name in vars(thing)}
     try:
         yield
@@ -29,7 +29,7 @@ def attributes(thing: object, *names: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def buffers(model: nn.Module) -> Iterator[None]:
-    """Restore the values of all buffers, and the buffers themselves where they were replaced."""
+    """Restore the values of all buffers, and replaced buffers themselves."""
     before = [
         (module, name, buffer, buffer.clone())
         for module in model.modules()
@@ -46,7 +46,7 @@ def buffers(model: nn.Module) -> Iterator[None]:
 
 @contextlib.contextmanager
 def randomness(batches: Any) -> Iterator[None]:
-    """Restore the random state, and that of a loader's own generators."""
+    """Restore the random state, and the generators of a loader."""
     before = [(generator, generator.get_state()) for generator in generators_of(batches)]
     try:
         with random_state.isolated():
@@ -75,6 +75,6 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def uncompiled() -> contextlib.AbstractContextManager[Any]:
-    """Run compiled models uncompiled: their graphs would miss what is changed for a while."""
+    """Run compiled models uncompiled: compiled graphs would miss temporary changes."""
     stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
     return contextlib.nullcontext() if stance is None else stance("force_eager")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import inspect
+import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -14,21 +15,22 @@ from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer, with_default
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import check_arguments
+from lightning_hooks.utils.plain_types import plain, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
 class LightningWriter(Writer):
-    """One or several of Lightning's loggers; numbers are what all of them take.
+    """One or several of Lightning's loggers; all loggers take numbers.
 
     Args:
         run: The loggers.
-        ours: Those of them that are finalized here, not by a Trainer.
+        ours: The loggers to finalize here; a Trainer finalizes the others.
     """
 
     name = "lightning"
@@ -47,23 +49,34 @@ class LightningWriter(Writer):
         run: tuple[Sequence[Any], bool] | None = None,
         loggers: Sequence[Mapping[str, Any]] = (),
     ) -> LightningWriter:
-        """Make loggers, beside those that are there.
+        """Make loggers, in addition to existing loggers.
 
         Args:
-            run: Loggers, and whether they are finalized here.
-            loggers: A dict for each further one, with ``type`` and its arguments.
+            run: Loggers, and whether to finalize the loggers here.
+            loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
         made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
         if run is None and not made:
-            raise ValueError("there is no logger: those of the run were objects of its program")
+            raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])
 
     @classmethod
-    def placed(cls, arguments: Mapping[str, Any], folder: str) -> dict[str, Any]:
-        """Return arguments with a folder for each logger that takes one."""
-        loggers = arguments.get("loggers") or ()
-        return {**arguments, "loggers": [_with_folder(each, folder) for each in loggers]}
+    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+        """Return the loggers given as dicts, as JSON."""
+        loggers = without_secrets(plain(arguments.get("loggers")))
+        return {"logger": json.dumps(loggers, default=str)} if loggers else {}
+
+    @classmethod
+    def arguments_for(cls, *, logger: str | None = None) -> dict[str, Any]:
+        """Return the logger, or the list of loggers, of a JSON."""
+        if logger is None:
+            example = '{"type": "CSVLogger", "save_dir": "logs"}'
+            raise ValueError(f"lightning needs the option logger, such as {example}")
+        found = json.loads(logger)
+        return {
+            "loggers": [_checked(each) for each in (found if isinstance(found, list) else [found])]
+        }
 
     def log(self, record: Record) -> None:
         """Log the numbers of a step to each logger once, also in a second attempt."""
@@ -81,17 +94,17 @@ class LightningWriter(Writer):
             self._call(logger.log_hyperparams, dict(params))
 
     def flush(self) -> None:
-        """Make the loggers save; the Trainer saves its own, perhaps at this moment."""
+        """Make the loggers save; the Trainer saves its own loggers."""
         for logger in self._ours:
             self._call(logger.save)
 
     def close(self, failed: bool = False) -> None:
-        """Finalize the loggers that no Trainer finalizes."""
+        """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger.finalize, "failed" if failed else "success")
 
     def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Call a logger's method; one of several that refuses its input leaves the others alone."""
+        """Call a logger's method; if one of several loggers refuses the input, note the error."""
         try:
             method(*args, **kwargs)
         except PERMANENT as error:
@@ -102,11 +115,11 @@ class LightningWriter(Writer):
 
 
 def logger_class(name: str) -> Any:
-    """Return a logger's class by its name in ``lightning.pytorch.loggers``, or its path.
+    """Return a logger's class by name in ``lightning.pytorch.loggers``, or by path.
 
     Raises:
-        UnknownNameError: if Lightning has none of that name; with the closest.
-        ImportError: if there is no such module.
+        UnknownNameError: for an unknown name, with the closest name.
+        ImportError: for a missing module.
 
     >>> logger_class("CSVLogger").__name__, logger_class("lightning.pytorch.loggers.CSVLogger")
     ('CSVLogger', <class 'lightning.pytorch.loggers.csv_logs.CSVLogger'>)
@@ -126,26 +139,26 @@ def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
 
 @HOOKS.register_module()
 class LightningLoggerHook(TrackerHook):
-    """Logs to any ``Logger`` of Lightning's, such as those of Comet, SwanLab or Aim.
+    """Logs to any Lightning ``Logger``, such as the loggers of Comet, SwanLab or Aim.
 
-    The keys are those of ``get_loggable_tags``. By default the loggers are the Trainer's own: they
-    get what they do not have from the module's ``self.log``, at Lightning's step, while the
-    training waits, since Lightning calls them too. Any other logger is called beside the training,
-    at the iteration, and gets all values and the module's hyper-parameters.
+    The keys are the keys of ``get_loggable_tags``. By default the loggers are the Trainer's own:
+    the hook adds the values missing in the module's ``self.log``, at Lightning's step, while the
+    training waits, because Lightning calls the same loggers. Any other logger is called beside the
+    training, at the iteration, with all values and the module's hyper-parameters.
 
     Args:
-        logger: A ``Logger``; a dict with its ``type``, a name in ``lightning.pytorch.loggers`` or a
-            path, and its arguments; or a list of these. ``class_path`` and ``init_args`` of a
-            LightningCLI are understood too. The work dir is the default of ``save_dir``. None for
-            the Trainer's own.
+        logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a
+            path, and arguments; or a list of loggers and dicts. The names ``class_path`` and
+            ``init_args`` of a LightningCLI work too. The work dir is the default of ``save_dir``.
+            None for the Trainer's own loggers.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        options: See ``TrackerHook``. ``lightning-hooks replay`` opens loggers that were given as
-            dicts; for others it needs ``--to``. A resumed run goes on where the logger itself does,
-            by its ``version`` or ``id``.
+        options: See ``TrackerHook``. The printed ``lightning-hooks replay`` command contains
+            loggers given as dicts; for other loggers add ``--logger``. A resumed run continues the
+            logger's run if the logger does so, by ``version`` or ``id``.
 
     Raises:
-        TypeError: if ``logger`` is something else, or has no such argument.
-        UnknownNameError: if Lightning has no logger of that name.
+        TypeError: for another ``logger``, or an unknown argument of the logger.
+        UnknownNameError: for an unknown name of a logger.
 
     Note:
         mmcv has no such hook.
@@ -193,30 +206,30 @@ class LightningLoggerHook(TrackerHook):
         super().before_run(runner)
 
     def log(self, runner: Any) -> None:
-        """Append the values to the spool, if there is a logger for them."""
+        """Append the values to the spool, unless the run has no logger."""
         if self._current:
             super().log(runner)
 
     def modules(self, runner: Any) -> Sequence[str]:
-        """Return none: the loggers are there."""
+        """Return no module: the loggers exist already."""
         return ()
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return the dicts of loggers that are made by the writer."""
+        """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
-        return LightningWriter.placed({"loggers": made}, runner.work_dir)
+        return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return nothing: a logger itself goes on with its run."""
+        """Return nothing: the logger itself continues a run."""
         return {}
 
     def active_run(self) -> Any:
-        """Return the loggers that are objects, and whether no Trainer finalizes them."""
+        """Return the loggers given as objects, and whether the writer must finalize the loggers."""
         found = [each for each in self._current if not isinstance(each, dict)]
         return (found, not self._shares) if found or not self._current else None
 
     def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """Return the module's hyper-parameters; the Trainer's loggers have them from Lightning."""
+        """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
         return super().parameters(runner, own=not self._shares)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
@@ -226,7 +239,7 @@ class LightningLoggerHook(TrackerHook):
         return super().get_iter(runner, inner_iter)
 
     def get_loggable_tags(self, runner: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        """Return the values; for the Trainer's loggers without those that Lightning logs there."""
+        """Return the values; for the Trainer's loggers without values logged by Lightning."""
         tags = super().get_loggable_tags(runner, *args, **kwargs)
         if not self._shares:
             return tags
@@ -239,7 +252,7 @@ class LightningLoggerHook(TrackerHook):
 
 
 def _checked(logger: Any) -> Any:
-    """Return a logger, or the dict of one with the name as ``type``."""
+    """Return a logger, or a logger's dict with the name as ``type``."""
     if is_lightning_logger(logger):
         return logger
     if not isinstance(logger, Mapping):
@@ -255,4 +268,6 @@ def _checked(logger: Any) -> Any:
 
 def _with_folder(config: Mapping[str, Any], folder: str) -> Mapping[str, Any]:
     parameters = inspect.signature(logger_class(config["type"])).parameters
-    return with_default(config, "save_dir", folder) if "save_dir" in parameters else config
+    if "save_dir" in parameters and config.get("save_dir") is None:
+        return {**config, "save_dir": folder}
+    return config

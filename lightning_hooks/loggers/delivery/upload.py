@@ -1,4 +1,4 @@
-"""``Upload``: a checkpoint that waits beside the spool, and its form in a record."""
+"""``Upload``: a checkpoint to send, kept beside the spool, and the fields in a record."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from lightning_hooks.storage import staging
 __all__ = ["Upload", "as_label"]
 
 PREFIX = "upload_"
-"""The beginning of the names of the folders, in that of the spool."""
+"""Prefix of the names of checkpoints' folders beside the spool."""
 
 
 def as_label(text: str) -> str:
-    """Return a text as a name or an alias that every backend takes.
+    """Return a text as a name or an alias valid in every backend.
 
     >>> as_label("epoch_3.pth"), as_label("best_coco/mAP"), as_label("../x")
     ('epoch_3.pth', 'best_coco_mAP', '_._x')
@@ -34,11 +34,11 @@ def _checked(label: Any) -> str:
 
 @dataclass(frozen=True)
 class Upload:
-    """A checkpoint that waits to be sent.
+    """A checkpoint to send.
 
     Args:
-        path: The file, in a folder of its own beside the spool; its name is that in the backend.
-        aliases: Names that lead to it and to no earlier one: ``"best"``, ``"last"``.
+        path: The file, in a separate folder beside the spool, with the name for the backend.
+        aliases: Names that move to the newest such checkpoint: ``"best"``, ``"last"``.
     """
 
     path: str
@@ -46,30 +46,30 @@ class Upload:
 
     @classmethod
     def staged(cls, path: str, folder: str, name: str, aliases: Sequence[str]) -> Upload:
-        """Have a checkpoint wait, where it stays when it is deleted.
+        """Keep a checkpoint beside the spool, independently of the original file.
 
         Args:
             path: The checkpoint.
             folder: The folder of the spool.
-            name: Its name in the backend.
-            aliases: Its aliases.
+            name: Name in the backend.
+            aliases: Aliases in the backend.
 
         Raises:
-            OSError: if that is not possible.
+            OSError: if neither a link nor a copy is possible.
         """
         return cls(staging.stage(path, folder, PREFIX, name), tuple(aliases))
 
     @classmethod
     def from_fields(cls, name: str, fields: Mapping[str, Any], folder: str) -> Upload:
-        """Return what a line of a spool describes, which may be a stranger's.
+        """Return the checkpoint of a line of a spool; the line may be a stranger's.
 
         Args:
-            name: Its name in the backend.
-            fields: Its fields.
+            name: Name in the backend.
+            fields: Result of :meth:`fields`.
             folder: The folder of the spool.
 
         Raises:
-            ValueError: for fields that :meth:`fields` does not return.
+            ValueError: for other fields.
         """
         inner = fields["folder"]
         if not (isinstance(inner, str) and re.fullmatch(PREFIX + "[a-z0-9_]{8}", inner)):
@@ -78,20 +78,20 @@ class Upload:
         return cls(os.path.join(folder, inner, _checked(name)), aliases)
 
     def fields(self) -> dict[str, Any]:
-        """Return its fields for a line of a spool: no path, for it lies beside the spool."""
+        """Return the fields for a line of a spool, without a path."""
         inner = os.path.basename(os.path.dirname(self.path))
         return {"folder": inner, "aliases": [*self.aliases]}
 
     @property
     def size(self) -> int:
-        """The bytes that wait; none when it has been sent."""
+        """Size in bytes; 0 after the file was sent."""
         return os.path.getsize(self.path) if os.path.isfile(self.path) else 0
 
     def checked(self) -> str:
         """Return the path of the file.
 
         Raises:
-            ValueError: if it is gone, or is reached by a link.
+            ValueError: if the file is gone or a link.
         """
         folder, name = os.path.split(self.path)
         above = os.path.realpath(os.path.dirname(folder))
@@ -101,5 +101,5 @@ class Upload:
         return expected
 
     def discard(self) -> None:
-        """Delete the file that has waited; the checkpoint itself stays."""
+        """Delete the file beside the spool; the original checkpoint stays."""
         staging.discard(self.path)

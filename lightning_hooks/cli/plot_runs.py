@@ -1,0 +1,238 @@
+"""``lightning-hooks plot RUN ...``: draw the values in the logs of finished runs."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import json
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from lightning_hooks.cli.printable import printable
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
+
+Row = dict[str, Any]
+
+MEASURED = {"time", "data_time", "memory", "eta"}
+"""Values of the machine, not of the training; not drawn."""
+POSITION = {"mode", "epoch", "iter"}
+COLUMNS = 2
+"""Panels side by side in the picture."""
+LARGEST = 1e300
+"""The largest drawn number; with larger numbers the limits of an axis overflow."""
+
+
+class Series(NamedTuple):
+    """The values of a quantity over a run, for example of the training loss."""
+
+    at: list[float]
+    """The number of epochs or iterations before each value."""
+    values: list[float]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunLog:
+    """The rows of a run in the order of the log.
+
+    Args:
+        path: The file.
+        rows: A dict for each line of the log.
+        damaged: The number of damaged lines.
+    """
+
+    path: Path
+    rows: tuple[Row, ...]
+    damaged: int = 0
+
+    @property
+    def name(self) -> str:
+        """The name of the run's folder."""
+        return printable(self.path.resolve().parent.name)
+
+    @property
+    def batches(self) -> int | None:
+        """Iterations of an epoch, as far as logged; None if rows count over the whole run."""
+        train = [row for row in self.rows if row["mode"] == "train"]
+        again = any(
+            two["iter"] <= one["iter"] and two["epoch"] > one["epoch"]
+            for one, two in itertools.pairwise(train)
+        )
+        if again or {row["epoch"] for row in train} == {1}:
+            return max(int(row["iter"]) for row in train)
+        return None
+
+    def series(self, *, in_epochs: bool) -> dict[tuple[str, str], Series]:
+        """Return the values by quantity and mode, without times and memory.
+
+        A dict in a row, as for several optimizers, becomes several quantities: ``lr.generator``.
+
+        Args:
+            in_epochs: Whether positions are epochs, if the run counts in epochs; otherwise
+                positions are iterations.
+        """
+        found: dict[tuple[str, str], Series] = {}
+        batches = self.batches
+        for row in self.rows:
+            at = float(row["iter"])
+            if batches is not None:
+                at = (row["epoch"] - 1) * batches
+                at += row["iter"] if row["mode"] == "train" else batches
+                at /= batches if in_epochs else 1
+            for key, value in _numbers(row):
+                if row["mode"] == "val" and key.partition(".")[0] in ("lr", "momentum"):
+                    continue  # repeats the training's value
+                line = found.setdefault((key, row["mode"]), Series([], []))
+                line.at.append(at)
+                line.values.append(value)
+        return found
+
+
+def read_run(path: str | Path) -> RunLog:
+    """Read a ``.log.json``: of a folder the newest.
+
+    Args:
+        path: A run's work directory, or a ``.log.json``.
+
+    Raises:
+        FileNotFoundError: if the folder has no log.
+        ValueError: if the log has no row.
+    """
+    path = Path(path)
+    logs = sorted(path.glob("*.log.json")) if path.is_dir() else [path]
+    if not logs or not logs[-1].is_file():
+        raise FileNotFoundError(f"{path} has no .log.json: TextLoggerHook writes one")
+    rows, damaged = [], 0
+    for number, line in enumerate(logs[-1].read_bytes().splitlines()):
+        row = _row(line)
+        if row is not None:
+            rows.append(row)
+        elif number or b'"mode"' in line:  # the first line may be the run's meta
+            damaged += 1
+    if not rows:
+        raise ValueError(f"{logs[-1]} has no row of a log")
+    return RunLog(logs[-1], tuple(rows), damaged)
+
+
+def _row(line: bytes) -> Row | None:
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(row, dict) or row.get("mode") not in ("train", "val"):
+        return None
+    counts = [row.get("epoch"), row.get("iter")]
+    is_row = all(type(count) is int and 0 <= count < 2**53 for count in counts)
+    return row if is_row else None
+
+
+def _numbers(row: Row) -> list[tuple[str, float]]:
+    """Return the numbers of a row with the names of their quantities."""
+    found: list[tuple[str, float]] = []
+    for key, value in row.items():
+        if key in MEASURED | POSITION:
+            continue
+        parts = value if isinstance(value, dict) else {"": value}
+        for part, number in parts.items():
+            name = printable(f"{key}.{part}" if part else key)
+            number = number[0] if isinstance(number, list) and len(number) == 1 else number
+            if type(number) in (int, float):
+                try:
+                    found.append((name, float(number)))
+                except OverflowError:
+                    found.append((name, math.inf))
+    return found
+
+
+def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> Path:
+    """Draw a panel for each quantity, with a line for each run and mode.
+
+    Points mark the values of validations. The axis is the epoch if all runs count in epochs,
+    otherwise the iteration.
+
+    Args:
+        runs: The logs.
+        path: The picture; the ending sets the format (``.png``, ``.svg``).
+        keys: The quantities to draw, for example ``loss``; all by default.
+
+    Raises:
+        ModuleNotFoundError: if matplotlib is not installed.
+        ValueError: if the logs lack a quantity in ``keys``, or have no number.
+    """
+    try:
+        from matplotlib.figure import Figure
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
+        ) from error
+    panels = _panels(runs, keys)
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    figure = Figure(figsize=(5 * columns, 0.6 + 2.8 * rows), layout="constrained")
+    axes = [*figure.subplots(rows, columns, squeeze=False).flat]
+    for axis, (key, lines) in zip(axes, panels.items(), strict=False):
+        for (number, mode), line in lines.items():
+            label = " ".join(
+                [runs[number].name] * (len(runs) > 1) + [mode] * (len({m for _, m in lines}) > 1)
+            )
+            marker = "o--" if mode == "val" else "-"
+            axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label or None)
+        axis.set_title(key, fontsize=10, parse_math=False)
+        axis.set_xlabel(_unit(runs))
+        axis.grid(alpha=0.3)
+        if axis.get_legend_handles_labels()[1]:
+            for text in axis.legend(fontsize=8).get_texts():
+                text.set_parse_math(False)
+    for axis in axes[len(panels) :]:
+        axis.remove()
+    figure.savefig(path, dpi=120)
+    return Path(path)
+
+
+def runs_in_terminal(
+    runs: Sequence[RunLog], width: int, keys: Sequence[str] = (), height: int = 12
+) -> str:
+    """Return the curves drawn with characters, a panel for each quantity."""
+    import plotext
+
+    panels = []
+    for key, lines in _panels(runs, keys).items():
+        plotext.clear_figure()
+        plotext.theme("clear")
+        plotext.plot_size(width, height)
+        for (number, mode), line in lines.items():
+            label = f"{runs[number].name} {mode}" if len(lines) > 1 else None
+            marker = "o" if mode == "val" else "braille"
+            points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
+            if points:  # plotext fails on a legend whose line begins with NaN
+                plotext.plot(*zip(*points, strict=True), marker=marker, label=label)
+        plotext.title(key)
+        plotext.xlabel(_unit(runs))
+        panels.append(plotext.uncolorize(plotext.build()))
+    plotext.clear_figure()
+    return "\n".join(panels)
+
+
+def _unit(runs: Sequence[RunLog]) -> str:
+    return "epoch" if all(run.batches for run in runs) else "iteration"
+
+
+def _panels(
+    runs: Sequence[RunLog], keys: Sequence[str]
+) -> dict[str, dict[tuple[int, str], Series]]:
+    """Return the lines of each quantity by run and mode, with NaN for numbers too large to draw."""
+    panels: dict[str, dict[tuple[int, str], Series]] = {}
+    for number, run in enumerate(runs):
+        for (key, mode), line in run.series(in_epochs=_unit(runs) == "epoch").items():
+            drawn = [value if abs(value) < LARGEST else math.nan for value in line.values]
+            panels.setdefault(key, {})[number, mode] = Series(line.at, drawn)
+    absent = [key for key in keys if key not in panels]
+    if not panels:
+        raise ValueError(f"the logs have no {', '.join(absent) or 'curve'}, and no numbers at all")
+    if absent:
+        hint = suggest(absent[0], panels)
+        raise ValueError(f"the logs have no {', '.join(absent)}; {hint}")
+    return {key: panels[key] for key in keys or panels}

@@ -1,0 +1,77 @@
+"""``log_image`` and ``log_table``: log to trackers from the steps of a LightningModule."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.engine.driver.collect import participants_of
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+
+__all__ = ["log_image", "log_table"]
+
+
+def log_image(module: L.LightningModule, name: str, image: Any) -> None:
+    """Log an image from a step of a LightningModule: ``log_image(self, "sample", x[0])``.
+
+    Every tracker of the run gets the image at this iteration as ``train/sample``, ``val/sample``
+    or ``test/sample``. The sanity check, ranks other than 0 and steps run by a hook, such as
+    ``precise_bn``, log nothing.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the image; several images with the same name form a series.
+        image: A tensor or array ``[C, H, W]`` with 1, 3 or 4 channels, or ``[H, W]``; floats from
+            0 to 1, or integers from 0 to 255.
+
+    Raises:
+        TypeError: for a value that is no image.
+    """
+    runner = _runner_of(module, "log_image")
+    if runner is not None:
+        runner.log_image(name, image)
+
+
+def log_table(
+    module: L.LightningModule,
+    name: str,
+    rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]],
+) -> None:
+    """Log a table from a step: ``log_table(self, "worst", {"id": ids, "loss": losses})``.
+
+    W&B, TensorBoard, MLflow, ClearML and Visdom hold tables. Names have the prefixes of images.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the table; several tables with the same name form a series.
+        rows: A dict of columns, or a dict for each row, with numbers and texts.
+
+    Raises:
+        TypeError, ValueError: for a value that is no table.
+    """
+    runner = _runner_of(module, "log_table")
+    if runner is not None:
+        runner.log_table(name, rows)
+
+
+def _runner_of(module: Any, function: str) -> Any:
+    if not isinstance(module, L.LightningModule):
+        raise TypeError(
+            f"{function}(self, name, ...) begins with the LightningModule, got {module!r:.80}"
+        )
+    if is_isolated(module):
+        return None
+    trainer = module._trainer
+    if trainer is not None and participants_of(trainer):
+        return Driver.of(trainer).runner_for(trainer, module)
+    reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"
+    warnings.warn(
+        f"{function}: {type(module).__name__} {reason} of this package, so nothing is logged; "
+        "write Trainer(callbacks=[WandbLoggerHook()]), or another tracker",
+        stacklevel=3,
+    )
+    return None

@@ -1,1 +1,0 @@
-"""Images, tables and histograms on their way to trackers."""

@@ -1,1 +1,0 @@
-"""Checkpoints on their way to an experiment tracker."""
