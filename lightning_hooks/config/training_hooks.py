@@ -114,7 +114,7 @@ def register_training_hooks(
     checkpoint_config    NORMAL               enable_checkpointing=False
     timer_config         LOW
     log_config           VERY_LOW
-    custom_hooks_config  NORMAL, or ``priority``
+    custom_hooks_config  NORMAL or own
     evaluation           LOW, as the last     check_val_every_n_epoch or val_check_interval
     runner                                    max_epochs, or max_steps
     workflow                                  the same as evaluation, or limit_val_batches

@@ -75,7 +75,7 @@ class _FileLoader(LiteLoader):
 
     @classmethod
     def is_loading(cls, module: types.ModuleType) -> bool:
-        """Return whether a module's file is being run."""
+        """Return whether a module's file is running."""
         loader = getattr(module.__spec__, "loader", None)
         return isinstance(loader, cls) and module.__name__ not in cls.loaded
 
@@ -92,7 +92,7 @@ class Finder(importlib.abc.MetaPathFinder):
         self.beside_mmcv_2 = beside_mmcv_2
 
     def installed(self) -> InstalledMmcv | None:
-        """Return the mmcv that the other finders find."""
+        """Return the mmcv package of the other finders."""
         return find_installed(one for one in sys.meta_path if one is not self)
 
     def find_spec(
@@ -125,7 +125,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class StandinModule(types.ModuleType):
-    """A module whose names are looked up in the name table on first access.
+    """A module of mmcv that loads a name on first access, by the name table.
 
     Args:
         name: The module's name: ``mmcv.runner``.

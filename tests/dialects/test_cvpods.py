@@ -80,7 +80,7 @@ def test_a_users_own_stepper_says_that_it_owns_backward(tmp_path: Path) -> None:
     assert caught.value.__notes__ == ["in hook Stepper.after_step (epoch 0, iter 0)"]
 
 
-def test_a_clipper_and_what_is_refused(tmp_path: Path) -> None:
+def test_optimization_hook_clips_and_checks_arguments(tmp_path: Path) -> None:
     def clip(parameters: Any) -> None:
         torch.nn.utils.clip_grad_norm_(parameters, 0.5)
 
@@ -93,7 +93,7 @@ def test_a_clipper_and_what_is_refused(tmp_path: Path) -> None:
         fit(tmp_path, cvpods.OptimizationHook(), gradient_clip_val=0.5)
 
 
-def test_two_dialects_have_a_storage_each_in_one_order(tmp_path: Path) -> None:
+def test_two_dialects_have_separate_storages(tmp_path: Path) -> None:
     order: list[str] = []
 
     class Pods(cvpods.HookBase):
@@ -116,7 +116,7 @@ def test_two_dialects_have_a_storage_each_in_one_order(tmp_path: Path) -> None:
     assert order == ["cvpods", "detectron2", "mmcv", "cvpods", "detectron2"]
 
 
-def test_the_writers_of_two_dialects_write_a_storage_each(tmp_path: Path) -> None:
+def test_writers_of_two_dialects_read_separate_storages(tmp_path: Path) -> None:
     def close(self: Any) -> None:
         self.writer.close()
 

@@ -152,7 +152,7 @@ def test_its_tensorboard_writer_writes_the_same_scalars(library: Any, tmp_path: 
     torch.testing.assert_close(*found)
 
 
-def test_its_storage_is_left_as_it_was(library: Any, tmp_path: Path) -> None:
+def test_the_librarys_stack_is_empty_after_a_run(library: Any, tmp_path: Path) -> None:
     engine, events = library
     under_us(tmp_path, engine.OptimizationHook())
     assert events._CURRENT_STORAGE_STACK == []
@@ -231,7 +231,7 @@ def test_a_loss_that_a_hook_divides_in_place_is_written_as_the_step_gave_it(
 
 
 @pytest.mark.parametrize("max_epochs", [2, 40], ids=["short", "long"])
-def test_a_run_without_a_step_of_the_optimizer_is_told(
+def test_a_run_without_a_step_of_the_optimizer_logs_a_warning(
     tmp_path: Path, caplog: Any, max_epochs: int
 ) -> None:
     class Waits(cvpods.OptimizationHook):

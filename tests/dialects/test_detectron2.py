@@ -229,7 +229,7 @@ def test_storages_nest_and_end_with_their_block() -> None:
         d2.get_event_storage()
 
 
-def test_history_buffers_equal_numpy_on_what_they_keep() -> None:
+def test_history_buffers_equal_numpy() -> None:
     values = torch.linspace(-1, 3, 50, dtype=torch.float64).square().tolist()
     buffer = d2.HistoryBuffer(max_length=20)
     for value in values:
@@ -355,7 +355,7 @@ def test_precise_bn_has_the_statistics_of_its_batches(tmp_path: Path) -> None:
     assert torch.equal(mean, module.net[1].running_mean)
 
 
-def test_functions_at_the_points(tmp_path: Path) -> None:
+def test_callback_hook_calls_its_functions(tmp_path: Path) -> None:
     calls: list[Any] = []
     names = ("before_train", "before_step", "after_step", "after_train")
     functions = {name: lambda t, name=name: calls.append((name, t.iter)) for name in names}
@@ -382,12 +382,12 @@ def test_checkpoints_by_period_and_the_last(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "model_final.pth") == {"iteration": 5}
 
 
-def test_profiles_of_the_steps_wanted(tmp_path: Path) -> None:
+def test_autograd_profiler_writes_traces_of_selected_steps(tmp_path: Path) -> None:
     fit(tmp_path, d2.AutogradProfiler(lambda trainer: trainer.iter == 1, str(tmp_path / "prof")))
     assert [p.name for p in (tmp_path / "prof").iterdir()] == ["profiler-trace-iter1.json"]
 
 
-def test_the_line_for_the_terminal(tmp_path: Path, caplog: Any) -> None:
+def test_metric_printer_logs_a_line(tmp_path: Path, caplog: Any) -> None:
     printer = d2.CommonMetricPrinter(max_iter=6)
     with caplog.at_level("INFO"):
         fit(tmp_path, d2.LRScheduler(), d2.PeriodicWriter([printer], period=3), module=Scheduled())
@@ -492,7 +492,7 @@ class Keeps(d2.HookBase):
         self.latest = self.trainer.storage.latest()
 
 
-def test_what_a_default_trainer_has_is_given(tmp_path: Path) -> None:
+def test_attributes_of_a_default_trainer_are_given_to_the_adapter(tmp_path: Path) -> None:
     module, hook = ByName(), SavesTheLowest("total_loss")
     saver = d2.DetectionCheckpointer(module.model, str(tmp_path))
     adapter = HookAdapter(

@@ -1,4 +1,4 @@
-"""What hooks of detectron2 find on their trainer, in their storage and in its printer's line."""
+"""The trainer, the storage and the terminal line of detectron2's hooks."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_replacing_the_iterator_or_running_the_step_is_refused(tmp_path: Path) -
         fit(tmp_path, After(lambda trainer: trainer.run_step()))
 
 
-def test_a_private_name_among_the_attributes_is_seen(tmp_path: Path) -> None:
+def test_private_attributes_of_the_adapter_are_visible(tmp_path: Path) -> None:
     hook = After(lambda trainer: trainer._period_of_mine)
     adapter = HookAdapter([hook], attributes={"_period_of_mine": 7})
     make_trainer(tmp_path, adapter, max_epochs=1).fit(TinyModule(), make_loader(1))
@@ -172,7 +172,9 @@ def line_of(printer: Any, caplog: Any) -> str:
     return str(caplog.records[-1].getMessage())
 
 
-def test_the_line_to_the_letter(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_printer_line_equals_detectron2(
+    caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with d2.EventStorage() as storage:
         for value in (1.0, 3.0):
@@ -188,7 +190,9 @@ def test_the_line_to_the_letter(caplog: Any, monkeypatch: pytest.MonkeyPatch) ->
         assert "eta" not in line_of(d2.CommonMetricPrinter(), caplog)
 
 
-def test_the_line_with_nothing_in_the_storage(caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_metric_printer_line_of_an_empty_storage(
+    caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with d2.EventStorage():
         assert line_of(d2.CommonMetricPrinter(), caplog) == " iter: 0       lr: N/A  "
@@ -198,7 +202,7 @@ def test_the_line_with_nothing_in_the_storage(caplog: Any, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("tensorboard", [True, False])
-def test_traces_of_the_steps_wanted(tmp_path: Path, tensorboard: bool) -> None:
+def test_torch_profiler_writes_traces_of_selected_steps(tmp_path: Path, tensorboard: bool) -> None:
     folder = tmp_path / "prof"
     hook = d2.TorchProfiler(
         lambda trainer: trainer.iter == 1,
@@ -213,7 +217,9 @@ def test_traces_of_the_steps_wanted(tmp_path: Path, tensorboard: bool) -> None:
     assert re.fullmatch(wanted if tensorboard else r"profiler-trace-iter1\.json", names[0])
 
 
-def test_memory_of_the_gpu(tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stats_log_the_gpu(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hook = d2.TorchMemoryStats(period=2, max_runs=2)
     trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
@@ -230,7 +236,9 @@ def test_memory_of_the_gpu(tmp_path: Path, caplog: Any, monkeypatch: pytest.Monk
     assert "\nall of it" in caplog.messages
 
 
-def test_without_a_gpu_there_is_no_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_memory_stats_log_nothing_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     hook = d2.TorchMemoryStats(period=1)
     fit(tmp_path, hook, max_epochs=1)

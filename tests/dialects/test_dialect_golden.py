@@ -1,4 +1,4 @@
-"""Our dialects against what the libraries did with the same job (tests/golden/dialects.json)."""
+"""Our dialects and the libraries run the same job (tests/golden/dialects.json)."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_detectron2s_hooks_leave_the_same_rows(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("case", ["fvcore.HistoryBuffer", "fvcore.PeriodicCheckpointer"])
-def test_what_is_fvcores_equals_it_to_the_last_bit(case: str) -> None:
+def test_classes_of_fvcore_are_bit_equal(case: str) -> None:
     found = json.loads(json.dumps(run_fvcore.with_ours(case, run_fvcore.CASES[case], "")))
     assert found == GOLDEN[case]
 

@@ -1,4 +1,4 @@
-"""What holds for all dialects: telling them apart, living together, errors, states, the table."""
+"""Tests for all dialects: detection, several dialects in a Trainer, errors, states, the table."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def test_points_and_arguments_tell_the_dialect() -> None:
     assert found == ["mmengine", "mmengine", "detectron2", "pet", "pet", "pointrix"]
 
 
-def test_what_cannot_be_told_is_refused_with_what_it_may_be() -> None:
+def test_an_ambiguous_dialect_raises_with_the_candidates() -> None:
     class Steps:
         def before_step(self) -> None: ...
 
@@ -189,7 +189,7 @@ def test_an_iteration_based_run(tmp_path: Path, name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["mmengine", "pointrix"])
-def test_validation_among_iterations(tmp_path: Path, name: str) -> None:
+def test_validation_in_a_run_by_iterations(tmp_path: Path, name: str) -> None:
     hook = TRACES[name]()
     trainer = make_trainer(
         tmp_path,

@@ -143,7 +143,7 @@ def test_an_error_names_hook_and_point(tmp_path: Path) -> None:
     assert caught.value.__notes__ == ["in hook Bad.after_val_epoch (epoch 1, iter 3)"]
 
 
-def test_hooks_without_the_base_class_are_told_by_their_arguments(tmp_path: Path) -> None:
+def test_hooks_without_a_base_class_are_detected_by_arguments(tmp_path: Path) -> None:
     class Plain:
         seen = ()
 
@@ -257,7 +257,7 @@ def test_an_error_in_a_test_names_hook_and_point_and_ends_it(tmp_path: Path) -> 
         assert caught.value.__notes__ == ["in hook Bad.after_test_epoch (epoch 0, iter 0)"]
 
 
-def test_a_list_of_samples_comes_as_it_is(tmp_path: Path) -> None:
+def test_a_list_of_samples_is_passed_as_outputs(tmp_path: Path) -> None:
     class Samples(Own):
         def validation_step(self, batch: Any, batch_idx: int) -> Any:
             self.loss(batch)
@@ -333,7 +333,7 @@ class Steps(Hook):
         self.hub = hub
 
 
-def test_message_hub_and_schedulers_go_on(tmp_path: Path) -> None:
+def test_message_hub_and_schedulers_resume(tmp_path: Path) -> None:
     def run(epochs: int, ckpt: Any = None) -> tuple[Any, Any]:
         module, hook = TinyModule(), Steps()
         sgd = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
@@ -402,7 +402,7 @@ def test_several_optimizers_have_their_names(tmp_path: Path) -> None:
     assert hook.hub.get_scalar("train/disc.lr").current() == 0.25
 
 
-def test_what_is_given_is_what_hooks_see(tmp_path: Path) -> None:
+def test_given_attributes_are_visible_to_hooks(tmp_path: Path) -> None:
     class Board:
         def __init__(self) -> None:
             self.rows: list[Any] = []

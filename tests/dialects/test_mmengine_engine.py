@@ -1,4 +1,4 @@
-"""What runs mmengine's loops in Lightning, without mmengine: see also tests/sister_code."""
+"""mmengine's loops in Lightning, without mmengine: see also tests/sister_code."""
 
 from __future__ import annotations
 
@@ -106,8 +106,6 @@ def test_a_run_that_is_over_trains_nothing(tmp_path: Path) -> None:
     ("name", "entry"),
     [("max_epochs", "train_cfg"), ("strategy", "mmengine's launcher and model_wrapper_cfg")],
 )
-def test_what_the_config_sets_is_no_argument_of_the_trainer(
-    tmp_path: Path, name: str, entry: str
-) -> None:
+def test_arguments_set_by_the_config_are_refused(tmp_path: Path, name: str, entry: str) -> None:
     with pytest.raises(ValueError, match=f"must not have {name}: as in mmengine, {entry} sets it"):
         Engine(Runner(tmp_path), {name: 2})

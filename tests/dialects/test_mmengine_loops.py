@@ -1,4 +1,4 @@
-"""What MMEngine's hooks do with the loops of their runner, in a Trainer."""
+"""``train_loop``, ``val_loop`` and ``test_loop`` of MMEngine's hooks in a Trainer."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_a_second_pass_of_a_test(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("val", [0, 2])
 @pytest.mark.parametrize("length", [dict(max_epochs=1), {**BY_ITER, "max_steps": 2}])
-def test_a_run_without_validation_has_no_loop_of_it(tmp_path: Path, val: int, length: Any) -> None:
+def test_a_run_without_validation_has_no_val_loop(tmp_path: Path, val: int, length: Any) -> None:
     class Asks(Hook):
         def after_train_iter(self, runner: Any, batch_idx: int, **kwargs: Any) -> None:
             self.has_loop = runner.val_loop is not None
@@ -352,7 +352,7 @@ def test_one_of_several_loaders_must_be_named(tmp_path: Path) -> None:
             loop.run_iter(0, batch)
 
     hook = One()
-    with pytest.raises(ValueError, match=r"the Trainer has 2 loaders, mmengine one; write val_loo"):
+    with pytest.raises(ValueError, match=r"the Trainer has 2 loaders, mmengine has one loader"):
         fit(tmp_path, hook, module=ByLoader, val=[1, 2], max_epochs=1)
     assert list(hook.metrics) == ["val_loss/dataloader_idx_1"]
 

@@ -114,7 +114,7 @@ def test_the_hooks_in_a_plain_loop(tmp_path: Path) -> None:
     assert [(when, row["loss"]) for when, row in rows.rows] == [(2, 1.0), (3, 1.0)]
 
 
-def test_the_schedulers_state_goes_on(tmp_path: Path) -> None:
+def test_the_scheduler_resumes(tmp_path: Path) -> None:
     def hook_of(module: Own) -> Any:
         return pet.LRScheduler(module.sgd, torch.optim.lr_scheduler.StepLR(module.sgd, 4))
 

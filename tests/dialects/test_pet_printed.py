@@ -1,4 +1,4 @@
-"""Pet's printed hooks, in its own loop and here: the same calls, rows, rates and weights."""
+"""Pet's printed hooks, in Pet's loop and in a Trainer: equal calls, rows, rates and weights."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def test_the_timer_counts_parts_and_pauses() -> None:
 
 
 @pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
-def test_each_writer_takes_the_epochs(
+def test_every_writer_accepts_the_epoch_keywords(
     by_epoch: bool, tmp_path: Path, monkeypatch: Any, caplog: Any
 ) -> None:
     printed = printed_on(monkeypatch, pet)

@@ -108,7 +108,7 @@ def test_a_type_error_names_the_hook(tmp_path: Path) -> None:
     assert caught.value.__notes__ == ["in hook Shows.after_train_iter (epoch 0, iter 0)"]
 
 
-def test_an_exception_is_told(tmp_path: Path) -> None:
+def test_exception_is_called_on_an_error(tmp_path: Path) -> None:
     class Bad(pointrix.Hook):
         told = 0
 
@@ -208,7 +208,7 @@ def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
     assert hook.kept == (12, 4)
 
 
-def test_what_the_facade_says_without_a_config(tmp_path: Path) -> None:
+def test_the_default_config(tmp_path: Path) -> None:
     class Asks(pointrix.Hook):
         def before_train(self, trainner: Any) -> None:
             assert trainner.cfg.max_steps == trainner.max_steps == 6

@@ -1,4 +1,4 @@
-"""mmdet's CheckInvalidLossHook as its sources have it, in both dialects it is printed for."""
+"""mmdet's printed CheckInvalidLossHook, in the mmcv and the mmengine dialect."""
 
 from __future__ import annotations
 

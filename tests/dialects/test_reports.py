@@ -1,4 +1,4 @@
-"""What a hook does not get is named: its calls, an attribute, a step."""
+"""Reports: hooks without a call, missing attributes, skipped steps."""
 
 from __future__ import annotations
 
@@ -61,9 +61,7 @@ def test_a_point_that_the_library_does_not_have_is_not_called(tmp_path: Path, ca
 
 
 @pytest.mark.parametrize("library", BASES)
-def test_a_hook_that_is_called_or_waits_for_an_error_is_not(
-    library: str, tmp_path: Path, caplog: Any
-) -> None:
+def test_a_called_hook_is_not_reported(library: str, tmp_path: Path, caplog: Any) -> None:
     base = BASES[library]
     called = type("MyHook", (base,), {"before_train": does_nothing})()
     waits = (
@@ -84,9 +82,7 @@ WITH_TRAINER = {
 
 
 @pytest.mark.parametrize("library", WITH_TRAINER)
-def test_an_attribute_that_is_not_there_is_named_with_what_to_write(
-    library: str, tmp_path: Path
-) -> None:
+def test_a_missing_attribute_raises_with_a_correction(library: str, tmp_path: Path) -> None:
     point = WITH_TRAINER[library]
 
     def reads(self: Any, *args: Any, **kwargs: Any) -> None:
@@ -116,7 +112,7 @@ def test_an_attribute_that_is_computed_cannot_be_assigned(library: str, tmp_path
     assert caught.value.__notes__ == [f"in hook MyHook.{point} (epoch 0, iter 0)"]
 
 
-def test_an_attribute_that_says_why_it_is_missing_is_heard(tmp_path: Path) -> None:
+def test_a_property_that_raises_keeps_its_message(tmp_path: Path) -> None:
     class MyHook(d2.HookBase):
         def after_step(self) -> None:
             _ = self.trainer.scheduler

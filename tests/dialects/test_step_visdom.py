@@ -101,7 +101,7 @@ def test_a_users_own_writer(package: str, tmp_path: Path, port: int, monkeypatch
     assert found["y"] == pytest.approx([losses[i] for i in (0, 2, 5)])
 
 
-def test_a_page_that_is_not_there_costs_a_warning(tmp_path: Path, caplog: Any) -> None:
+def test_an_unreachable_visdom_server_logs_one_warning(tmp_path: Path, caplog: Any) -> None:
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))  # bound, and nobody listens
         writer = d2.VisdomWriter(server="http://127.0.0.1", port=taken.getsockname()[1])

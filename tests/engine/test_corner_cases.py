@@ -300,7 +300,7 @@ def test_configure_callbacks_that_makes_new_hooks_for_each_fit(tmp_path: Path) -
 def test_owns_backward_without_a_hook_that_could_is_refused(tmp_path: Path) -> None:
     from lightning_hooks import IterTimerHook
 
-    with pytest.raises(ValueError, match="no hook is there that could call"):
+    with pytest.raises(ValueError, match="no hook can call loss"):
         fit(tmp_path, IterTimerHook(), owns_backward=True)
 
 

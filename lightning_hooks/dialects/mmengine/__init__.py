@@ -38,7 +38,6 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.mmengine.evaluation import Evaluation
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
@@ -56,7 +55,7 @@ _POINTS = tuple(
 _CHECKPOINT = ("before_save_checkpoint", "after_load_checkpoint")
 
 
-def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
+def _arguments(facade: RunnerFacade, point: str, method: Any) -> Arguments:
     runner = facade._runner
     kwargs: dict[str, Any] = {}
     if point.endswith("_iter"):
@@ -67,7 +66,7 @@ def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
             kwargs["outputs"] = runner.outputs
             if "train" not in point and isinstance(runner.result, (list, tuple)):
                 kwargs["outputs"] = runner.result  # mmengine passes a list of samples
-    elif point in ("after_val_epoch", "after_test_epoch") and isinstance(facade, RunnerFacade):
+    elif point in ("after_val_epoch", "after_test_epoch"):
         kwargs = {"metrics": facade.metrics}
     return (facade,), kwargs
 
@@ -231,17 +230,17 @@ class Hook:
     # -- helpers ---------------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether ``n`` divides the number of epochs after ``start``."""
+        """Return whether ``n`` divides the number of epochs since ``start`` (``n > 0``)."""
         done = runner.epoch + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
-        """Return whether ``n`` divides the number of iterations after ``start``."""
+        """Return whether ``n`` divides the number of iterations since ``start``."""
         done = runner.iter + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
     def every_n_inner_iters(self, batch_idx: int, n: int) -> bool:
-        """Return whether ``n`` divides the number of batches of the epoch."""
+        """Return whether ``n`` divides the number of batches so far."""
         return (batch_idx + 1) % n == 0 if n > 0 else False
 
     def end_of_epoch(self, dataloader: Any, batch_idx: int) -> bool:

@@ -206,7 +206,7 @@ class _EvaluationLoop(_Loop):
         if dataloader_idx is None and self._pass.loaders() > 1:
             raise ValueError(
                 f"{stage}_loop.run_iter: the Trainer has {self._pass.loaders()} loaders, mmengine "
-                f"one; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
+                f"has one loader; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
             )
         step = {"val": "validation_step", "test": "test_step"}[stage]
         takes_idx = takes_batch_idx(getattr(type(runner.module), step))

@@ -26,7 +26,7 @@ class HistoryBuffer(history.HistoryBuffer):
     (2.0, 2.0, 1.0, 3.0)
     """
 
-    def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # its name
+    def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # mmengine names the argument so
         """Add a value, the mean of ``count`` values."""
         super().update(log_val, count)
 

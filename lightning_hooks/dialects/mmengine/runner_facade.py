@@ -210,7 +210,7 @@ _SWITCHES = {
     **dict.fromkeys(("before_val_iter", "after_val_epoch"), False),
     **dict.fromkeys(("before_test_iter", "after_test_epoch"), False),
 }
-"""``model.training`` from a point on. A switch has two points, since one may have no hook."""
+"""``model.training`` from a point on; each switch has two points, since one may have no hook."""
 
 
 class TrainFlags:

@@ -22,7 +22,6 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.facade import Facade
 from lightning_hooks.dialects.pet.hooks import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.pet.hooks import EventWriter as EventWriter
 from lightning_hooks.dialects.pet.hooks import IterationTimer as IterationTimer
@@ -84,8 +83,8 @@ class _Facade(StepFacade):
         """The keywords accepted by methods, by the hook's id and the point."""
 
 
-def _arguments(facade: Facade, point: str, method: Any) -> Arguments:
-    if point == "before_train" or not isinstance(facade, _Facade):
+def _arguments(facade: _Facade, point: str, method: Any) -> Arguments:
+    if point == "before_train":
         return (), {}
     values: dict[str, Any] = {"storage": facade.storage}
     if point == "after_step" and facade.counts_epochs:

@@ -27,8 +27,8 @@ class Checkpointer:
     """Saves a model and other objects to ``{save_dir}/{name}.pth``, and loads them.
 
     A file contains ``model``, the state of each of ``checkpointables`` by name, and the keywords of
-    ``save``. ``last_checkpoint`` in the same directory names the newest file. A complete file is
-    renamed into place.
+    ``save``. ``last_checkpoint`` in the same directory names the newest file. A file replaces
+    an older file only when complete.
 
     Args:
         model: The model; a wrapper such as DistributedDataParallel is removed.

@@ -445,7 +445,7 @@ class LRScheduler:
             )
         own = getattr(self._scheduler, "optimizer", self._optimizer)
         optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
-        if not any(own.param_groups is one.param_groups for one in optimizers):
+        if not any(own.param_groups is other.param_groups for other in optimizers):
             raise ValueError(
                 "LRScheduler's optimizer is not the one that is trained: "
                 "let configure_optimizers() return this object"

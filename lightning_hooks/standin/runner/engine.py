@@ -46,7 +46,7 @@ class LastValues(LogBuffer):
 
 
 def check_workflow(runner: Any, data_loaders: Any, workflow: Any) -> None:
-    """Raise an error unless there is a loader for each ``(method of the runner, count)``."""
+    """Raise an error unless each ``(method of the runner, count)`` has a loader."""
     if not isinstance(data_loaders, list):
         raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
     if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
@@ -130,7 +130,7 @@ class RunnerModule(TrainStepModule):
 
 
 class Engine(JoinsTrainer):
-    """The callback that connects a runner and its hooks to the Trainer.
+    """The callback that connects a runner and the runner's hooks to the Trainer.
 
     Args:
         runner: The runner.
@@ -200,7 +200,7 @@ class Engine(JoinsTrainer):
         return in_batch
 
     def end_of_border(self) -> None:
-        """Train with an optimizer that a hook has assigned between two epochs."""
+        """Train with an optimizer assigned by a hook between two epochs."""
         if self._driver is not None:
             self._driver.restore()
 

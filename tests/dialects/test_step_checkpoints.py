@@ -1,4 +1,4 @@
-"""Checkpoints of detectron2's and cvpods' hooks: periodic, the best, and what writes them."""
+"""Checkpoints of detectron2's and cvpods' hooks: periodic, best, and the Checkpointer."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 fit = partial(training.fit, host=True, batches=3, max_epochs=2)
 
 
-def test_a_file_is_loaded_into_the_model_and_what_belongs_to_it(tmp_path: Path) -> None:
+def test_checkpointer_loads_model_and_checkpointables(tmp_path: Path) -> None:
     module = TinyModule()
     sgd = torch.optim.SGD(module.parameters(), lr=0.1, momentum=0.9)
     module.configure_optimizers = lambda: sgd  # type: ignore[method-assign]
@@ -53,7 +53,7 @@ def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("mode", "best"), [("max", 1), ("min", 3)])
-def test_the_best_by_a_value_of_the_storage(tmp_path: Path, mode: str, best: int) -> None:
+def test_best_checkpointer_saves_the_best_scalar(tmp_path: Path, mode: str, best: int) -> None:
     results = iter([{"box": {"AP": v}} for v in (0.3, 0.1, float("nan"), 0.2, 0.2, 0.2)])
     saver = d2.Checkpointer(TinyModule(), str(tmp_path))
     hook = d2.BestCheckpointer(2, saver, "box/AP", mode)
@@ -68,7 +68,7 @@ def test_the_best_by_a_value_of_the_storage(tmp_path: Path, mode: str, best: int
     assert resumed.best_iter == best
 
 
-def test_a_value_that_nobody_puts_is_told(tmp_path: Path, caplog: Any) -> None:
+def test_best_checkpointer_warns_of_a_missing_scalar(tmp_path: Path, caplog: Any) -> None:
     saver = d2.Checkpointer(TinyModule(), str(tmp_path))
     fit(tmp_path, d2.BestCheckpointer(0, saver, "box/AP"))
     assert "BestCheckpointer: no scalar 'box/AP' has been put; nothing is saved" in caplog.text
