@@ -133,18 +133,18 @@ def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(pro
                     @s.cached
                     def f(self): ...
             """,
-            "lab/more.py": "from torch._seven import inf\nimport lvis\ninf(1).y",
+            "lab/more.py": "from torch._seven import inf\nimport lvis, nunmpy\ninf(1).y",
         },
     )
     report = check("tools/train.py")
     assert report.verdict == (
-        "does not start because mmseg, pycocotools, no_such_thing, mmdet, lvis are not installed, "
-        "the installed torch has no module torch._seven (lab/more.py:1)"
+        "does not start because mmseg, pycocotools, no_such_thing, mmdet, lvis, nunmpy are not "
+        "installed, the installed torch has no module torch._seven (lab/more.py:1)"
     )
     assert report.next_steps == [
         "pip install --no-deps mmsegmentation==0.30.0 mmdet==2.28.2",
         "pip install pycocotools lvis",
-        "find out what provides no_such_thing",
+        "find out what provides no_such_thing, nunmpy",
         "python -m lightning_hooks.standin tools/train.py ...",
     ]
 

@@ -109,7 +109,6 @@ def test_by_iteration_with_validation_a_run_goes_on_bit_for_bit(tmp_path: Path) 
     "validation",
     [
         {"limit_val_batches": 0},
-        {"val_check_interval": 3},
         {"val_check_interval": 3, "check_val_every_n_epoch": None},
         {"check_val_every_n_epoch": 2},
     ],

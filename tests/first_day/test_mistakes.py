@@ -357,8 +357,14 @@ def train(root: Path, hooks: list[Any], module: Any = TinyModule, **given: Any) 
 
 
 @pytest.mark.filterwarnings("ignore:Total length of `.*` across ranks is zero")
-@pytest.mark.parametrize("hosted", [False, True], ids=["bare", "hosted"])
-@pytest.mark.parametrize("mistake", STARTED)
+@pytest.mark.parametrize(
+    ("mistake", "hosted"),
+    [
+        *((mistake, False) for mistake in STARTED),
+        ("two schedules", True),
+        ("a score that is not logged", True),
+    ],
+)
 def test_a_fit_begins_with_an_answer(mistake: str, hosted: bool, tmp_path: Path) -> None:
     hooks, given, answer = STARTED[mistake]
     made = [HookAdapter(hooks())] if hosted else hooks()

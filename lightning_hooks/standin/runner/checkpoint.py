@@ -113,7 +113,7 @@ def load_checkpoint(
         filename: A path; see :class:`CheckpointLoader`.
         map_location: As for :func:`torch.load`.
         strict: Whether keys and shapes must agree.
-        logger: Logs the keys that do not match.
+        logger: Logs mismatched keys.
         revise_keys: Pairs ``(pattern, replacement)`` for the keys; by default the prefix
             ``module.`` is removed.
     """
@@ -143,7 +143,7 @@ def get_state_dict(
 
     Args:
         module: The model.
-        destination: The dict to fill; a new one by default.
+        destination: The dict to fill; by default a new dict.
         prefix: Prefix of the keys.
         keep_vars: Whether values stay attached to the autograd graph.
     """
@@ -177,7 +177,7 @@ def save_checkpoint(
     Args:
         model: The model, in a wrapper or not.
         filename: The path, local, of fsspec or of a storage of mmcv's.
-        optimizer: An optimizer, or a dict of them.
+        optimizer: An optimizer, or a dict of optimizers.
         meta: Metadata; the version and the time are added.
         file_client_args: The storage; by default determined by the path.
     """

@@ -142,7 +142,7 @@ class Engine(JoinsTrainer):
         self._driver: Any = None  # of the run
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """Return the runner's hooks with their priorities."""
+        """Return the runner's hooks with priorities."""
         hooks = self._runner.hooks
         return [(hook, hooks.priority_of(hook)) for hook in hooks]
 
@@ -207,7 +207,7 @@ class Engine(JoinsTrainer):
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
 
-        A native hook that does not use the event has None in place of the method.
+        A native hook without use for the event has None in place of the method.
         """
         trainer, module = self._runner.trainer, self._runner.module
         for callback in trainer.callbacks:
