@@ -27,7 +27,7 @@ version.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect
@@ -38,7 +38,6 @@ from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_di
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
 from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
-from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
@@ -190,6 +189,34 @@ class JSONWriter(writers.SnapshotJSONWriter):
             writers.JSONWriter.write(self)
         else:
             super().write()
+
+
+class VisdomWriter(writers.VisdomWriter):
+    """Draws scalars as lines on a Visdom server, and shows images.
+
+    Args:
+        host: Name or URL of the server.
+        port: The server's port.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+        interested_keys: Names of the drawn scalars; all by default.
+        kwargs: Further arguments of
+            :class:`~lightning_hooks.dialects.steps.writers.VisdomWriter`.
+    """
+
+    def __init__(
+        self,
+        host: str = "http://localhost",
+        port: int = 8097,
+        window_size: int = 20,
+        interested_keys: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(window_size, **{"server": host, "port": port, **kwargs})
+        self.interested_keys = interested_keys
+
+    def _new_scalars(self) -> list[writers.Scalar]:
+        keys = self.interested_keys
+        return [each for each in super()._new_scalars() if keys is None or each[0] in keys]
 
 
 class IterationTimer(hooks.IterationTimer, HookBase):

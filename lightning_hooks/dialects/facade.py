@@ -84,8 +84,12 @@ class Facade:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of several by name."""
+        """The optimizer, or a dict of several by name; an assigned optimizer trains."""
         return self._runner.optimizer
+
+    @optimizer.setter
+    def optimizer(self, value: Any) -> None:
+        self._runner.optimizer = value
 
     @property
     def device(self) -> Any:

@@ -34,11 +34,11 @@ from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
 from lightning_hooks.dialects.pet.hooks import VisdomWriter as VisdomWriter
 from lightning_hooks.dialects.pet.hooks import accepted_keywords
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
+from lightning_hooks.dialects.pet.tools import EventStorage as EventStorage
 from lightning_hooks.dialects.pet.tools import Timer as Timer
 from lightning_hooks.dialects.pet.tools import get_bn_modules as get_bn_modules
 from lightning_hooks.dialects.pet.tools import logging_rank as logging_rank
 from lightning_hooks.dialects.pet.tools import update_bn_stats as update_bn_stats
-from lightning_hooks.dialects.steps import storage
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
 
@@ -63,10 +63,6 @@ __all__ = [
     "logging_rank",
     "update_bn_stats",
 ]
-
-
-class EventStorage(storage.EventStorage):
-    """The scalars, images and histograms of a run."""
 
 
 get_event_storage = EventStorage.innermost

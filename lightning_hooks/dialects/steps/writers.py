@@ -127,12 +127,14 @@ class SnapshotJSONWriter(JSONWriter):
         window_size: Number of values in the window.
     """
 
+    _first_iteration = 0
+
     def write(self) -> None:
         """Append all scalars, new or not."""
         storage = self.storage()
         latest = storage.latest_values(self._window_size)
         values = {name: value for name, (value, _) in latest.items()}
-        self._append([{"iteration": storage.iter, **values}])
+        self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
 
 class TensorboardXWriter(_WindowWriter):
