@@ -20,11 +20,6 @@ __all__ = ["hint_for", "load", "placeholder_name"]
 
 _ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
 _ADVICE = (
-    (
-        "mmcv._ext",
-        "mmcv's compiled operators are not installed: mmcv.ops has the stand-in's operators. Take "
-        "an mmcv 2.x with its operators (`pip install onedl-mmcv`, its maintained fork)",
-    ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (
         "mmcv.tensorrt",

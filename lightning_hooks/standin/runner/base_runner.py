@@ -344,7 +344,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         filename: str,
         map_location: Any = "cpu",
         strict: bool = False,
-        revise_keys: list[tuple[str, str]] | None = None,
+        revise_keys: Any = (("^module.", ""),),
     ) -> Any:
         """Load the weights of a file into the model; return the whole checkpoint."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
