@@ -67,7 +67,7 @@ class Steps:
     rest: int
     """Steps before them, in which the caches are filled again."""
     goals: tuple[float | None, float | None, float | None] = (None, None, None)
-    """Of our hooks over bare Lightning and over Lightning's own callbacks; an old script over mmcv."""
+    """Ratios: our hooks over bare Lightning, over its own callbacks; an old script over mmcv."""
     options: tuple[tuple[str, Any], ...] = ()
 
     def figures(self, rounds: int) -> dict[str, Figures]:
