@@ -77,20 +77,20 @@ def parts_of(trainer: L.Trainer) -> dict[str, Case]:
 
     def events(names: Iterable[str], collects: bool) -> tuple[Any, Any]:
         before, after = (
-            [call for call in calls.at(point) if type(call[0]).__name__ in names]
+            [call for call in calls.calls_for(point) if type(call[0]).__name__ in names]
             for point in ("before_train_iter", "after_train_iter")
         )
         runner, step = driver.runner, driver._step
 
         def start(trainer: L.Trainer, module: Any, batch: Any, index: int) -> None:
             runner.data_batch = batch
-            calls.in_batch("before_train_iter", before)
+            calls.run("before_train_iter", before)
 
         def end(trainer: L.Trainer, module: Any, outputs: Any, batch: Any, index: int) -> None:
             runner.data_batch = batch
             if collects:
                 step.fill_log_buffer(outputs)
-            calls.in_batch("after_train_iter", after)
+            calls.run("after_train_iter", after)
             del runner.data_batch
             calls.settle_stop()
 

@@ -1,7 +1,7 @@
-"""The modules of the public names, which are imported on first use (PEP 562).
+"""The modules of the public names, imported on first use (PEP 562).
 
-``import lightning_hooks`` imports nothing else. The names stand once, as the imports of
-``__init__.pyi``, which type checkers and editors read too. ``HOOKS`` finds classes by them.
+``import lightning_hooks`` imports nothing else. The names are read from the imports of
+``__init__.pyi``, the file for type checkers and editors. ``HOOKS`` finds classes by these names.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ HOMES = {name: module for name, module in _MODULES.items() if module != PACKAGE}
 
 
 def import_name(name: str) -> Any:
-    """Return a public name of the package, or one of its modules.
+    """Return a public name of the package, or a module of the package.
 
     Raises:
-        AttributeError: for an unknown name, with the closest one.
+        AttributeError: for an unknown name, with the closest name.
         ImportError: the same, in ``from lightning_hooks import ...``.
     """
     if name in HOMES:
@@ -47,7 +47,7 @@ def import_name(name: str) -> Any:
         found = importlib.import_module(f"{PACKAGE}.{name}")
     else:
         raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
-    vars(sys.modules[PACKAGE])[name] = found  # the next time it is found without this function
+    vars(sys.modules[PACKAGE])[name] = found  # the next access does not call the function
     return found
 
 
@@ -57,7 +57,7 @@ def list_names() -> list[str]:
 
 
 def unknown_name_error(module: str, name: str, advice: str) -> Exception:
-    """Return the error for a name that a module does not have, from its ``__getattr__``."""
+    """Return the error for a missing name of a module, to be raised from ``__getattr__``."""
     # in a from-import, importlib calls hasattr first and drops the message of an AttributeError
     by_import = sys._getframe(2).f_globals.get("__name__") == "importlib._bootstrap"
     kind = ImportError if by_import else AttributeError

@@ -1,4 +1,4 @@
-"""``HookAdapter``: one Callback that hosts many hooks, native or foreign, in mmcv's order."""
+"""``HookAdapter``: a Callback that hosts many hooks, native or foreign, in mmcv's order."""
 
 from __future__ import annotations
 
@@ -27,34 +27,34 @@ __all__ = ["HookAdapter"]
 class HookAdapter(JoinsTrainer):
     """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
 
-    A hook is a native one, an object of a real mmcv class, or any object with mmcv's methods. Pass
-    the object, ``(hook, priority)`` or a config dict (``dict(type="EMAHook", momentum=2e-4,
-    priority=49)``). Without a priority it gets its family's. ``run_before`` and ``run_after``,
-    attributes of the hook or keys of its config, order it against other hooks whatever the
-    priorities (:mod:`lightning_hooks.engine.hook_order`). All hooks of a Trainer, in several
-    adapters or none, share one Runner and one order.
+    A hook is a hook of this package, an object of a real mmcv class, or any object with mmcv's
+    methods. Pass the object, ``(hook, priority)`` or a config dict (``dict(type="EMAHook",
+    momentum=2e-4, priority=49)``). The default priority is the priority of the hook's family.
+    ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
+    against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
+    hooks of a Trainer, in several adapters or none, share a Runner and an order.
 
     Args:
-        hooks: One hook or several: objects, ``(hook, priority)`` pairs, config dicts.
-        dialect: Library that the hooks are written for: ``"mmcv"``, ``"mmengine"``,
+        hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
+        dialect: Library of the hooks: ``"mmcv"``, ``"mmengine"``,
             ``"detectron2"``, ``"cvpods"``, ``"cvpods_master"``, ``"pet"`` or ``"pointrix"`` (see
-            ``lightning_hooks.dialects``); ``"auto"`` detects it by class and methods.
-        work_dir: Directory that hooks write to; the Trainer's ``default_root_dir`` by default.
+            ``lightning_hooks.dialects``); ``"auto"`` detects the library by class and methods.
+        work_dir: Directory for the hooks' files; the Trainer's ``default_root_dir`` by default.
         by_epoch: Whether the run is counted in epochs (mmcv's EpochBasedRunner) or in iterations
             (IterBasedRunner).
         meta: mmcv's ``runner.meta`` at the start.
         model: Function that picks ``runner.model.module``: ``lambda module: module.backbone``; by
             default the LightningModule itself, or the inner model of a ``TrainStepModule``.
-        attributes: Attributes set on the runner for old hooks that expect them there. A
-            ``data_loader`` is only visible in ``before_run``; epochs iterate the Trainer's.
+        attributes: Attributes set on the runner, for old hooks. A ``data_loader`` is only visible
+            in ``before_run``; epochs iterate the Trainer's loader.
         owns_backward: Whether the hooks call ``loss.backward()`` and ``optimizer.step()``;
-            ``"auto"``: if one of them is an OptimizerHook that does.
+            ``"auto"``: if an OptimizerHook does.
 
     Raises:
         UnknownNameError: for an unknown hook type, priority or dialect, with the closest name.
         TypeError: for an object without points, or an argument of the wrong type.
-        ValueError: for a hook given twice, an ambiguous dialect, or ``run_before`` and
-            ``run_after`` that contradict each other.
+        ValueError: for a hook given twice, an ambiguous dialect, or contradictory ``run_before``
+            and ``run_after``.
 
     >>> from lightning_hooks import Hook
     >>> adapter = HookAdapter([dict(type="IterTimerHook"), (Hook(), "LOW")])
@@ -110,11 +110,12 @@ class HookAdapter(JoinsTrainer):
         self.register_hook(hook, priority)
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
-        """Host one more hook, as mmcv's ``runner.register_hook``.
+        """Host another hook, as mmcv's ``runner.register_hook``.
 
         Args:
             hook: The hook object.
-            priority: A name, or an integer from 0 (first) to 100; the family's by default.
+            priority: A name, or an integer from 0 (first) to 100; by default the priority of the
+                hook's family.
         """
         is_native = self._dialect == "auto" and isinstance(hook, Participant)
         hosted = hook if is_native else host_as(hook, self._dialect)
@@ -131,8 +132,8 @@ class HookAdapter(JoinsTrainer):
         """The newest undamaged file of the hosted CheckpointHooks, or None.
 
         To resume in a new process write ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)``:
-        Lightning does not see hosted hooks before the first fit. Before that fit the adapter
-        searches its ``work_dir``, or else the current directory. A damaged file is skipped with a
+        Lightning does not see hosted hooks before the first fit. Before the first fit the adapter
+        searches ``work_dir``, or else the current directory. A damaged file is skipped with a
         warning.
         """
         found = {self._directory_of(hook): hook for hook in self._of_kind(CheckpointHook)}
@@ -143,7 +144,8 @@ class HookAdapter(JoinsTrainer):
     def best_checkpoint(self) -> str | None:
         """The best file by the first key of the first hook that saves the best, or None.
 
-        It is that of the last fit; in a new process it is looked for where ``last_checkpoint`` is.
+        After a fit, the best file of the fit; in a new process, the best file in the directory
+        searched by ``last_checkpoint``.
         """
         for hook in self._of_kind(BestCheckpoints):
             found = hook.best_ckpt_path
@@ -161,7 +163,7 @@ class HookAdapter(JoinsTrainer):
 
     @property
     def hooks(self) -> Sequence[Any]:
-        """The hosted hooks in the order of their calls."""
+        """The hosted hooks in calling order."""
         hooks = self._hooks
         return [foreign(hook) for hook in hooks] if self._of_other_dialects() else hooks
 
@@ -172,7 +174,7 @@ class HookAdapter(JoinsTrainer):
         return self.get_hook_info()
 
     def get_hook_info(self) -> str:
-        """Return mmcv's table of the stages with their hooks.
+        """Return mmcv's table of the stages and hooks.
 
         >>> print(HookAdapter([dict(type="IterTimerHook")]).get_hook_info().splitlines()[1])
         (LOW         ) IterTimerHook
@@ -180,7 +182,7 @@ class HookAdapter(JoinsTrainer):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """Return the hosted hooks with their priorities, and the hooks that those add."""
+        """Return the hosted hooks, and hooks added by hosted hooks, with priorities."""
         found: list[tuple[Any, int]] = []
         for hook in self._hooks:
             found.append((hook, self._hooks.priority_of(hook)))
@@ -202,7 +204,7 @@ class HookAdapter(JoinsTrainer):
                 dialect.evaluates(trainer, dialect)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip the events that no hosted hook uses."""
+        """Skip events not used by any hosted hook."""
         hosted = self._of_other_dialects()
         if not any("before_val_epoch" in hook.dialect.points for hook in hosted):
             skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
@@ -216,30 +218,30 @@ class HookAdapter(JoinsTrainer):
                 hosted.call("after_backward")
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``before_val`` in a run that is counted in iterations."""
+        """Call the dialects' ``before_val`` in a run counted in iterations."""
         self._validate("before_val_epoch")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``after_val`` in a run that is counted in iterations."""
+        """Call the dialects' ``after_val`` in a run counted in iterations."""
         self._validate("after_val_epoch")
 
     def _validate(self, point: str) -> None:
         for hosted in self._of_other_dialects():
-            # the adapter of a dialect's first hook calls all of them
+            # the adapter of a dialect's first hook calls all hooks of the dialect
             if hosted.facade is not None and hosted.in_run and hosted.is_first:
                 hosted.facade.validate(point)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Call the points that some dialects reach also when training raises."""
+        """Call the last points of dialects that reach them also after an error."""
         for hosted in self._of_other_dialects():
             hosted.fail()
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Save the states of hooks that have one."""
+        """Save the states of stateful hooks."""
         save_states(trainer, self._of_other_dialects(), checkpoint)
 
     def on_load_checkpoint(
@@ -249,7 +251,7 @@ class HookAdapter(JoinsTrainer):
         load_states(trainer, self._of_other_dialects(), checkpoint)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
-        """Call a custom point on the hooks of other dialects that define it.
+        """Call a custom point on the hooks of other dialects.
 
         Args:
             fn_name: The point.
@@ -267,7 +269,7 @@ class HookAdapter(JoinsTrainer):
 
 
 def _default_priority(hook: Any) -> int:
-    """Return the priority of a hook given without one; hooks of some dialects have none."""
+    """Return the default priority of a hook; NORMAL for dialects without priorities."""
     if not isinstance(hook, Hosted):
         return default_priority(hook)
     own = getattr(hook.foreign_hook, "priority", None)

@@ -12,23 +12,23 @@ __all__ = ["TrainStepModule"]
 
 
 class TrainStepModule(L.LightningModule):
-    """Trains a model that has ``train_step(data, optimizer)`` and perhaps ``val_step``.
+    """Trains a model with ``train_step(data, optimizer)``, and perhaps ``val_step``.
 
-    ``train_step`` returns ``dict(loss=..., log_vars=dict(...), num_samples=...)``. Where a hook
-    owns backward (an OptimizerHook), it does backward and step; otherwise Lightning does. As in
-    mmcv, ``model.train()`` is called before every epoch (every iteration, when the run is counted
-    in iterations).
+    ``train_step`` returns ``dict(loss=..., log_vars=dict(...), num_samples=...)``. A hook that owns
+    backward (an OptimizerHook) does backward and step; without such a hook Lightning does. As in
+    mmcv, ``model.train()`` is called before every epoch (before every iteration in a run counted in
+    iterations).
 
     The state dict has the model's own keys, so that mmcv's ``load_checkpoint(strict=True)`` fills
-    the bare model from Lightning's files; it loads with or without the prefix ``model.``.
+    the bare model from Lightning's files. Keys are loaded with or without the prefix ``model.``.
 
     Args:
         model: The model.
-        optimizer: Its optimizer, or a dict of them by name; with several, hooks or the model's
-            own ``train_step`` do backward and step.
+        optimizer: The model's optimizer, or a dict of optimizers by name; with several, hooks or
+            the model's own ``train_step`` do backward and step.
 
     Raises:
-        TypeError: if the model has no ``train_step`` or an optimizer is none of torch's.
+        TypeError: if the model has no ``train_step``, or an optimizer is not from torch.
     """
 
     trains_like_mmcv = True
@@ -64,7 +64,7 @@ class TrainStepModule(L.LightningModule):
 
     @property
     def inner_model(self) -> torch.nn.Module:
-        """The model that hooks see as ``runner.model.module``."""
+        """The model, shown to hooks as ``runner.model.module``."""
         model: torch.nn.Module = self.model
         return model
 
@@ -73,7 +73,7 @@ class TrainStepModule(L.LightningModule):
         return self.model(*args, **kwargs)
 
     def training_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
-        """Call ``model.train_step``; its whole dict is what hooks see in ``runner.outputs``."""
+        """Call ``model.train_step``; hooks see the whole dict in ``runner.outputs``."""
         return self._checked(self.model.train_step(batch, self._optimizer()), "train_step")
 
     def validation_step(self, batch: Any, batch_idx: int) -> dict[str, Any]:
@@ -97,17 +97,17 @@ class TrainStepModule(L.LightningModule):
         return outputs
 
     def configure_optimizers(self) -> Any:
-        """Return the optimizer or optimizers that were given."""
+        """Return the given optimizers."""
         return [one for one in self._optimizers.values() if one is not None] or None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the model's state dict, by its own keys."""
+        """Return the model's state dict, by the model's own keys."""
         return self.model.state_dict(*args, **kwargs)
 
     def load_state_dict(
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
-        """Load a state dict of the model, or one whose keys begin with ``model.``."""
+        """Load a state dict of the model, with or without the prefix ``model.``."""
         if state_dict and all(key.startswith("model.") for key in state_dict):
             own = self.model.state_dict().keys()
             if not set(own) & set(state_dict):

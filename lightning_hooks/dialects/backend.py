@@ -64,7 +64,7 @@ class Backend:
             self._writer_class,
             functools.partial(self._writer_class.connect, **self._arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
-            without_secrets(self._writer_class.options(None, **self._arguments)),
+            without_secrets(self._writer_class.options(**{"run": None, **self._arguments})),
             *(default_logger(0), self._who),
         )
 

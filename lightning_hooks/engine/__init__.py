@@ -1,5 +1,5 @@
-"""The training loop as hooks see it: Lightning's events become the ten points of mmcv.
+"""The training loop for hooks: Lightning's events become mmcv's ten points.
 
-Import :mod:`~lightning_hooks.engine.hook` to write a hook; what is below it (driver, runner, hook
-list, points) imports downwards only.
+:mod:`~lightning_hooks.engine.hook` has the base class of hooks; driver, runner, hook list and
+points are below, and import downwards only.
 """

@@ -1,4 +1,4 @@
-"""The lines that a run begins and ends with: its hooks, its files, and what may be wrong."""
+"""Log the first and last lines of a run: hooks, directory, and likely mistakes."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ __all__ = ["announce", "announce_end", "announce_misspelt"]
 
 
 def announce(runner: Any) -> None:
-    """Log the hooks in the order of their calls, and methods that look like misspelt points.
+    """Log the hooks in calling order, and methods with a misspelt point's name.
 
-    mmcv's table is for those who know it: where an old hook is hosted, or mmcv imported.
+    The format is mmcv's table if an old hook is hosted or mmcv is imported.
 
     Args:
-        runner: The runner that begins.
+        runner: The runner at the beginning of a run.
     """
     hooks, logger = runner.hooks, runner.logger
     if _is_for_mmcv(hooks):
@@ -41,10 +41,10 @@ def announce(runner: Any) -> None:
 
 
 def announce_end(runner: Any) -> None:
-    """Log where the files of the run are, if it has written some, and what ends with the process.
+    """Log the directory of the run's files; in a spawned process, the end of the hooks' values.
 
     Args:
-        runner: The runner that ends.
+        runner: The runner at the end of a run.
     """
     writes = runner.writes_files and any(map(_writes, runner.hooks))
     if writes and not _is_for_mmcv(runner.hooks):
@@ -58,7 +58,7 @@ def announce_end(runner: Any) -> None:
 
 
 def _is_for_mmcv(hooks: Sequence[Any]) -> bool:
-    """Whether the run's output is for those who know mmcv's, and expect it to the letter."""
+    """Whether the run's output must equal mmcv's to the letter."""
     return "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in hooks)
 
 
@@ -67,10 +67,10 @@ def _writes(hook: Any) -> bool:
 
 
 def announce_misspelt(runner: Any) -> None:
-    """Log the methods of hooks that look like misspelt points, or take other arguments.
+    """Log methods of hooks with a name close to a point's name.
 
     Args:
-        runner: The runner that begins.
+        runner: The runner at the beginning of a run.
     """
     for hook in runner.hooks:
         written = getattr(hook, "foreign_hook", hook)

@@ -1,4 +1,4 @@
-"""Name the hook, the point and the iteration in an error that a hook raises."""
+"""Name the hook, the point and the iteration in a hook's error."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ __all__ = ["add_hook_note", "calling", "class_name", "listed", "stop_iteration_e
 
 
 def class_name(hook: Any) -> str:
-    """Return the name of a hook's class; of the hook inside where an adapter hosts it."""
+    """Return the name of a hook's class; for a hosted hook, of the foreign class."""
     return type(getattr(hook, "foreign_hook", hook)).__name__
 
 
 def listed(names: Sequence[str], shown: int = 5) -> str:
-    """Name several things in a message, the first few of them.
+    """Join the first few names for a message, with the number of further names.
 
     >>> listed(["a", "b", "c"], shown=2)
     'a, b and 1 more'
@@ -24,7 +24,7 @@ def listed(names: Sequence[str], shown: int = 5) -> str:
     return ", ".join(names[:shown]) + more
 
 
-OF_THE_RUNNER = {
+RUNNER_ATTRIBUTES = {
     "batch_idx": "runner.inner_iter",
     "log": "runner.log_buffer.update({'name': value})",
     "log_dict": "runner.log_buffer.update({'name': value})",
@@ -32,20 +32,20 @@ OF_THE_RUNNER = {
     "lr": "runner.current_lr()",
     "pl_module": "runner.module",
 }
-"""Names that hooks try on a runner, with those for the same."""
+"""Attributes a hook may expect on a runner, with the code to write."""
 
 
 def _advice(name: str, runner: Any) -> str:
-    """Return what to write for an attribute that a runner does not have."""
+    """Return the code to write for a missing attribute of a runner."""
     if hasattr(runner.trainer, name):
         return f"it is the Trainer's: runner.trainer.{name}"
-    if name in OF_THE_RUNNER:
-        return f"write {OF_THE_RUNNER[name]}"
+    if name in RUNNER_ATTRIBUTES:
+        return f"write {RUNNER_ATTRIBUTES[name]}"
     return f"what it expects there: HookAdapter(..., attributes={{{name!r}: ...}})"
 
 
 def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> None:
-    """Add a note to an error, unless an inner hook has one there already."""
+    """Add a note to an error, unless an inner hook has added a note already."""
     notes = [*getattr(error, "__notes__", [])]
     if not any(note.startswith("in hook ") for note in notes):
         where = f"epoch {runner.epoch}, iter {runner.iter}"
@@ -58,7 +58,7 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
 
 
 def stop_iteration_error(error: StopIteration, hook: Any, point: str, runner: Any) -> RuntimeError:
-    """Return the error to raise for a StopIteration, which would end the epoch in silence."""
+    """Return a RuntimeError for a StopIteration, as Lightning would silently end the epoch."""
     changed = RuntimeError(f"a hook raised StopIteration: {error}")
     add_hook_note(changed, hook, point, runner)
     return changed

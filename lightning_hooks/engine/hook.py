@@ -22,7 +22,7 @@ __all__ = ["Hook", "JoinsTrainer"]
 F = TypeVar("F", bound=Callable[..., None])
 
 PLAIN = (bool, int, float, str, type(None))
-"""The types of constructor arguments that distinguish hooks of one class, alone or in a list."""
+"""The types of arguments that distinguish hooks of a class, alone or in a list."""
 
 
 def _is_plain(value: Any) -> bool:
@@ -31,7 +31,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _only_calls(generic: str) -> Callable[[F], F]:
-    """Mark a method that does nothing but call ``generic``, so that the driver calls that one."""
+    """Mark a method that only calls ``generic``, so that the driver calls ``generic`` directly."""
 
     def note(method: F) -> F:
         method.only_calls = generic  # type: ignore[attr-defined]
@@ -41,7 +41,7 @@ def _only_calls(generic: str) -> Callable[[F], F]:
 
 
 def _joins(setup: Callable[..., None]) -> Callable[..., None]:
-    """Make a ``setup`` join the Trainer first, also where it does not call ``super().setup()``."""
+    """Make a ``setup`` join the Trainer first, also without a call of ``super().setup()``."""
 
     @functools.wraps(setup)
     def join(self: Any, trainer: Any, pl_module: Any = None, stage: str = "fit") -> None:
@@ -50,7 +50,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
         if not isinstance(trainer, L.Trainer):
             raise TypeError(
                 f"{type(self).__name__} needs lightning.Trainer, got that of "
-                f"{type(trainer).__module__.partition('.')[0]}: its classes are others; "
+                f"{type(trainer).__module__.partition('.')[0]}: the two packages share no classes; "
                 "write `import lightning as L` and L.Trainer, L.LightningModule"
             )
         check_callbacks(trainer)
@@ -81,12 +81,12 @@ class JoinsTrainer(Participant):
         """Make sure that the Trainer has its driver.
 
         Raises:
-            TypeError: if the Trainer is that of the package ``pytorch_lightning``, or was given
-                what is no callback.
+            TypeError: if the Trainer is from the package ``pytorch_lightning``, or has a callback
+                that is a class or no callback.
         """
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the module's ``log``, by which a copy would hold it, and skipped events."""
+        """Leave out skipped events and ``log``, a method of the module set by Lightning."""
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
         state.pop("log", None)
         state.pop("log_dict", None)
@@ -94,16 +94,16 @@ class JoinsTrainer(Participant):
 
 
 class Hook(JoinsTrainer):
-    """A hook: override the points that you need, and pass it to ``Trainer(callbacks=[...])``.
+    """A Lightning Callback with mmcv's points: override points, pass to ``Trainer(callbacks=...)``.
 
-    The points are those of :class:`~lightning_hooks.engine.points.Point`, where the loop is drawn;
-    the four generic ones are called from the specific ones that are not overridden. The argument is
-    the run's :class:`~lightning_hooks.engine.runner.runner.Runner`. ``super().__init__()`` need not
-    be called.
+    :class:`~lightning_hooks.engine.points.Point` draws the loop with the ten points. The four
+    generic points (``before_iter`` ...) are called from specific points that are not overridden.
+    The argument is the run's :class:`~lightning_hooks.engine.runner.runner.Runner`.
+    ``super().__init__()`` need not be called.
 
     Note:
-        Departures from mmcv: ``end_of_epoch`` finds the last batch also where the loader has no
-        length or Lightning limits it.
+        Departures from mmcv: ``end_of_epoch`` finds the last batch also with a loader without
+        length and with Lightning's limits.
 
     >>> class Greeter(Hook):
     ...     def before_run(self, runner):
@@ -116,25 +116,22 @@ class Hook(JoinsTrainer):
     """The ten points, in mmcv's order."""
 
     run_before: Any = ()
-    """Hooks that come after this one, whatever the priorities, as a class, a name, or several."""
+    """Hooks to call after this hook, whatever the priorities (a class, a name, or several)."""
 
     run_after: Any = ()
-    """Hooks that come before it; see :mod:`lightning_hooks.engine.hook_order`."""
+    """Hooks to call before the hook; see :mod:`lightning_hooks.engine.hook_order`."""
 
     reads_step: bool = True
     """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
 
-    A Trainer none of whose hooks does spends no time on collecting them.
+    Without such a hook a Trainer does not collect the values.
     """
 
     reads_log_buffer: bool = False
-    """Whether a hook that does not read the step reads its values in the log buffer all the same.
+    """Whether a hook with ``reads_step = False`` reads the step's values in the log buffer.
 
-    They are in it when the batch ends, and cost less than the step itself.
+    The values are added when the batch ends, at a lower cost than the step's result.
     """
-
-    key_arguments: Sequence[str] | None = None
-    """Attributes that distinguish stateful hooks of one class; None for all plain arguments."""
 
     _plain_arguments: dict[str, Any]
 
@@ -175,7 +172,7 @@ class Hook(JoinsTrainer):
 
     @_only_calls("after_epoch")
     def after_train_epoch(self, runner: Any) -> None:
-        """After each training epoch, before the validation that ends it."""
+        """After each training epoch, before the epoch's last validation."""
         self.after_epoch(runner)
 
     @_only_calls("after_epoch")
@@ -195,7 +192,7 @@ class Hook(JoinsTrainer):
 
     @_only_calls("after_iter")
     def after_train_iter(self, runner: Any) -> None:
-        """After each training step; ``runner.iter`` does not count it yet."""
+        """After each training step; ``runner.iter`` does not count the step yet."""
         self.after_iter(runner)
 
     @_only_calls("after_iter")
@@ -206,34 +203,34 @@ class Hook(JoinsTrainer):
     # -- helpers ---------------------------------------------------------------------------
 
     def every_n_epochs(self, runner: Any, n: int) -> bool:
-        """Whether this epoch is an ``n``-th; never for ``n`` of 0 or less."""
+        """Whether the epoch is an ``n``-th; never for ``n`` of 0 or less."""
         return (runner.epoch + 1) % n == 0 if n > 0 else False
 
     def every_n_inner_iters(self, runner: Any, n: int) -> bool:
-        """Whether this is an ``n``-th iteration of its epoch; never for ``n`` of 0 or less."""
+        """Whether the iteration is an ``n``-th of the epoch; never for ``n`` of 0 or less."""
         return (runner.inner_iter + 1) % n == 0 if n > 0 else False
 
     def every_n_iters(self, runner: Any, n: int) -> bool:
-        """Whether this is an ``n``-th iteration of the run; never for ``n`` of 0 or less."""
+        """Whether the iteration is an ``n``-th of the run; never for ``n`` of 0 or less."""
         return (runner.iter + 1) % n == 0 if n > 0 else False
 
     def end_of_epoch(self, runner: Any) -> bool:
-        """Whether this is the last iteration of its epoch."""
+        """Whether the iteration is the epoch's last."""
         last = getattr(runner, "is_last_batch", None)
         if last is None:
             return bool(runner.inner_iter + 1 == len(runner.data_loader))
         return bool(last)
 
     def is_last_epoch(self, runner: Any) -> bool:
-        """Whether this is the run's last epoch."""
+        """Whether the epoch is the run's last."""
         return bool(runner.epoch + 1 == runner._max_epochs)
 
     def is_last_iter(self, runner: Any) -> bool:
-        """Whether this is the run's last iteration."""
+        """Whether the iteration is the run's last."""
         return bool(runner.iter + 1 == runner._max_iters)
 
     def get_triggered_stages(self) -> list[str]:
-        """The points at which this hook does something, in mmcv's order."""
+        """The overridden points, in mmcv's order."""
         cls = type(self)
         own = {name for name in POINTS if getattr(cls, name) is not getattr(Hook, name)}
         return [stage for stage in STAGES if stage in own or GENERIC.get(stage) in own]
@@ -241,11 +238,11 @@ class Hook(JoinsTrainer):
     # -- as a callback ---------------------------------------------------------------------
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hook itself, at its family's priority."""
+        """The hook itself, with the default priority."""
         return [(self, default_priority(self))]
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Keep the constructor's plain arguments: they distinguish stateful hooks of one class."""
+        """Keep the constructor's plain arguments, which distinguish stateful hooks of a class."""
         plain: dict[str, Any] = {}
         if cls.__init__ is not object.__init__:
             with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
@@ -258,12 +255,12 @@ class Hook(JoinsTrainer):
         return hook
 
     def state_arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments that distinguish two stateful hooks of one class."""
+        """Return the constructor arguments that distinguish two stateful hooks of a class."""
         return self._plain_arguments
 
     @property
     def state_key(self) -> str:
-        """The key of this hook's state in a checkpoint, of class, arguments, place if hosted."""
+        """The key of the hook's state in a checkpoint, from class, arguments and place if hosted."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"

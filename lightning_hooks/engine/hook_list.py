@@ -19,7 +19,7 @@ Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
 
 
 class HookList(list[Any]):
-    """A list of hooks by priority, which old hooks may change during the run.
+    """A list of hooks by priority; old hooks may change the list during the run.
 
     ``on_change`` is called after every change.
     """
@@ -109,7 +109,7 @@ class HookList(list[Any]):
         self._changed()
 
     def priority_of(self, hook: Any) -> int:
-        """Return the priority at which a hook was added, else its default."""
+        """Return a hook's priority in the list, else the hook's default."""
         if id(hook) in self._priorities:
             return self._priorities[id(hook)]
         return default_priority(hook)
@@ -117,14 +117,14 @@ class HookList(list[Any]):
     def add(self, hook: Any, priority: int) -> None:
         """Insert a hook by priority, after those of equal priority, as mmcv does.
 
-        Then hooks move by their ``run_before`` and ``run_after``.
+        Then hooks move by ``run_before`` and ``run_after``.
 
         Raises:
-            ValueError: if those contradict each other.
+            ValueError: for contradictory ``run_before`` and ``run_after``.
         """
         self._priorities[id(hook)] = priority
         with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
-            hook.priority = priority  # where mmcv's hooks have it
+            hook.priority = priority  # the attribute in mmcv's hooks
         index = len(self)
         while index and self.priority_of(self[index - 1]) > priority:
             index -= 1
@@ -145,14 +145,14 @@ def _restore(hooks: list[Any], priorities: list[int]) -> HookList:
 
 
 def triggered_stages(hook: Any) -> list[str]:
-    """Return the points at which a hook does something, in mmcv's order.
+    """Return the points with an own method of a hook, in mmcv's order.
 
-    mmcv's classes and ours report them (``get_triggered_stages``); any other object has a point if
-    it has the method. A generic method stands for its two specific ones.
+    Hooks of mmcv and of this package report the points (``get_triggered_stages``); any other object
+    has a point with a method of the point's name. A generic method covers two specific points.
     """
     report = getattr(hook, "get_triggered_stages", None)
     if callable(report):
-        # beside them methods set on the instance, which get_triggered_stages does not see
+        # and methods set on the instance, unknown to get_triggered_stages
         found = {*report(), *filter(getattr(hook, "__dict__", {}).__contains__, POINTS)}
     else:
         found = {name for name in POINTS if callable(getattr(hook, name, None))}
@@ -160,7 +160,7 @@ def triggered_stages(hook: Any) -> list[str]:
 
 
 def method_at(hook: Any, point: str) -> Callable[..., None] | None:
-    """Return a hook's method for a point, or None if it does nothing there.
+    """Return a hook's method for a point, or None without an own method.
 
     Points beyond the ten (``before_epoch``, a trainer's own) are looked up by name.
     """
@@ -169,8 +169,7 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     for name in (point, GENERIC.get(point, point)):
         method = getattr(hook, name, None)
         if callable(method):
-            # a point of ``Hook`` that only calls the generic one is skipped; not so a wrapper
-            # around it, which has its attributes too
+            # call the generic method directly, unless a wrapper has copied ``only_calls``
             generic = getattr(method, "only_calls", None)
             if isinstance(generic, str) and not hasattr(method, "__wrapped__"):
                 method = getattr(hook, generic)

@@ -1,9 +1,9 @@
-"""The order of hooks by ``run_before`` and ``run_after``, on top of their priorities.
+"""The order of hooks by ``run_before`` and ``run_after``, on top of priorities.
 
-Both are attributes of a hook or keys of its config, and hold a hook's class, its name, or a list of
-them; subclasses count too, and a hook that is not there is ignored. The hook with the attribute
-moves: to just before the first hook that it names, or just after the last, unless its priority has
-put it there already.
+Both are attributes of a hook or keys of a config, and hold a hook class, a name, or a list of
+classes and names. Subclasses match too; a hook absent from the run is ignored. The hook with the
+attribute moves just before the first named hook, or just after the last named hook, unless the
+priority gives a correct place already.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ __all__ = ["arranged", "check_order"]
 
 
 def arranged(hooks: Sequence[Any]) -> list[Any]:
-    """Return hooks in the order of their ``run_before`` and ``run_after``.
+    """Return hooks in the order by ``run_before`` and ``run_after``.
 
     Args:
-        hooks: The hooks in the order of their priorities.
+        hooks: The hooks in the order of priorities.
 
     Raises:
         TypeError: for a ``run_before`` or ``run_after`` that is not a class, a name or a list.
-        ValueError: if they contradict each other.
+        ValueError: for contradictory ``run_before`` and ``run_after``.
 
     >>> class First: pass
     >>> class Second: run_before = First
@@ -53,11 +53,11 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
     places: dict[int, int] = {}
 
     def place(i: int) -> int:
-        """Return a hook's index by its priority and the hooks that it names."""
+        """Return a hook's index by the priority and the named hooks."""
         if i not in places:
             places[i] = i  # the end of a recursion: two hooks may name each other
             first = min([i, *map(place, before[i])])
-            # if two hooks name each other, the earlier one moves
+            # if two hooks name each other, the earlier hook moves
             places[i] = max([first, *(place(j) for j in after[i] if i not in before[j])])
         return places[i]
 
@@ -77,12 +77,12 @@ def check_order(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int)
 
     Args:
         hooks: The hooks.
-        callbacks: The Trainer's callbacks; hooks may name those of Lightning's classes too.
-        first: The index of the callback that calls the hooks.
+        callbacks: The Trainer's callbacks; hooks may name callbacks of Lightning too.
+        first: The index of the driver.
 
     Raises:
-        UnknownNameError: for a name that no hook and no callback has, with the closest one.
-        ValueError: if a callback of Lightning's is on the wrong side of the hooks.
+        UnknownNameError: for the name of no hook and no callback, with the closest name.
+        ValueError: if a callback of Lightning is on the wrong side of the hooks.
     """
     others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
     present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
@@ -132,7 +132,7 @@ def _is(hook: Any, name: str | type) -> bool:
 
 
 def _targets(hook: Any, key: str, hooks: Sequence[Any]) -> list[int]:
-    """Return the indices of the hooks that a hook names."""
+    """Return the indices of the hooks named by a hook."""
     named = _named(hook, key)
     return [
         i

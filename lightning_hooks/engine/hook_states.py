@@ -1,8 +1,8 @@
-"""Find the state of each hook in a checkpoint again, wherever the hook stands now.
+"""Find each hook's state in a checkpoint, independent of the hook's place in the Trainer.
 
-A state belongs to a hook of a class. Of several hooks of a class each gets the state whose
-arguments differ least from its own, in the order given where they differ equally. So hooks may be
-added, removed, reordered, moved into an adapter or given other arguments when a run is resumed.
+A state belongs to a hook class. Of several hooks of a class, each hook gets the state with the
+fewest differing arguments; ties are broken by the given order. So hooks may be added, removed,
+reordered, moved into an adapter or given other arguments when a run is resumed.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ DIALECTS_KEY = "lightning_hooks_dialects"
 
 
 class Identity(NamedTuple):
-    """The class of a hook and the arguments that distinguish it."""
+    """The class and the distinguishing arguments of a hook."""
 
     name: str
     arguments: Mapping[str, Any]
 
     @classmethod
     def of(cls, hook: Any) -> Identity:
-        """Return that of a hook."""
+        """Return the identity of a hook."""
         return cls(type(hook).__qualname__, plain(hook.state_arguments()))
 
     @classmethod
     def parse(cls, key: str) -> Identity | None:
-        """Return that in a state key of a file without a table of hooks; None for another key.
+        """Return the identity in a state key, for a file without a table of hooks; else None.
 
         >>> Identity.parse("EMAHook{'momentum': 0.1}[2]")
         Identity(name='EMAHook', arguments={'momentum': 0.1})
@@ -67,7 +67,7 @@ class Identity(NamedTuple):
 
 
 def pair(saved: Sequence[Identity], present: Sequence[Identity]) -> dict[int, int]:
-    """Return the place of a saved identity for the place of each present one that has one.
+    """Return the index of the saved identity for the index of each matched present identity.
 
     >>> slow, fast = Identity("EMAHook", {"momentum": 0.1}), Identity("EMAHook", {"momentum": 0.5})
     >>> pair([slow, fast], [fast, slow])
@@ -98,7 +98,7 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
 
 
 def distinct_names(identities: Sequence[Identity]) -> list[str]:
-    """Return the class of each, with the arguments in which those of a class differ.
+    """Return the class name of each identity, with the arguments that differ within the class.
 
     >>> slow, fast = Identity("EMAHook", {"momentum": 0.1}), Identity("EMAHook", {"momentum": 0.5})
     >>> distinct_names([slow, fast, Identity("SWA", {})])
@@ -113,7 +113,7 @@ def distinct_names(identities: Sequence[Identity]) -> list[str]:
 
 
 def has_no_owner(what: str, identity: object) -> str:
-    """Return the warning for what a checkpoint has of a hook that the Trainer does not have.
+    """Return the warning for a saved value of a hook missing in the Trainer.
 
     >>> has_no_owner("the average", Identity("EMAHook", {"momentum": 0.1}))[:64]
     'the checkpoint has the average of EMAHook(momentum=0.1), and no '
@@ -125,7 +125,7 @@ def has_no_owner(what: str, identity: object) -> str:
 
 
 def finds_none(what: str, identity: object) -> str:
-    """Return the warning for a hook of which a checkpoint has nothing."""
+    """Return the warning for a hook without a saved value."""
     return (
         f"{identity} finds {what} of its own in the checkpoint, and begins anew. If it is not new "
         "in this run, resume from a checkpoint that was written with it"
@@ -146,12 +146,12 @@ def has_state(hook: Any) -> bool:
     """Whether a hook with ``state_dict()`` has a state."""
     try:
         return bool(hook.state_dict())
-    except Exception:  # it has one in a run
+    except Exception:  # a state exists in a run
         return True
 
 
 def saved_identities(hooks: Iterable[Any]) -> list[dict[str, Any]]:
-    """Return the table of hooks for a checkpoint: also of those that have no state at present."""
+    """Return the table of stateful hooks for a checkpoint, also of hooks without a state yet."""
     table = []
     for hook in _stateful(hooks):
         name, arguments = Identity.of(hook)
@@ -160,26 +160,21 @@ def saved_identities(hooks: Iterable[Any]) -> list[dict[str, Any]]:
 
 
 def adopt_states(
-    checkpoint: dict[str, Any], table: Sequence[Mapping[str, Any]] | None, hooks: Iterable[Any]
+    checkpoint: dict[str, Any], table: Sequence[Mapping[str, Any]], hooks: Iterable[Any]
 ) -> list[str]:
-    """Put each hook's state where Lightning looks for it; return what was left over.
+    """Put each hook's state under the key read by Lightning; return warnings.
 
     Args:
-        checkpoint: Lightning's dict, whose ``callbacks`` are changed.
-        table: That of :func:`saved_identities`; None in files of before there was one.
+        checkpoint: Lightning's dict, with ``callbacks`` changed.
+        table: The table of :func:`saved_identities`.
         hooks: The hooks of the Trainer, in the order given.
 
     Returns:
-        A warning for each hook with a state that finds none, and each state that no hook takes.
+        A warning for each stateful hook without a saved state, and each saved state without a hook.
     """
     states: dict[str, Any] = checkpoint.get("callbacks") or {}
     present = _stateful(hooks)
-    if table is None:
-        names = {type(hook).__qualname__ for hook in present}
-        parsed = {key: Identity.parse(key) for key in states}
-        known = {key: one for key, one in parsed.items() if one is not None and one.name in names}
-    else:
-        known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
+    known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
     keys, found = [*known], pair([*known.values()], [*map(Identity.of, present)])
     own = {key: states.pop(key) for key in keys if key in states}
     warnings = []

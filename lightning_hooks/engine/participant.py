@@ -1,4 +1,4 @@
-"""The interface between the driver and the callbacks that bring hooks into a Trainer."""
+"""The interface between the driver and callbacks with hooks."""
 
 from __future__ import annotations
 
@@ -26,25 +26,25 @@ class RunnerOptions:
 
 
 class Participant(Callback):
-    """A callback that brings hooks into a Trainer: a single hook, or an adapter with many."""
+    """A callback with hooks for the driver: a single hook, or an adapter with many."""
 
     hosted_at: int | None = None
-    """The index of a hook among those that the Trainer's adapters host; None for any other."""
+    """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hooks with their priorities, in the order given."""
+        """The hooks with priorities, in the order given."""
         raise NotImplementedError
 
     def options(self) -> RunnerOptions:
-        """The options of the Runner that this participant sets."""
+        """The options set for the Runner."""
         return RunnerOptions()
 
 
 def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Return the entries.
+    """Return the entries unchanged.
 
     Raises:
-        ValueError: if a hook is among them twice.
+        ValueError: if a hook is given twice.
     """
     for index, (hook, _) in enumerate(entries):
         if any(hook is other for other, _ in entries[:index]):
@@ -56,10 +56,10 @@ def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
 
 
 def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:
-    """Return the options that any of the participants sets.
+    """Merge the options of all participants.
 
     Raises:
-        ValueError: if two set one of them to different values: a Trainer has one Runner.
+        ValueError: if two participants differ in an option: a Trainer has a single Runner.
     """
     merged: dict[str, Any] = {}
     for field in dataclasses.fields(RunnerOptions):

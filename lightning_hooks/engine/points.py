@@ -1,4 +1,4 @@
-"""The ten points of an mmcv training run, in the loop that reaches them."""
+"""The ten points of an mmcv training run, drawn in the loop."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ __all__ = ["GENERIC", "POINTS", "STAGES", "Point"]
 
 
 class Point(str, Enum):
-    """A moment of the run at which hooks are called.
+    """A moment of the run for calling hooks.
 
-    The loop, by epoch (``iter`` and ``epoch`` move where mmcv moves them)::
+    The loop, by epoch (``iter`` and ``epoch`` are incremented as in mmcv)::
 
         # <BEFORE_RUN>
         while epoch < max_epochs:
@@ -30,7 +30,7 @@ class Point(str, Enum):
             # <AFTER_VAL_EPOCH>
         # <AFTER_RUN>
 
-    By iteration there are no epochs: ``before_epoch`` and ``after_epoch`` are called once each,
+    A run by iteration has no epochs: ``before_epoch`` and ``after_epoch`` are called once each,
     right inside ``BEFORE_RUN`` and ``AFTER_RUN``, and the four ``*_iter`` points as above.
     """
 

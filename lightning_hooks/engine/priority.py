@@ -32,16 +32,16 @@ FAMILIES: dict[str, Priority] = {
     "EvalHook": Priority.LOW,
     "LoggerHook": Priority.VERY_LOW,
 }
-"""The priority of each family in mmcv, by the name of its base class."""
+"""The priority of each family in mmcv, by the name of the base class."""
 
 
 def get_priority(priority: int | str | Priority) -> int:
-    """Return the value of a priority, from its name in any case, its value or its member.
+    """Return the value of a priority, given as a name in any case, a value or an enum member.
 
     Raises:
         UnknownNameError: if the name is unknown.
         ValueError: if the value is outside 0..100.
-        TypeError: if it is none of the three.
+        TypeError: for any other type.
 
     >>> get_priority("very_high"), get_priority(49), get_priority(Priority.LOW)
     (10, 49, 70)
@@ -62,7 +62,7 @@ def get_priority(priority: int | str | Priority) -> int:
 
 
 def priority_name(value: int) -> str | int:
-    """Return the name of a priority value that has one, else the value.
+    """Return the name of a priority value, else the value.
 
     >>> priority_name(10), priority_name(49)
     ('VERY_HIGH', 49)
@@ -74,14 +74,14 @@ def priority_name(value: int) -> str | int:
 
 
 def is_family(hook: object, *names: str) -> bool:
-    """Whether a hook's class, or one of its bases, has one of these names, in mmcv or here."""
+    """Whether a hook's class or a base class has one of the names, in mmcv or here."""
     return any(base.__name__ in names for base in type(hook).__mro__)
 
 
 def default_priority(hook: object) -> int:
-    """Return a hook's own priority, else its family's, else NORMAL.
+    """Return a hook's own priority, else the family's priority, else NORMAL.
 
-    The family is decided by the names of the base classes, equal for mmcv's classes and ours.
+    The family is found by the names of the base classes, equal in mmcv and in this package.
     """
     own = getattr(hook, "priority", None)
     if isinstance(own, (int, str, Priority)):

@@ -13,7 +13,7 @@ from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 __all__ = ["HOOKS", "MMCV_HOOKS", "ORDER_KEYS", "Registry", "build_from_cfg", "build_with_order"]
 
 ORDER_KEYS = ("run_before", "run_after")
-"""Attributes of a hook, and keys of its config, that order it against other hooks."""
+"""Attributes of a hook, and keys of a config, that order a hook against other hooks."""
 
 T = TypeVar("T", bound=type)
 
@@ -51,9 +51,9 @@ class Registry:
 
     Args:
         name: The kind of the classes, for error messages.
-        gives_way: Function of a name, its class and another class: whether the other may take
-            the name without ``force``; by default none may, as in mmcv.
-        homes: Modules that register classes when they are imported, by the classes' names.
+        gives_way: Function of a name, the registered class and a new class: whether the new class
+            may take the name without ``force``; by default never, as in mmcv.
+        homes: Modules that register classes on import, by class name.
 
     >>> SHAPES = Registry("shape")
     >>> @SHAPES.register_module()
@@ -90,8 +90,13 @@ class Registry:
         return self._name
 
     @property
+    def title(self) -> str:
+        """The name of the registry in error messages."""
+        return f"{self.name} registry"
+
+    @property
     def module_dict(self) -> dict[str, type]:
-        """The classes by name, all of them imported."""
+        """All classes by name, imported."""
         for module in self._homes.values():
             importlib.import_module(module)
         return self._module_dict
@@ -141,7 +146,7 @@ class Registry:
         if not inspect.isclass(cls):
             raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
         for name in names or [cls.__name__]:
-            taken = self.get(name)  # imports it: a later import would replace the new class
+            taken = self.get(name)  # imports the class: a later import would replace the new class
             gives_way = self._gives_way is not None and taken and self._gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(
@@ -158,14 +163,14 @@ def build_from_cfg(
     """Build ``cfg["type"](**the rest)``; the caller's dicts are not changed.
 
     Args:
-        cfg: The config; ``type`` is a registered name or a class (or callable) itself.
+        cfg: The config; ``type`` is a registered name, a class or a callable.
         registry: The registry of the name.
         default_args: Default arguments, ``type`` included.
 
     Raises:
         TypeError: if ``cfg`` is not a dict with a usable ``type``.
         UnknownNameError: if the name is not registered, with the closest name.
-        Exception: from the constructor, with a note that names the class.
+        Exception: from the constructor, with the class in a note.
     """
     if not isinstance(cfg, Mapping):
         raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")
@@ -180,8 +185,9 @@ def build_from_cfg(
     if isinstance(kind, str):
         factory = registry.get(kind)
         if factory is None:
-            hint = suggest(kind, registry.module_dict, "lightning-hooks hooks")
-            raise UnknownNameError(f"{kind} is not registered as a {registry.name}; {hint}")
+            listed_by = "lightning-hooks hooks" if registry.name == "hook" else ""
+            hint = suggest(kind, registry.module_dict, listed_by)
+            raise UnknownNameError(f"{kind} is not in the {registry.title}; {hint}")
     elif callable(kind):
         factory = kind
     else:
@@ -197,13 +203,13 @@ def build_from_cfg(
 def build_with_order(
     registry: Registry, config: Mapping[str, Any], priority: Any = None
 ) -> tuple[Any, Any]:
-    """Build a hook; return it with its priority.
+    """Build a hook; return the hook and the priority.
 
     Args:
         registry: The registry of hooks.
         config: The hook's config, with the optional keys ``priority``, ``run_before`` and
-            ``run_after``, which are no arguments of the hook.
-        priority: The priority of a config without one.
+            ``run_after``, which are not passed to the constructor.
+        priority: The priority for a config without the key.
     """
     arguments = dict(config)
     priority = arguments.pop("priority", priority)
@@ -220,7 +226,7 @@ def _gives_way(name: str, taken: Any, new: Any) -> bool:
 
 
 def _is_defined_again(taken: Any, new: Any) -> bool:
-    """Whether a class is an earlier one of a notebook or a session, whose cell has run again."""
+    """Whether a new class is a redefinition in ``__main__``, as by a notebook's cell."""
     names = [(cls.__module__, cls.__qualname__) for cls in (taken, new)]
     return names[0] == names[1] and names[0][0] == "__main__"
 
@@ -232,11 +238,11 @@ HOOKS = Registry(
 )
 """Every hook class by name, for ``dict(type="EMAHook", ...)``.
 
-A registered name is taken, mmcv's or the project's own: another class needs ``force=True``.
+A name of mmcv, or registered by a project, is taken: another class needs ``force=True``.
 
 Note:
-    Departures from mmcv: the hooks beyond mmcv give way. A project that registers its own
-    ``PreciseBNHook`` or ``CheckInvalidLossHook``, as it did beside mmcv, gets its own. A class of
-    ``__main__`` replaces an earlier one of its qualified name: a notebook's cell can run again
-    (there a KeyError).
+    Departures from mmcv: the hooks beyond mmcv give way, so that a project beside mmcv may register
+    its own ``PreciseBNHook`` or ``CheckInvalidLossHook``. A class of ``__main__`` replaces an
+    earlier class of the same qualified name, so that a notebook's cell can run again (a KeyError in
+    mmcv).
 """

@@ -17,9 +17,9 @@ _OUTSIDE = {TrainerFn.VALIDATING: "val", TrainerFn.TESTING: "test"}
 
 
 class SampleLog:
-    """The part of a runner that takes samples; each logger gets them at once.
+    """The methods of a runner for logging samples; each logger gets a sample at once.
 
-    Outside of a fit the loggers get them with the values of the evaluation, when it ends.
+    Outside of a fit the loggers get samples at the end of the evaluation, with the values.
     """
 
     trainer: Any
@@ -28,20 +28,20 @@ class SampleLog:
     _hook_list: HookList
 
     waiting_samples: tuple[tuple[str, Sample], ...] = ()
-    """The samples of an evaluation outside of a fit, with their names."""
+    """The names and samples of an evaluation outside of a fit."""
 
     _warned: frozenset[str] = frozenset()  # messages
 
     def log_image(self, name: str, image: Any) -> None:
-        """Log an image at this iteration, as ``train/name`` or ``val/name``.
+        """Log an image at the current iteration, as ``train/name`` or ``val/name``.
 
         Args:
-            name: Its name; a later one of that name is the next of a series.
+            name: The image's name; later images of the same name form a series.
             image: A tensor or array ``[C, H, W]`` with 1, 3 or 4 channels, or ``[H, W]``; floats
                 from 0 to 1, or integers from 0 to 255.
 
         Raises:
-            TypeError: if it is no image.
+            TypeError: if the value is no image.
         """
         if self._takes_samples:
             self._log(self._with_mode(name), image_of(name, image))
@@ -49,20 +49,20 @@ class SampleLog:
     def log_table(
         self, name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
     ) -> None:
-        """Log a table at this iteration, as ``train/name`` or ``val/name``.
+        """Log a table at the current iteration, as ``train/name`` or ``val/name``.
 
         Args:
-            name: Its name; a later one of that name is the next of a series.
+            name: The table's name; later tables of the same name form a series.
             rows: A dict for each row, or a dict of columns, of numbers and texts.
 
         Raises:
-            TypeError, ValueError: if it is no table.
+            TypeError, ValueError: if the value is no table.
         """
         if self._takes_samples:
             self._log(self._with_mode(name), as_table(name, rows))
 
     def log_histogram(self, name: str, histogram: Histogram) -> None:
-        """Log a histogram at this iteration."""
+        """Log a histogram at the current iteration."""
         if self._takes_samples:
             self._log(name, histogram)
 
@@ -77,7 +77,7 @@ class SampleLog:
     def holds(self, kind: str) -> bool:
         """Whether a logger of the run holds ``images``, ``tables`` or ``histograms``.
 
-        The loggers that do not are named once.
+        Loggers that do not are named once in a warning.
         """
         hooks = self._sample_loggers()
         others = [type(hook).__name__ for hook in hooks if kind not in hook.takes]

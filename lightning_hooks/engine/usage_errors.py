@@ -1,6 +1,6 @@
-"""Answer likely mistakes in the use of hooks: wrong arguments, and callbacks that are none.
+"""Answer likely mistakes: wrong arguments of hooks, and objects that are no callbacks.
 
-:func:`check_arguments` is called for each hook and adapter that is made, :func:`check_callbacks` in
+:func:`check_arguments` is called for each new hook and adapter, :func:`check_callbacks` in
 ``setup``.
 """
 
@@ -86,7 +86,7 @@ NOT_NEEDED = {
     **dict.fromkeys(("model", "module", "optimizer", "optimizers"), "it is the Trainer's"),
     "patience": "stopping is for Lightning's EarlyStopping(monitor=..., patience=...)",
 }
-"""Arguments of other libraries that no argument here replaces, with the reason."""
+"""Arguments of other libraries without a counterpart here, with the reason."""
 
 FIRST_ARGUMENTS = {
     ("by_epoch", int): ("interval",),
@@ -95,10 +95,10 @@ FIRST_ARGUMENTS = {
     ("init_kwargs", str): ("project", "project_name", "server"),
     ("interval", str): ("out_dir", "action"),
 }
-"""The first argument of a hook and a type that it never has, with the likely arguments."""
+"""The likely argument for a first positional value of a wrong type."""
 
 PASSED_ON = ("kwargs", "options")
-"""The names of ``**kwargs`` that constructors of this package pass on to the next class."""
+"""The names of ``**kwargs`` passed on to the next class by constructors of this package."""
 
 
 # -- arguments -------------------------------------------------------------------------------
@@ -137,7 +137,7 @@ Known: interval, momentum
     for name in given:
         if name not in known:
             wrong = f"{user}() got an unexpected keyword argument {name!r}"
-            if name == "priority":  # mmcv's configs have it among the arguments
+            if name == "priority":  # among the arguments in mmcv's configs
                 raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
             hint = suggest(name, known, f"help({user})", SYNONYMS.get(name.lower(), ()))
             raise TypeError(f"{wrong}; {hint}")
@@ -175,7 +175,7 @@ def signature_of(function: Callable[..., Any]) -> inspect.Signature:
 
 
 def parameter_names(function: Callable[..., Any]) -> list[str]:
-    """Return the names of a function's arguments that can be given by name.
+    """Return the names of a function's keyword arguments.
 
     >>> parameter_names(lambda interval, *, priority=None, **more: None)
     ['interval', 'priority']
@@ -186,7 +186,7 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
 
 @functools.lru_cache(maxsize=1024)
 def _known_arguments(cls: type) -> frozenset[str] | None:
-    """Return the keywords that a class and its bases take; None if the class takes any keyword."""
+    """Return the keywords of a class and the base classes; None if any keyword is accepted."""
     names: set[str] = set()
     for base in cls.__mro__[:-1]:
         init = vars(base).get("__init__")
@@ -211,13 +211,13 @@ def check_callbacks(trainer: L.Trainer) -> None:
     """Raise for a class, or a hook that is no callback, in ``trainer.callbacks``.
 
     Raises:
-        TypeError: with what to write instead.
+        TypeError: with the code to write instead.
     """
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     wrong = [c for c in callbacks if inspect.isclass(c) or not hasattr(c, "on_exception")]
     if not wrong:
         return
-    # Lightning calls on_exception of each, where these would raise an error of their own
+    # Lightning calls on_exception of each callback: the wrong objects would raise another error
     trainer.callbacks = [c for c in callbacks if c not in wrong]  # type: ignore[attr-defined]
     given = wrong[0]
     if inspect.isclass(given):
@@ -236,11 +236,11 @@ def check_callbacks(trainer: L.Trainer) -> None:
 # -- methods ---------------------------------------------------------------------------------
 
 LIBRARIES = ("lightning_hooks", "lightning", "mmcv", "mmengine")
-"""Packages whose classes are not searched for misspelt points."""
+"""Packages with classes that are not searched for misspelt points."""
 
 
 def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tuple[str, str]]:
-    """Yield each method of a user's hook whose name is close to a point's, with that point.
+    """Yield each method of a user's hook with a name close to a point, and the point.
 
     >>> class Late:
     ...     __module__ = "my_hooks"

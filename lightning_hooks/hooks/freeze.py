@@ -180,9 +180,7 @@ class FreezeHook(Hook):
     def _restore(self) -> None:
         for parameter in self._frozen:
             parameter.requires_grad_(True)
-        for part, flag in reversed(
-            self._flags
-        ):  # a part listed twice: the first flag wins
+        for part, flag in reversed(self._flags):  # a part listed twice: the first flag wins
             part.training = flag
         self._frozen, self._flags = [], []
 

@@ -29,7 +29,10 @@ class _Loader(importlib.abc.Loader):
     """Load a module of mmcv 1.7.2; raise an error with advice for any other module."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """Make an empty module."""
+        """Make an empty module, or the module of operators."""
+        if spec.name == "mmcv._ext":
+            extension: Any = importlib.import_module("lightning_hooks.standin.ops.extension")
+            return extension.Extension(spec.name)  # type: ignore[no-any-return]
         if spec.name not in MODULES:
             parent, _, last = spec.name.rpartition(".")
             # without name=, or `from mmcv.runner import X` would replace the message
@@ -75,7 +78,7 @@ class _FileLoader(LiteLoader):
 
     @classmethod
     def is_loading(cls, module: types.ModuleType) -> bool:
-        """Return whether a module's file is being run."""
+        """Return whether a module's file is running."""
         loader = getattr(module.__spec__, "loader", None)
         return isinstance(loader, cls) and module.__name__ not in cls.loaded
 
@@ -92,7 +95,7 @@ class Finder(importlib.abc.MetaPathFinder):
         self.beside_mmcv_2 = beside_mmcv_2
 
     def installed(self) -> InstalledMmcv | None:
-        """Return the mmcv that the other finders find."""
+        """Return the mmcv package of the other finders."""
         return find_installed(one for one in sys.meta_path if one is not self)
 
     def find_spec(
@@ -125,7 +128,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class StandinModule(types.ModuleType):
-    """A module whose names are looked up in the name table on first access.
+    """A module of mmcv that loads a name on first access, by the name table.
 
     Args:
         name: The module's name: ``mmcv.runner``.

@@ -196,7 +196,7 @@ OFFERED_AT = {
 """The names that come from elsewhere in one module of mmcv: from mmcv-lite's files, mostly."""
 
 _MODULES = [*OFFERED_AT, *mmcv_modules()]
-PACKAGES = {name.rpartition(".")[0] for name in _MODULES}
+PACKAGES = {name.rpartition(".")[0] for name in _MODULES} - {""}
 """The packages of mmcv."""
 
 MODULES = {*_MODULES, *PACKAGES}

@@ -40,7 +40,7 @@ def _is_refused(module: str) -> bool:
 
 @functools.cache
 def _defining_modules() -> dict[str, str]:
-    """Return the first module of mmcv that defines each class and function."""
+    """Return the first defining module of each class and function of mmcv."""
     found: dict[str, str] = {}
     for module, names in mmcv_modules().items():
         for name, kind in names.own.items():
@@ -51,7 +51,7 @@ def _defining_modules() -> dict[str, str]:
 
 @functools.cache
 def _offered_anywhere() -> dict[str, Source]:
-    """Return the source of each offered name, from the first module that has the name."""
+    """Return the source of each offered name, by the first module with the name."""
     found = dict(OFFERED)
     for names in OFFERED_AT.values():
         found = {**names, **found}

@@ -1,7 +1,7 @@
 """Placeholders for names of mmcv that the stand-in does not offer, and advice for their users.
 
-A placeholder can be imported; a class can also be subclassed and registered. A call or an attribute
-raises an error that says what to do.
+A placeholder can be imported; a class can also be subclassed and registered. Calls and attributes
+raise an error with advice.
 """
 
 from __future__ import annotations
@@ -20,11 +20,6 @@ __all__ = ["hint_for", "load", "placeholder_name"]
 
 _ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
 _ADVICE = (
-    (
-        "mmcv._ext",
-        "mmcv's compiled operators are not installed: mmcv.ops has the stand-in's operators. Take "
-        "an mmcv 2.x with its operators (`pip install onedl-mmcv`, its maintained fork)",
-    ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (
         "mmcv.tensorrt",
@@ -59,7 +54,7 @@ _ADVICE = (
 
 
 def _advice_for(full: str) -> str | None:
-    """Return the advice for a name that is not offered; None for other names."""
+    """Return the advice for a missing name; None without special advice."""
     for names, advice in _ADVICE:
         if any(f"{full}.".startswith(f"{name}.") for name in names.split()):
             return advice
@@ -75,7 +70,7 @@ def _refusal(full: str) -> str:
 
 
 def hint_for(module: str, name: str) -> str:
-    """Return the error message for a name that mmcv 1.7.2 lacks, with advice or similar names."""
+    """Return the error message for a name missing in mmcv 1.7.2, with advice or similar names."""
     full = f"{module}.{name}" if module else name
     advice = _advice_for(full)
     if advice is not None:
@@ -89,7 +84,7 @@ def hint_for(module: str, name: str) -> str:
 
 
 def load(source: Source) -> Any:
-    """Return the object of a name, or the placeholder of a name that is not offered."""
+    """Return the object of a name, or a placeholder for a missing name."""
     if source.missing is None:
         return source.load()
     return _placeholder(source.module, source.name, source.missing)
@@ -111,7 +106,7 @@ def _placeholder(module: str, name: str, kind: Kind) -> Any:
 
 
 def placeholder_name(value: Any) -> str:
-    """Return the full name of a placeholder, or of the placeholder that a class inherits from.
+    """Return the full name of a placeholder, or of a class's placeholder base class.
 
     Returns:
         ``"mmcv.ops.carafe.CARAFE"``; empty for any other object.

@@ -2,7 +2,7 @@
 
 Workers of a DataLoader or of a pool started by "spawn" or "forkserver", the only start method on
 Windows and the default on macOS, begin with an empty interpreter and import the script. Under the
-stand-in the workers import this module instead, which installs the stand-in and runs the script.
+stand-in the workers import this module instead, to install the stand-in and run the script.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def prepare() -> None:
 
 
 def run_again(name: str) -> dict[str, Any]:
-    """Prepare this process, run the script in it, and return its names.
+    """Prepare this process, run the script, and return the script's names.
 
     Args:
         name: The script's ``__name__`` in this process.

@@ -1,8 +1,8 @@
 """Choose the ``mmcv.__version__`` that a project reads.
 
-Packages for mmcv 1.x assert in their ``__init__`` that ``mmcv.__version__`` lies between their
-``mmcv_minimum_version`` and ``mmcv_maximum_version``. Such a file reads a version within its own
-window; the stand-in behaves like 1.7.2 in any case.
+Packages for mmcv 1.x assert in their ``__init__`` that ``mmcv.__version__`` lies between
+``mmcv_minimum_version`` and ``mmcv_maximum_version``. An ``__init__.py`` reads a version within
+the package's window; the stand-in behaves like 1.7.2 in any case.
 """
 
 from __future__ import annotations
@@ -40,10 +40,10 @@ def choose(wanted: str | None) -> None:
 
 
 def version_for(reader: Mapping[str, Any]) -> str:
-    """Return ``mmcv.__version__`` for a file; for an ``__init__.py`` a version within its window.
+    """Return ``mmcv.__version__`` for a file, for an ``__init__.py`` within the file's window.
 
-    A window that excludes the reported version is answered with its minimum, which is in every
-    window, or with the maximum of a window without minimum.
+    If the window excludes the reported version, the answer is the window's minimum, or the maximum
+    of a window without minimum; the number is logged.
 
     Args:
         reader: The file's global names.

@@ -51,7 +51,7 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 @pytest.mark.parametrize("arguments", [[], ["reply"], ["plot", "a.py", "--epochs", "-1"]])
-def test_what_is_no_command_is_refused(
+def test_an_unknown_command_or_option_is_refused(
     arguments: list[str], capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(*arguments) == 2
@@ -76,7 +76,7 @@ def test_what_is_no_command_is_refused(
         (["plot", "config.py"], "--iters-per-epoch"),
     ],
 )
-def test_what_cannot_be_done_is_one_clear_line(
+def test_wrong_input_is_reported_in_one_line(
     arguments: list[str], message: str, config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Path("notes.txt").write_text("")
@@ -150,16 +150,20 @@ def test_completion_knows_commands_and_files(
         assert name.lstrip("-") in script
 
 
-def test_help_needs_neither_torch_nor_lightning() -> None:
-    """It is printed at once: importing either takes seconds."""
+def test_help_and_wrong_paths_need_neither_torch_nor_lightning() -> None:
+    """The answer is printed at once; importing torch or Lightning takes seconds."""
     code = (
         "import sys\n"
-        "from lightning_hooks.cli.app import parser\n"
+        "from lightning_hooks.cli.app import parser, run\n"
         "parser().format_help()\n"
-        "print(sorted({'torch', 'lightning', 'matplotlib', 'rich'} & {*sys.modules}))"
+        "run(['plot', 'nowhere.py'])\n"
+        "run(['convert', 'nowhere.py'])\n"
+        "run(['check', 'nowhere.py'])\n"
+        "print(sorted({'torch', 'lightning', 'matplotlib'} & {*sys.modules}))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert found.stdout.strip() == b"[]"
+    assert found.stderr.count(b"nowhere.py") == 3
 
 
 def test_help_of_a_number_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:

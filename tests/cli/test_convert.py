@@ -47,7 +47,7 @@ def of(adapter: Any) -> list[tuple[str, int]]:
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
-def test_what_is_printed_makes_the_same(config: dict[str, Any], tmp_path: Path) -> None:
+def test_the_printed_code_makes_the_same_hooks(config: dict[str, Any], tmp_path: Path) -> None:
     adapter = register_training_hooks(**config)
     names = made_by(convert(adapter))
     assert of(names["hooks"]) == of(adapter)
@@ -58,7 +58,7 @@ def test_what_is_printed_makes_the_same(config: dict[str, Any], tmp_path: Path) 
     assert convert(adapter) == convert(register_training_hooks(**config))
 
 
-def test_what_is_printed_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_printed_code_trains(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     config = dict(
         lr_config=dict(policy="fixed"), checkpoint_config=dict(interval=1), total_epochs=1
@@ -97,7 +97,7 @@ def test_a_hook_of_the_project_is_imported(tmp_path: Path, monkeypatch: pytest.M
     ]
 
 
-def test_what_has_no_name_is_refused() -> None:
+def test_a_value_without_a_literal_is_refused() -> None:
     adapter = register_training_hooks(
         custom_hooks_config=dict(type="ClosureHook", fn_name="after_run", fn=lambda runner: None)
     )

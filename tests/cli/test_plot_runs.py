@@ -109,7 +109,7 @@ def test_a_picture_without_an_ending_is_a_png(
         ("times", (row("train", 1, 1, time=1.0, note="x"),), "and no numbers at all"),
     ],
 )
-def test_what_has_no_curve_is_one_clear_line(
+def test_a_run_without_a_curve_is_reported_in_one_line(
     name: str,
     arguments: tuple[str, ...],
     message: str,
@@ -125,7 +125,7 @@ def test_what_has_no_curve_is_one_clear_line(
     assert len(said.strip().splitlines()) == 1
 
 
-def test_damaged_lines_cost_themselves_alone(
+def test_damaged_lines_are_left_out_and_counted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     huge = row("train", 2, 3, loss=10**400, acc=float("nan"))
@@ -137,7 +137,7 @@ def test_damaged_lines_cost_themselves_alone(
     assert "2 damaged lines" in capsys.readouterr().err
 
 
-def test_an_unknown_quantity_names_those_there_are(
+def test_an_unknown_quantity_is_refused_with_the_known_names(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = written(tmp_path / "a", *BY_EPOCH)

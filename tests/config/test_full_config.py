@@ -92,7 +92,7 @@ def test_a_file_with_its_bases_trains(tmp_path: Path) -> None:
     assert [json.loads(line).get("mode") for line in log.read_text().splitlines()].count("val") == 2
 
 
-def test_a_file_is_read_by_configs_own_name_for_it_too(tmp_path: Path) -> None:
+def test_from_file_reads_a_config_file(tmp_path: Path) -> None:
     path = str(write_config(tmp_path))
     found, same = from_file(path), hooks_from_config(path)
     assert names(found) == names(same)
@@ -355,7 +355,7 @@ def test_the_loader_tells_which_evaluation_hook_it_is() -> None:
     assert names(hooks_from_config(config, val_dataloader=whole)) == [("DistEvalHook", 70)]
 
 
-def test_what_only_a_data_set_can_use_is_said_where_there_is_none() -> None:
+def test_arguments_for_a_data_set_are_named_without_a_loader() -> None:
     config = {"evaluation": {"interval": 1, "metric": "bbox", "classwise": True}}
     with pytest.warns(UserWarning, match=r"evaluation: classwise, metric are for a data set"):
         adapter = hooks_from_config(config)

@@ -206,13 +206,13 @@ def test_every_hooks_arguments_are_understood(name: str) -> None:
         ("CosineAnnealingLrUpdaterHook", {"min_lr": 0, "warm_up": "linear"}, "warm_up"),
     ],
 )
-def test_what_is_wrong_is_named(name: str, given: dict[str, Any], message: str) -> None:
+def test_a_wrong_argument_is_named(name: str, given: dict[str, Any], message: str) -> None:
     config = {"callbacks": [{"class_path": f"lightning_hooks.{name}", "init_args": given}]}
     with pytest.raises(jsonargparse.ArgumentError, match=message):
         parser().parse_object(config)
 
 
-def test_a_hook_that_was_parsed_is_like_one_that_was_made() -> None:
+def test_a_parsed_hook_equals_a_constructed_hook() -> None:
     config = {"callbacks": [{"class_path": "lightning_hooks.EMAHook"}]}
     (hook,) = parser().instantiate_classes(parser().parse_object(config)).callbacks
     assert vars(hook).keys() == vars(EMAHook()).keys()

@@ -210,7 +210,10 @@ def test_the_configs_of_the_page_train_with_lightning_cli(
     (tmp_path / "configs").mkdir()
     (tmp_path / "configs" / "mmcv.py").write_text("lr_config = dict(policy='step', step=[1])")
     (tmp_path / "train.py").write_text(NET_AND_DATA + script)
-    more = ["--trainer.callbacks+=CheckInvalidLossHook", "--trainer.callbacks.action=skip"]
+    more = [
+        "--trainer.callbacks+=lightning_hooks.CheckInvalidLossHook",
+        "--trainer.callbacks.action=skip",
+    ]
     more += [f"--trainer.{name}=false" for name in ("logger", "enable_progress_bar")]
     run_python("train.py", "fit", "--config=given.yaml", *more, "--trainer.max_epochs=12",
                "--seed_everything=0", folder=tmp_path)  # fmt: skip

@@ -151,7 +151,8 @@ class Block(nn.Module):
 
 
 def test_parts_in_wrappers_have_the_names_of_the_unwrapped_model(tmp_path: Path) -> None:
-    from mmcv.runner import get_state_dict, load_checkpoint, save_checkpoint
+    from mmcv.runner import load_checkpoint, save_checkpoint
+    from mmcv.runner.checkpoint import get_state_dict
 
     plain, wrapped = Block(), Block()
     wrapped.head[0] = nn.DataParallel(wrapped.head[0])

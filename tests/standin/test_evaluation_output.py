@@ -1,4 +1,4 @@
-"""An evaluation prints and writes what it does under real mmcv: its bar, and numpy's numbers."""
+"""An evaluation prints mmcv's progress bar and writes numpy's numbers as mmcv does."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ def test_numpys_numbers_are_written_whole(
     assert "] 5/5, " in capsys.readouterr().out  # the evaluation's bar
 
 
-def test_a_test_shows_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_progress_bar_counts_the_samples_of_a_test(capsys: pytest.CaptureFixture[str]) -> None:
     from mmcv.engine import multi_gpu_test, single_gpu_test
 
     for run in (single_gpu_test, multi_gpu_test):
@@ -97,7 +97,7 @@ def test_a_test_shows_how_far_it_is(capsys: pytest.CaptureFixture[str]) -> None:
         ]
 
 
-def test_the_bar_of_a_stream_counts(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_progress_bar_of_an_iterable_dataset_counts(capsys: pytest.CaptureFixture[str]) -> None:
     from mmcv.engine import single_gpu_test
 
     class Stream(IterableDataset[Any]):
@@ -108,7 +108,7 @@ def test_the_bar_of_a_stream_counts(capsys: pytest.CaptureFixture[str]) -> None:
     assert "completed: 3, elapsed: 0s" in capsys.readouterr().out
 
 
-def test_a_test_function_of_ones_own_stays(tmp_path: Path) -> None:
+def test_a_users_test_fn_is_kept(tmp_path: Path) -> None:
     from mmcv.runner import EvalHook
 
     def test(model: Any, loader: Any) -> list[float]:

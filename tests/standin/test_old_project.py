@@ -1,8 +1,8 @@
-"""An old project, unchanged, does under the stand-in what it did under real mmcv.
+"""An unchanged project has the same results under the stand-in as under real mmcv.
 
-``old_project/`` has what such projects have: configs with bases and ``custom_imports``, hooks,
-policies, loggers and checkpoint hooks of their own, a runner with ``run_iter``,
-``save_checkpoint`` and ``resume``, an optimizer constructor, a ``train.py`` with ``DictAction``.
+``old_project/`` has the parts of such projects: configs with bases and ``custom_imports``, own
+hooks, policies, loggers and checkpoint hooks, a runner with ``run_iter``, ``save_checkpoint`` and
+``resume``, an optimizer constructor, a ``train.py`` with ``DictAction``.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SLOW = ("own_runner_and_constructor_resumed", "two_backwards_by_iteration")
     "case",
     [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],
 )
-def test_the_project_does_what_it_did(case: str, tmp_path: Path) -> None:
+def test_the_project_equals_mmcv(case: str, tmp_path: Path) -> None:
     want = GOLDEN[case]
     run_forked(want["runs"], tmp_path, TRAIN)
     check_results(tmp_path, want, absolute=1e-4)

@@ -71,19 +71,18 @@ def test_a_subclass_goes_on_with_wandbs_run_and_finishes_it_itself(tmp_path: Pat
     assert [*(tmp_path / "wandb").glob(f"offline-run-*-{seen[0]}")]
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")  # MLflow's
 def test_checkpoints_that_are_not_sent_from_here_are_a_line(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
     pytest.importorskip("huggingface_hub")
-    mlflow = lightning_hooks.MlflowLoggerHook(upload="last", log_model=False)
+    wandb = lightning_hooks.WandbLoggerHook(init_kwargs={"mode": "disabled"}, upload="last")
     hub = lightning_hooks.HubCheckpointHook("me/mine", upload="last")
-    for hook in (mlflow, hub):
+    for hook in (wandb, hub):
         run(hook, tmp_path, logger=logging.getLogger("old"))
     lines = [record.getMessage() for record in caplog.records if record.name == "old"]
     assert [line for line in lines if "nothing, as this runner writes files of mmcv's" in line] == [
-        "MlflowLoggerHook: upload='last' sends nothing, as this runner writes files of mmcv's own "
+        "WandbLoggerHook: upload='last' sends nothing, as this runner writes files of mmcv's own "
         "layout",
         "HubCheckpointHook: it pushes nothing, as this runner writes files of mmcv's own layout",
     ]

@@ -1,4 +1,4 @@
-"""Runners with a loop of their own do what they did under real mmcv, on Lightning's strategy."""
+"""Runners with their own loop equal real mmcv, on Lightning's strategy."""
 
 from __future__ import annotations
 
@@ -29,13 +29,11 @@ def job(monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 @pytest.mark.parametrize("case", RECORDED)
-def test_a_loop_of_ones_own_does_what_it_did_under_mmcv(
-    case: str, job: Any, tmp_path: Path
-) -> None:
+def test_a_runner_with_its_own_loop_equals_mmcv(case: str, job: Any, tmp_path: Path) -> None:
     assert_close(job.run(case, tmp_path), RECORDED[case])
 
 
-def test_loops_and_tests_on_two_ranks_do_what_they_did_under_mmcv(tmp_path: Path) -> None:
+def test_own_loops_and_tests_on_two_ranks_equal_mmcv(tmp_path: Path) -> None:
     run_job("own_loops", tmp_path)
     for rank, want in enumerate(RANKS):
         found = json.loads((tmp_path / f"{rank}.json").read_text())
@@ -86,9 +84,7 @@ def test_an_error_in_the_loop_keeps_its_type(job: Any, tmp_path: Path) -> None:
         runner.run([DataLoader(range(2))], [("train", 1)])  # type: ignore[arg-type]
 
 
-def test_before_run_reads_the_inner_iter_that_a_resume_of_its_own_has_set(
-    job: Any, tmp_path: Path
-) -> None:
+def test_before_run_reads_the_inner_iter_set_by_an_own_resume(job: Any, tmp_path: Path) -> None:
     """As mmgen's DynamicIterBasedRunner sets it."""
     import logging
 

@@ -1,12 +1,12 @@
-"""Processes that an old script starts by "spawn" or "forkserver" have mmcv and old habits too."""
+"""Processes that a script starts by "spawn" or "forkserver" have the stand-in and the habits."""
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
 
+from support.processes import run_python
 from support.standin import COMMAND
 
 SCRIPT = """
@@ -51,14 +51,7 @@ if __name__ == "__main__":
 def run(folder: Path, way: str) -> list[str]:
     script = folder / "script.py"
     script.write_text(SCRIPT)
-    done = subprocess.run(
-        [*COMMAND, "--mmcv", "1.4.0", str(script), way],
-        capture_output=True,
-        text=True,
-        timeout=180,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout.splitlines() + done.stderr.splitlines()
+    return run_python(*COMMAND[1:], "--mmcv", "1.4.0", script, way).splitlines()
 
 
 def expected(folder: Path, way: str) -> str:

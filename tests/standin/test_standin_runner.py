@@ -80,7 +80,7 @@ def test_validation_alone_is_one_pass(tmp_path: Path) -> None:
     assert (runner.epoch, runner.iter) == (0, 0)
 
 
-def test_a_run_that_is_done_calls_before_and_after_run_only(tmp_path: Path) -> None:
+def test_a_finished_run_calls_only_before_run_and_after_run(tmp_path: Path) -> None:
     from mmcv.runner import Hook
 
     runner = make("EpochBasedRunner", 2, tmp_path)
@@ -94,7 +94,7 @@ def test_a_run_that_is_done_calls_before_and_after_run_only(tmp_path: Path) -> N
     assert (runner.epoch, runner.iter) == (3, 6)
 
 
-def test_the_runner_is_a_runner_and_so_is_that_of_an_adapter(tmp_path: Path) -> None:
+def test_runners_of_mmcv_and_of_a_trainer_are_instances_of_mmcvs_classes(tmp_path: Path) -> None:
     from mmcv.runner import BaseRunner, EpochBasedRunner, Hook, IterBasedRunner
 
     seen: list[Any] = []
@@ -336,7 +336,7 @@ def test_run_iter_may_be_overridden(tmp_path: Path) -> None:
         runner.train(loaders(1)[0])
 
 
-def test_run_may_be_overridden_if_it_calls_ours(tmp_path: Path) -> None:
+def test_run_may_be_overridden_with_a_call_of_super(tmp_path: Path) -> None:
     from mmcv.runner import EpochBasedRunner
 
     class Twice(EpochBasedRunner):

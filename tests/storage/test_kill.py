@@ -57,21 +57,24 @@ def test_two_hundred_kills(
     assert victim.tally["in a write"] >= 50 // 4
 
 
-@pytest.mark.parametrize("name", ["SIGTERM", pytest.param("SIGINT", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    ("name", "background"),
+    [
+        ("SIGTERM", True),
+        pytest.param("SIGTERM", False, marks=pytest.mark.slow),
+        pytest.param("SIGINT", True, marks=pytest.mark.slow),
+        pytest.param("SIGINT", False, marks=pytest.mark.slow),
+    ],
+)
 def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
-    server: Server, tmp_path: Path, draw: random.Random, name: str
+    server: Server, tmp_path: Path, draw: random.Random, name: str, background: bool
 ) -> None:
-    for background in (False, True):
-        (tmp_path / str(background)).mkdir()
-        victim = Victim(
-            server, tmp_path / str(background), background=background, by_epoch=background
-        )
-        for turn in range(2):
-            waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
-            number = getattr(signal, name)
-            if victim.interrupt(number, *waits, in_write=turn % 2 == 0):
-                check_interrupted(victim)
-        victim.finish()
+    victim = Victim(server, tmp_path, background=background, by_epoch=background)
+    for turn in range(2):
+        waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
+        if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 2 == 0):
+            check_interrupted(victim)
+    victim.finish()
 
 
 @pytest.mark.slow

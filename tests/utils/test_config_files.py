@@ -157,7 +157,7 @@ def test_a_deprecated_file_says_what_to_use(tmp_path: Path) -> None:
         ({"a__py": "x = = 1\n"}, SyntaxError, "a.py|invalid syntax"),
     ],
 )
-def test_what_is_refused(
+def test_wrong_files_are_refused(
     tmp_path: Path, files: dict[str, str], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):

@@ -70,7 +70,7 @@ def _report(cls: type, path: Path, texts: Mapping[Path, str]) -> HookReport:
     known = DIALECTS[dialect].methods if dialect in DIALECTS else MMCV
     points = [point for point in ORDER if point in known and _implements(cls, point)]
     uncalled = {name for name in vars(cls) if name.startswith(("before_", "after_"))} - known
-    for name in sorted(uncalled):
+    for name in sorted(uncalled) if dialect else ():
         call = re.compile(rf"\.{name}\(|['\"]{name}['\"]")
         if inspect.isfunction(vars(cls)[name]) and not any(map(call.search, texts.values())):
             close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)

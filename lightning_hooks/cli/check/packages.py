@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks import dialects
+from lightning_hooks.cli.check.report import PIP, UNKNOWN
 from lightning_hooks.dialects.detect import PACKAGES
 
 __all__ = ["AbsentPackages", "provider_of"]
@@ -18,10 +19,11 @@ OF_MMCV_1 = (
     "mmpose==0.29.0 mmrazor==0.3.1 mmrotate==0.3.4 mmselfsup==0.10.1 mmtrack==0.14.0"
 )
 SAME_NAME = (
-    "albumentations addict einops ftfy fvcore h5py imagecorruptions imageio lmdb lvis matplotlib "
-    "mlflow mmengine motmetrics ninja numba onnx open3d pandas plyfile prettytable psutil "
-    "pycocotools regex requests scipy seaborn shapely six tabulate tensorboard tensorboardX "
-    "terminaltables thop timm tqdm trimesh wandb xtcocotools yapf"
+    "addict albumentations einops ftfy fvcore h5py imagecorruptions imageio imgaug lmdb lvis "
+    "matplotlib mlflow mmengine motmetrics ninja numba onnx open3d pandas plyfile prettytable "
+    "psutil pyclipper pycocotools rapidfuzz regex requests scipy seaborn shapely six tabulate "
+    "tensorboard tensorboardX terminaltables thop timm tqdm transformers trimesh wandb wget "
+    "xtcocotools yapf"
 )
 DISTRIBUTIONS = {
     **{name: name for name in SAME_NAME.split()},
@@ -35,6 +37,7 @@ DISTRIBUTIONS = {
     "mmseg": "--no-deps mmsegmentation==0.30.0",
     "nuscenes": "nuscenes-devkit",
     "pkg_resources": '"setuptools<81"',
+    "pytorch_metric_learning": "pytorch-metric-learning",
     "skimage": "scikit-image",
     "sklearn": "scikit-learn",
     "yaml": "pyyaml",
@@ -63,9 +66,9 @@ def provider_of(module: str, source: str = "") -> str:
     if root == "torchvision":  # of any other version it does not load
         return "install the torchvision that belongs to this torch"
     if root == "pycocotools" and "mmpycocotools" in source:  # the project asserts its version
-        return "pip install mmpycocotools"
+        return f"{PIP}mmpycocotools"
     known = DISTRIBUTIONS.get(root)
-    return f"pip install {known}" if known else f"find out what provides {root}"
+    return f"{PIP}{known}" if known else f"{UNKNOWN}{root}"
 
 
 class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):

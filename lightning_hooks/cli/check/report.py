@@ -16,10 +16,11 @@ from typing import Any
 
 from lightning_hooks.cli.check.project import Project, find
 
-__all__ = ["ABSENT", "Finding", "Report", "check", "show"]
+__all__ = ["ABSENT", "PIP", "UNKNOWN", "Finding", "Report", "check", "show"]
 
 ABSENT = " is not installed"
 PIP = "pip install "
+UNKNOWN = "find out what provides "
 
 
 @dataclasses.dataclass(frozen=True)
@@ -76,12 +77,12 @@ class Report:
         needed = [one.write for one in self.of("start") if one.write]
         if not self.script:
             needed += [one.write for one in self.of("part") if one.write]
-        known = [one.removeprefix(PIP) for one in dict.fromkeys(needed) if one.startswith(PIP)]
-        exact = [one.removeprefix("--no-deps ") for one in known if one.startswith("--no-deps ")]
-        plain = [one for one in known if not one.startswith("--no-deps ")]
-        steps = [f"{PIP}--no-deps {' '.join(exact)}"] if exact else []
-        steps += [PIP + " ".join(plain)] if plain else []
-        steps += [one for one in dict.fromkeys(needed) if not one.startswith(PIP)]
+        needed = list(dict.fromkeys(needed))
+        exact = [one for one in needed if one.startswith(f"{PIP}--no-deps ")]
+        steps = _joined(f"{PIP}--no-deps ", exact, " ")
+        steps += _joined(PIP, [one for one in needed if one not in exact], " ")
+        steps += _joined(UNKNOWN, needed, ", ")
+        steps += [one for one in needed if not one.startswith((PIP, UNKNOWN))]
         mmcv_hooks = [hook["name"] for hook in self.hooks if hook["dialect"] == "mmcv"]
         if self.script:
             steps.append(f"python -m lightning_hooks.standin {self.script} ...")
@@ -207,6 +208,12 @@ def _table(hooks: Sequence[dict[str, Any]]) -> Any:
         points = ", ".join(hook["points"]) or "none"
         table.add_row(escape(hook["name"]), hook["dialect"] or "none", points)
     return table
+
+
+def _joined(start: str, lines: Sequence[str], comma: str) -> list[str]:
+    """Return the lines with a common start as a single line, if there are any."""
+    rest = [line.removeprefix(start) for line in lines if line.startswith(start)]
+    return [start + comma.join(rest)] if rest else []
 
 
 def _some(items: Sequence[str], count: int) -> str:

@@ -1,6 +1,6 @@
-"""Call hooks at a point, in order, and restore what they have changed for themselves.
+"""Call hooks at a point, in order, and undo temporary changes of the module by hooks.
 
-``Calls`` dispatches; ``TrainMode`` holds the train flags that an evaluation by a hook changes.
+``Calls`` dispatches; ``TrainMode`` restores the train flags after a hook's evaluation.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Calls:
         self.settles_every_batch = False
         """Whether the ranks agree after each batch on whether to stop."""
 
-    def at(self, point: str) -> list[Call]:
-        """Return the hooks that override a point, with their methods, in order."""
+    def calls_for(self, point: str) -> list[Call]:
+        """Return the hooks with an own method for a point, and the methods, in order."""
         calls = self._by_point.get(point)
         if calls is None:
             hooks = self._runner.hooks
@@ -41,18 +41,18 @@ class Calls:
         """Look the methods up again: the list of hooks has changed."""
         self._by_point.clear()
 
-    def in_batch(self, point: str, calls: Sequence[Call] | None = None) -> None:
+    def run(self, point: str, calls: Sequence[Call] | None = None) -> None:
         """Call a point of a batch.
 
         Args:
             point: The point.
-            calls: A part of its calls; all of them by default.
+            calls: Some of the point's calls; all calls by default.
         """
         runner = self._runner
         runner.calls_hooks = True
         hook: Any = None
         try:
-            for hook, method in self.at(point) if calls is None else calls:  # noqa: B007
+            for hook, method in self.calls_for(point) if calls is None else calls:  # noqa: B007
                 method(runner)
         except StopIteration as error:
             raise stop_iteration_error(error, hook, point, runner) from error
@@ -65,13 +65,13 @@ class Calls:
         if has_changes or not runner.module.training:
             self.restore()
 
-    def at_border(self, point: str) -> None:
+    def run_at_border(self, point: str) -> None:
         """Call a point of a run or an epoch; hooks may change the list of hooks meanwhile."""
         self._runner.call_hook(point)
         self.restore()
 
     def restore(self) -> None:
-        """Train with the optimizer that a hook has assigned; undo an evaluation by a hook."""
+        """Use an optimizer assigned by a hook; undo an evaluation by a hook."""
         runner = self._runner
         runner.take_optimizer()
         # as in mmcv, a module with train_step is switched back by the next epoch
@@ -79,16 +79,16 @@ class Calls:
             self._train_mode.restore()
 
     def capture_train_mode(self) -> None:
-        """Remember which parts of the module train, to restore after an evaluation by a hook."""
+        """Remember the module's train flags, to restore after an evaluation by a hook."""
         self._train_mode.capture()
 
     # -- several ranks ---------------------------------------------------------------------
 
     def check_ranks(self) -> None:
-        """Find out, on all ranks together, whether a hook of any of them may stop the run alone.
+        """Find out, on all ranks together, whether a hook of any rank may stop the run alone.
 
-        The package's own hooks decide alike on all ranks. The answer is the same everywhere, so
-        that the ranks meet in every :meth:`settle_stop` or in none.
+        The package's own hooks decide alike on all ranks. All ranks get the same answer, so either
+        all ranks or none communicate in :meth:`settle_stop`.
         """
         runner = self._runner
         if runner.world_size > 1:
@@ -97,7 +97,7 @@ class Calls:
             self.settles_every_batch = reduce(foreign, all=False)
 
     def settle_stop(self) -> None:
-        """Pass ``runner.should_stop`` on to the Trainer, on all ranks if one has set it."""
+        """Pass ``runner.should_stop`` on to the Trainer, on all ranks if any rank has set it."""
         runner = self._runner
         stop = runner._stop_requested
         if self.settles_every_batch:
@@ -108,7 +108,7 @@ class Calls:
             runner.trainer.should_stop = True
 
     def common_dialects(self) -> frozenset[str]:
-        """Return the dialects besides mmcv's of which every rank has a hook."""
+        """Return the dialects, besides mmcv's, with a hook on every rank."""
         runner = self._runner
         own = {hook.dialect.name for hook in runner.hooks if hasattr(hook, "foreign_hook")}
         if runner.world_size == 1 or not torch.distributed.is_initialized():
@@ -122,10 +122,10 @@ class Calls:
 
 
 class TrainMode:
-    """The train flags of a runner's module, as they were captured.
+    """The captured train flags of a runner's module.
 
-    A hook that leaves the whole module in eval mode has evaluated it: the flags are restored. A
-    hook that changes the flags of parts (frozen BatchNorm) means them: they stay.
+    A hook has evaluated the module if the whole module is left in eval mode: the flags are
+    restored. Flags of parts (frozen BatchNorm) are changed on purpose and stay.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -138,9 +138,9 @@ class TrainMode:
         self._runner.flags_before_eval = None
 
     def restore(self) -> None:
-        """Undo an evaluation of the whole module, or of the model inside that hooks see.
+        """Undo an evaluation of the whole module, or of ``runner.model.module``.
 
-        Flags that the wrapper saw before its ``eval()`` come before those captured.
+        Flags noted by the model wrapper at ``eval()`` override the captured flags.
         """
         runner = self._runner
         before, runner.flags_before_eval = runner.flags_before_eval or {}, None

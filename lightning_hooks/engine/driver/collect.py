@@ -29,12 +29,12 @@ __all__ = [
 
 
 def callbacks_of(trainer: L.Trainer) -> list[Callback]:
-    """Return the Trainer's callbacks, which Lightning does not declare."""
+    """Return the Trainer's callbacks; Lightning does not declare the attribute."""
     return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
 def participants_of(trainer: L.Trainer) -> list[Participant]:
-    """Return the callbacks that bring hooks into the Trainer."""
+    """Return the hooks and adapters among the Trainer's callbacks."""
     return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
 
 
@@ -48,14 +48,14 @@ def hooks_of(trainer: L.Trainer) -> list[Any]:
 
 
 def is_lightnings_default(callback: Callback) -> bool:
-    """Return whether a callback is the ModelCheckpoint that a Trainer adds by itself."""
+    """Return whether a callback is Lightning's default ModelCheckpoint."""
     if type(callback) is not ModelCheckpoint:
         return False
     return callback.monitor is callback.filename is callback.save_last is None
 
 
 def make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOptions) -> Runner:
-    """Return the runner that the options ask for."""
+    """Return a runner for the options: by epoch, by iteration, or the given object."""
     if options.runner is not None:
         return options.runner  # type: ignore[no-any-return]
     kind = IterRunner if options.by_epoch is False else EpochRunner
@@ -63,16 +63,16 @@ def make_runner(trainer: L.Trainer, module: L.LightningModule, options: RunnerOp
 
 
 def work_dir_of(trainer: L.Trainer, options: RunnerOptions) -> str:
-    """Return the directory that hooks write to: an absolute path, or a remote one."""
+    """Return the directory for the hooks' files: an absolute or a remote path."""
     work_dir = options.work_dir or trainer.default_root_dir
     return work_dir if "://" in work_dir else os.path.abspath(work_dir)
 
 
 class HostedHooks(list[Participant]):
-    """The native hooks of adapters, which are callbacks of the Trainer too, for their events."""
+    """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
 
     def update(self, trainer: L.Trainer, hooks: Sequence[Any], stage: str) -> None:
-        """Add those of the hooks that are no callbacks yet; remove those that are no hooks now."""
+        """Make ``trainer.callbacks`` match the hooks."""
         old = [one for one in self if not any(one is hook for hook in hooks)]
         if old:  # a module's configure_callbacks made others for this fit
             self[:] = [hook for hook in self if not any(hook is one for one in old)]
@@ -82,14 +82,14 @@ class HostedHooks(list[Participant]):
             self._add(trainer, hook, stage)
 
     def join_run(self, runner: Runner, *, has_begun: bool) -> None:
-        """Add native hooks that were registered during a run, and prepare them for it.
+        """Make native hooks registered during a run callbacks, and prepare them for the run.
 
-        A hook of this package, or derived from one, has its ``before_run`` called. Any other is
+        ``before_run`` is called for hooks of this package and of subclasses. Other hooks are
         called from the next point on, as in mmcv.
 
         Args:
             runner: The runner of the run.
-            has_begun: Whether ``before_run`` has been called for the others.
+            has_begun: Whether ``before_run`` has been called for the other hooks.
         """
         for hook in list(runner.hooks):
             if self._add(runner.trainer, hook, "fit"):
@@ -102,7 +102,7 @@ class HostedHooks(list[Participant]):
                     skip_unused_events([hook])
 
     def _add(self, trainer: L.Trainer, hook: Any, stage: str) -> bool:
-        """Make a native hook a callback; return whether it was none."""
+        """Make a native hook a callback; return whether the hook is new among the callbacks."""
         callbacks = callbacks_of(trainer)
         is_new = isinstance(hook, Participant) and not any(c is hook for c in callbacks)
         if is_new:

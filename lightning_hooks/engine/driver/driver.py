@@ -1,8 +1,8 @@
 """Call all hooks of a Trainer at the ten points, from Lightning's events.
 
-The rule that matters: Lightning validates *inside* the training epoch. So ``after_train_epoch``
-is called at the start of the validation that ends the epoch, in train mode and with gradients
-on, else at ``on_train_epoch_end``. Validation in mid-epoch does not close the epoch, the sanity
+Lightning validates *inside* the training epoch. So ``after_train_epoch`` is called at the start of
+a validation after the epoch's last batch, in train mode and with gradients on; without such a
+validation at ``on_train_epoch_end``. A validation in mid-epoch does not close the epoch. The sanity
 check and stand-alone ``validate``, ``test`` and ``predict`` call no point.
 
 =====================  ==========================================================================
@@ -12,7 +12,7 @@ before_run             on_train_start
 before_train_epoch     on_train_epoch_start; on_train_start when resumed inside an epoch
 before_train_iter      on_train_batch_start
 after_train_iter       on_train_batch_end; hooks that own backward, inside training_step
-after_train_epoch      on_validation_start if that validation ends the epoch, else
+after_train_epoch      on_validation_start after the epoch's last batch, else
                        on_train_epoch_end
 before_val_epoch       on_validation_start
 before/after_val_iter  on_validation_batch_start, on_validation_batch_end
@@ -20,14 +20,14 @@ after_val_epoch        on_validation_end, where the epoch's metrics are known
 after_run              on_train_end
 =====================  ==========================================================================
 
-The loggers also write what the module has logged for an epoch, after the module's own
-``on_train_epoch_end``, and for a stand-alone ``validate`` or ``test``, when it ends.
+The loggers also write the module's epoch-level values, after the module's own
+``on_train_epoch_end``, and the values of a stand-alone ``validate`` or ``test`` at the end.
 
-On several ranks each needs at least one of these hooks, which may differ: the ranks agree on
-``runner.should_stop`` after each iteration, if one of them has a foreign hook when an epoch begins.
+Every rank needs at least one hook; the hooks of ranks may differ. The ranks agree on
+``runner.should_stop`` after each iteration if any rank has a foreign hook when an epoch begins.
 
-A batch, from ``on_train_batch_start`` here to a hook's ``after_train_iter``, goes through this
-file and the list of calls in ``calls.py``.
+A batch, from ``on_train_batch_start`` to a hook's ``after_train_iter``, goes through the driver
+and the list of calls in ``calls.py``.
 """
 
 from __future__ import annotations
@@ -80,13 +80,13 @@ BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
 
 
 class Driver(Callback):
-    """The callback that calls the hooks; it stands before the first participant of a Trainer."""
+    """The callback that calls all hooks; placed before the first hook or adapter of a Trainer."""
 
     state_key = "Driver"
-    """A constant, as Lightning reads it at each event."""
+    """A constant, as Lightning reads the key at each event."""
 
     _runner: Runner  # from the first fit on
-    # of the fit that goes on, or of the last one
+    # of the current fit, or of the last fit
     _ownership: Ownership
     _step: StepCapture
     _cycle: EpochCycle
@@ -105,7 +105,7 @@ class Driver(Callback):
 
     @property
     def runner(self) -> Runner:
-        """The runner that the hooks see.
+        """The hooks' runner.
 
         Raises:
             RuntimeError: before the first fit.
@@ -115,7 +115,7 @@ class Driver(Callback):
         return self._runner
 
     def runner_for(self, trainer: L.Trainer, module: L.LightningModule) -> Runner:
-        """Return the runner, which an evaluation before the first fit makes."""
+        """Return the runner, made here for an evaluation before the first fit."""
         return self._runner if self._is_of(trainer) else self.prepare(trainer, module)
 
     @property
@@ -123,7 +123,7 @@ class Driver(Callback):
         return hasattr(self, "_runner")
 
     def _is_of(self, trainer: L.Trainer) -> bool:
-        """Whether the runner is this Trainer's; a driver may be given to another one."""
+        """Whether the runner belongs to a Trainer; a driver may move to another Trainer."""
         return self._has_runner and self._runner.trainer is trainer
 
     @property
@@ -133,21 +133,21 @@ class Driver(Callback):
 
     @classmethod
     def of(cls, trainer: L.Trainer, stage: str = "fit") -> Self:
-        """Return the Trainer's driver; the first call puts one into its callbacks."""
+        """Return the Trainer's driver; the first call adds a driver to the callbacks."""
         callbacks = callbacks_of(trainer)
         for callback in callbacks:
             if isinstance(callback, cls):
                 return callback
         driver = cls()
         first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
-        # a new list: Lightning is iterating over the old one, and will not set this one up
+        # a new list: Lightning is iterating over the old list, and will not set the driver up
         trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
         driver.setup(trainer, trainer.lightning_module, stage)
         return driver
 
     @classmethod
     def work_dir(cls, trainer: L.Trainer) -> str:
-        """Return the directory that the Trainer's hooks write to, before the first fit too."""
+        """Return the directory for the hooks' files, also before the first fit."""
         for callback in callbacks_of(trainer):
             if isinstance(callback, cls) and callback._is_of(trainer):
                 return callback._runner.work_dir
@@ -163,7 +163,7 @@ class Driver(Callback):
         """Collect the hooks of all participants and get ready for a fit.
 
         Raises:
-            RuntimeError: if another Trainer's fit with one of the hooks is running.
+            RuntimeError: if another Trainer's fit with the same hook is running.
         """
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
@@ -174,7 +174,7 @@ class Driver(Callback):
         self._entries = entries
         self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
-            self._own_io = check_layout(trainer)  # else these check what is read
+            self._own_io = check_layout(trainer)  # else a checkpoint hook checks read files
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
@@ -201,7 +201,7 @@ class Driver(Callback):
             runner.meta = {**options.meta}
         runner.given_attributes = frozenset(options.attributes or ())
         for name, value in (options.attributes or {}).items():
-            # one that takes no lines is for hooks of pointrix; this package's lines go on
+            # a logger without info() is for hooks of pointrix; this package keeps its own logger
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
@@ -212,7 +212,7 @@ class Driver(Callback):
         return runner
 
     def take_model(self) -> None:
-        """Run the model that a hook has assigned from now on, in a validation or test."""
+        """Use the model assigned by a hook from now on, in a validation or test."""
         self._model.take()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -245,12 +245,12 @@ class Driver(Callback):
         hosted = len(self._hosted)
         if not runner.loops_itself:
             with self._buffers.added_in(pl_module), self._model.taken_at_once():
-                self._calls.at_border("before_run")
+                self._calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner._new_data_loader is shown:
-            runner._new_data_loader = None  # for before_run alone, as one set before mmcv's run()
+            runner._new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        for hook in self._hosted[hosted:]:  # a hook has registered them in its before_run
+        for hook in self._hosted[hosted:]:  # registered by a hook in before_run
             hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
@@ -278,7 +278,7 @@ class Driver(Callback):
         self._runner.data_batch = batch
         if self._cycle.acts_in_batches:
             self._cycle.begin_batch(batch_idx)
-        self._calls.in_batch("before_train_iter")
+        self._calls.run("before_train_iter")
 
     def on_train_batch_end(
         self,
@@ -288,7 +288,7 @@ class Driver(Callback):
         batch: Any,
         batch_idx: int,
     ) -> None:
-        """Call ``after_train_iter``, or what is left of it after the training step."""
+        """Call ``after_train_iter``; for hooks that own backward, the calls after the step."""
         if batch is None:  # the loader gave none: no step has run
             return
         runner = self._runner
@@ -296,12 +296,12 @@ class Driver(Callback):
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
         calls = None
-        if self._ownership.is_taken:  # the first of them were made inside the training step
-            calls = self._ownership.calls_after_step(self._calls.at("after_train_iter"))
-        self._calls.in_batch("after_train_iter", calls)
+        if self._ownership.is_taken:  # the first calls were made inside the training step
+            calls = self._ownership.calls_after_step(self._calls.calls_for("after_train_iter"))
+        self._calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
-        if hasattr(runner, "data_batch"):  # a hook may have deleted it
+        if hasattr(runner, "data_batch"):  # a hook may have deleted the batch
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
@@ -314,23 +314,23 @@ class Driver(Callback):
         restore_events([self], BATCH_EVENTS)
 
     def _begin_batches(self) -> None:
-        """Have Lightning skip the events of a batch at which there is nothing to do."""
+        """Have Lightning skip the events of a batch without any work."""
         self._batches_are_new = False
         if self._first_iter is not None:
-            # Lightning has by now counted a batch at whose end the checkpoint was written
+            # Lightning has now counted the batch after which the checkpoint was written
             self.runner._iter, self._first_iter = self._first_iter, None
         self._model.take()
         calls, owned = self._calls, self._ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
-        if not (acts or calls.at("before_train_iter")):
+        if not (acts or calls.calls_for("before_train_iter")):
             skip_events(self, Driver, "on_train_batch_start")
-        # a stop that one of several ranks requests at any point is settled at the end of a batch
+        # ranks settle a requested stop at the end of a batch
         acts = acts or self.runner.world_size > 1 or self._step.fills_log_buffer
-        if not (acts or calls.at("after_train_iter")):
+        if not (acts or calls.calls_for("after_train_iter")):
             skip_events(self, Driver, "on_train_batch_end")
 
     def _on_hooks_change(self) -> None:
-        """Follow a hook that was registered or removed."""
+        """Update the calls after a hook was registered or removed."""
         self._calls.forget()
         self._expect_batches()
         if self._in_run:
@@ -340,12 +340,12 @@ class Driver(Callback):
             self._watch_epoch_end()
 
     def _on_model_change(self) -> None:
-        """Follow a model that a hook has assigned."""
+        """Note a model assigned by a hook."""
         self._expect_batches()
         self._model.assigned()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call ``after_train_epoch`` if this validation ends the epoch; ``before_val_epoch``."""
+        """Call ``after_train_epoch`` if the epoch's batches are done; ``before_val_epoch``."""
         if self._is_in_validation(trainer):
             self._cycle.begin_validation()
             self._model.take()
@@ -362,7 +362,7 @@ class Driver(Callback):
         if self._is_in_validation(trainer):
             self.runner._inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
-            self._calls.in_batch("before_val_iter")
+            self._calls.run("before_val_iter")
 
     def on_validation_batch_end(
         self,
@@ -379,7 +379,7 @@ class Driver(Callback):
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner, runner.outputs)
-            self._calls.in_batch("after_val_iter")
+            self._calls.run("after_val_iter")
             if hasattr(runner, "data_batch"):
                 del runner.data_batch
 
@@ -391,7 +391,7 @@ class Driver(Callback):
             self._log_evaluation(trainer, pl_module, "val")
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Have the loggers write what the module has logged in a test."""
+        """Have the loggers write the module's logged values of a test."""
         self._log_evaluation(trainer, pl_module, "test")
 
     def _log_evaluation(self, trainer: L.Trainer, module: L.LightningModule, mode: str) -> None:
@@ -405,7 +405,7 @@ class Driver(Callback):
         self._cycle.end_epoch()
 
     def _watch_epoch_end(self) -> None:
-        """Patch the module's hook if there is a logger; on several ranks all do as one does."""
+        """Patch the module's hook if a hook is a logger; with several ranks always."""
         runner, module = self._runner, self._runner.module
         has_logger = any(hasattr(hook, "log_values") for hook in runner.hooks)
         if self._epoch_end is None and (has_logger or runner.world_size > 1):
@@ -420,30 +420,30 @@ class Driver(Callback):
         """Call ``after_run``."""
         if not self._runner.loops_itself:
             self._cycle.end_run()
-            self._calls.at_border("after_run")
+            self._calls.run_at_border("after_run")
             announce_end(self._runner)
         self._in_run = False
 
-    # -- for a runner that loops itself -------------------------------------------------------
+    # -- for a runner with its own loop -------------------------------------------------------
 
     def call_in_batch(self, point: str) -> None:
         """Call a point of a batch."""
-        self._calls.in_batch(point)
+        self._calls.run(point)
         if point == "after_train_iter" and (
             self._runner._stop_requested or self._calls.settles_every_batch
         ):
             self._calls.settle_stop()
 
     def restore(self) -> None:
-        """Undo what hooks have changed for themselves at the border of an epoch."""
+        """Undo temporary changes by hooks at the border of an epoch."""
         self._calls.restore()
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs of a step with a loss whose backward does what the strategy's does."""
+        """Return the outputs of a step with a loss that runs backward through the strategy."""
         return self._ownership.with_strategy_loss(outputs)
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
-        """Whether it is a validation inside a fit, and not the sanity check."""
+        """Whether a validation inside a fit runs, not the sanity check."""
         fitting = trainer.state.fn == TrainerFn.FITTING
         return self._in_run and fitting and not trainer.sanity_checking
 
@@ -452,7 +452,7 @@ class Driver(Callback):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Restore the module; an error here would hide the one that is raised."""
+        """Restore the module; suppress further errors, which would hide the raised error."""
         self._failed = True
         with contextlib.suppress(Exception):
             self._restore(trainer)
@@ -490,24 +490,24 @@ class Driver(Callback):
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
             resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=self._failed)
-            self._buffers.take_out(pl_module, checkpoint)  # here too: it may be after the fit
+            self._buffers.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the entry of a checkpoint until the run starts; a validation does not resume it."""
+        """Keep the entry of a checkpoint until the run starts; a validation resumes nothing."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
 
 
 _DRIVERS: weakref.WeakSet[Driver] = weakref.WeakSet()
-"""The drivers that have had a fit."""
+"""The drivers of past and present fits."""
 
 
 def _settle_other_fits(trainer: L.Trainer, module: L.LightningModule, hooks: list[Any]) -> None:
-    """Refuse a hook whose state is that of another running fit; clean up after one cut short.
+    """Refuse a hook of another Trainer's running fit; clean up after a fit that was cut short.
 
-    Lightning ends a fit without a word to us if another callback raises in ``on_exception``.
+    Lightning calls no event at the end of a fit if another callback raises in ``on_exception``.
     """
     for driver in list(_DRIVERS):
         state = driver._runner.trainer.state

@@ -1,4 +1,4 @@
-"""Open and close the epochs of a run: by epoch, or one for the whole of a run by iteration."""
+"""Open and close the epochs of a run; a run by iteration is a single epoch for hooks."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ __all__ = ["EpochCycle", "IterCycle", "cycle_of"]
 
 
 class EpochCycle:
-    """The epochs of a run that is counted in epochs.
+    """The epochs of a run counted in epochs.
 
-    Lightning validates inside the training epoch: the validation that follows its last batch
-    closes it.
+    Lightning validates inside the training epoch: a validation after the last batch closes the
+    epoch.
     """
 
     acts_in_batches = False
@@ -39,14 +39,14 @@ class EpochCycle:
         self._calls = calls
         self._train_data = train_data
         self._resumed = resumed
-        self._val_data: Any = None  # the validation data that a hook's loader replaces
+        self._val_data: Any = None  # the Trainer's validation data while a hook's loader is used
         self.in_epoch = False
         """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
     # -- the run ---------------------------------------------------------------------------
 
     def begin_run(self) -> None:
-        """Reopen the epoch inside which a resumed run continues."""
+        """Reopen the epoch of a run resumed in mid-epoch."""
         self._runner.loader_of_run = self._runner._new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
@@ -70,7 +70,7 @@ class EpochCycle:
             runner.module.train()
         trim_log_buffer(runner)
         self._restore_rng()
-        self._calls.at_border("before_train_epoch")
+        self._calls.run_at_border("before_train_epoch")
         self.in_epoch = True
         runner._inner_iter = None
         self._calls.capture_train_mode()
@@ -91,7 +91,7 @@ class EpochCycle:
     def _close_epoch(self) -> None:
         runner = self._runner
         metrics.publish_averages(runner)  # before the loggers forget the epoch
-        self._calls.at_border("after_train_epoch")
+        self._calls.run_at_border("after_train_epoch")
         metrics.publish_results(runner)
         self.in_epoch = False
         runner._closed_epoch = runner.trainer.current_epoch
@@ -100,7 +100,7 @@ class EpochCycle:
     # -- a validation ----------------------------------------------------------------------
 
     def begin_validation(self) -> None:
-        """Close the epoch if this validation ends it; call ``before_val_epoch``."""
+        """Close the epoch if all batches are done; call ``before_val_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
         if self.in_epoch and progress.epoch_is_over(trainer):
             validation.train_as_before_validation(trainer)
@@ -112,7 +112,7 @@ class EpochCycle:
         runner._inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
         runner.open_val_log()
-        self._calls.at_border("before_val_epoch")
+        self._calls.run_at_border("before_val_epoch")
         if runner._new_val_loader is not None:
             self._val_data = validation.replace_val_loader(trainer, runner._new_val_loader)
 
@@ -121,7 +121,7 @@ class EpochCycle:
         runner = self._runner
         self.restore_val_data()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
-        self._calls.at_border("after_val_epoch")
+        self._calls.run_at_border("after_val_epoch")
         metrics.publish_results(runner)
         runner.close_val_log()
         if self.in_epoch:
@@ -138,9 +138,11 @@ class EpochCycle:
     # -- data and random numbers -----------------------------------------------------------
 
     def hooks_may_change_data(self) -> bool:
-        """Whether there are foreign hooks at the points at which data may be replaced."""
+        """Whether foreign hooks are called where data may be replaced."""
         points = ("before_run", "before_train_epoch")
-        return not all(is_ours(hook) for point in points for hook, _ in self._calls.at(point))
+        return not all(
+            is_ours(hook) for point in points for hook, _ in self._calls.calls_for(point)
+        )
 
     def _restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
@@ -152,7 +154,7 @@ class EpochCycle:
                 self._resumed.restore_rng(trainer.global_rank)
 
     def _take_data(self, *, for_run: bool) -> None:
-        """Iterate the loader as the hooks have left it; a resumed run has begun by now."""
+        """Iterate the loader after the hooks' changes; forget the resumed entry."""
         runner, resumed = self._runner, self._resumed
         if resumed and not data.goes_on_in_pass(runner.trainer):
             states = resumed.worker_states(runner.rank)
@@ -168,15 +170,15 @@ class EpochCycle:
         if resumed and data.goes_on_in_pass(runner.trainer):
             resumed.restore_rng(runner.rank)
             resumed.restore_generators(runner)
-        runner.renew()  # the loader may be another one
+        runner.renew()  # the loader may be new
         resumed.clear()
 
 
 class IterCycle(EpochCycle):
-    """The one epoch of a run that is counted in iterations; Lightning's are passes over the data.
+    """The single epoch of a run counted in iterations; Lightning's epochs are passes over the data.
 
-    ``before_epoch`` and ``after_epoch`` are called around the run. A validation calls its batches'
-    points, and the loggers for what the module has logged.
+    ``before_epoch`` and ``after_epoch`` are called around the run. A validation calls the points of
+    batches, and the loggers for the module's logged values.
     """
 
     acts_in_batches = True
@@ -188,16 +190,16 @@ class IterCycle(EpochCycle):
         inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
         if inside:
             self._restore_rng()
-        self._calls.at_border("before_epoch")
+        self._calls.run_at_border("before_epoch")
         self.in_epoch = True
-        # else the pass that goes on begins with its own event
+        # else on_train_epoch_start begins the pass
         if inside or not self._resumed:
             self._take_data(for_run=True)
 
     def end_run(self) -> None:
         """Call ``after_epoch``."""
         self._runner.end_run()
-        self._calls.at_border("after_epoch")
+        self._calls.run_at_border("after_epoch")
 
     def begin_epoch(self) -> None:
         """Begin a pass over the data."""
@@ -215,7 +217,7 @@ class IterCycle(EpochCycle):
             runner.module.train()
 
     def end_batch(self) -> None:
-        """End the run after its last iteration: Lightning counts the steps that hooks make."""
+        """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
         runner = self._runner
         if runner.hooks_step and runner.ends_with_batch():
             runner.should_stop = True
@@ -225,13 +227,13 @@ class IterCycle(EpochCycle):
         metrics.publish_averages(self._runner)
 
     def begin_validation(self) -> None:
-        """Switch the mode; no point is called here."""
+        """Switch the mode; call no point."""
         metrics.publish_averages(self._runner)
         self._runner.mode = "val"
         self._runner.open_val_log()
 
     def end_validation(self) -> None:
-        """Pass the values that the module logged to the loggers."""
+        """Pass the module's logged values to the loggers."""
         runner = self._runner
         self.restore_val_data()
         runner.last_val_iter = runner.iter
@@ -239,7 +241,7 @@ class IterCycle(EpochCycle):
         buffer, times = runner.log_buffer, {"time", "data_time"}
         has_values = buffer.output or {*buffer.val_history} - times
         if has_values and not runner.fills_log_buffer:  # the stand-in has no line, as in mmcv
-            for hook, method in self._calls.at("after_val_epoch"):
+            for hook, method in self._calls.calls_for("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)
         metrics.publish_results(runner)
@@ -258,8 +260,8 @@ def cycle_of(
 def _weights_kept(module: torch.nn.Module) -> Iterator[None]:
     """Restore parameters and buffers after the block.
 
-    For a ``before_train_epoch`` that is called again for an epoch already begun: a hook that
-    swaps weights there has swapped them before.
+    For a second ``before_train_epoch`` of an epoch already begun: a hook that swaps weights at
+    this point has swapped before the checkpoint was written.
     """
     before = {
         name: value.detach().clone()

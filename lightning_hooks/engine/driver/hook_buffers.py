@@ -1,9 +1,9 @@
-"""Save and load the buffers that hooks add to the model in ``before_run``.
+"""Save and load buffers that hooks add to the model in ``before_run``.
 
 Old EMA hooks register ``ema_*`` buffers on the model. Lightning loads a checkpoint, strictly,
-before ``before_run``: it would refuse the keys that the model does not have yet. So they are
-kept apart in the file (``checkpoint["lightning_hooks"]["buffers"]``), and put back when they
-are there: at once if the model has them from an earlier fit, else after ``before_run``.
+before ``before_run``, and would refuse the keys of buffers not yet registered. So the file keeps
+the buffers apart, in ``checkpoint["lightning_hooks"]["buffers"]``. Values are loaded at once if the
+model has the buffers from an earlier fit, else after ``before_run``.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ __all__ = ["HookBuffers"]
 
 
 class HookBuffers:
-    """The keys of a module's state dict that hooks have added, kept apart in checkpoints."""
+    """The keys added by hooks to a module's state dict, kept apart in checkpoints."""
 
     def __init__(self) -> None:
         self._waiting: dict[str, Any] = {}
@@ -43,7 +43,7 @@ class HookBuffers:
     def _load(
         self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        adopt(trainer, checkpoint)  # first: it may replace the state dict
+        adopt(trainer, checkpoint)  # first: adopt may replace the state dict
         self._sort(module, checkpoint)
 
     def remove_load_patch(self) -> None:
@@ -70,9 +70,9 @@ class HookBuffers:
 
     @contextlib.contextmanager
     def added_in(self, module: L.LightningModule) -> Iterator[None]:
-        """Find the keys that hooks add in the block, and load their values from the checkpoint.
+        """Find the keys added by hooks in the block, and load the values from the checkpoint.
 
-        A warning names those that no hook adds now, another one those that the file does not have.
+        Warn about saved buffers without a hook, and about new buffers that the file lacks.
         """
         before = set(state_here(module))
         yield
@@ -114,7 +114,7 @@ class HookBuffers:
 
     @staticmethod
     def _names(module: L.LightningModule) -> set[str]:
-        """The keys that hooks have added; they lie on the module, which may outlive its Trainer."""
+        """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
         names: set[str] = vars(module).setdefault("hook_buffers", set())
         return names
 

@@ -1,4 +1,4 @@
-"""Train a model that a hook assigns to ``runner.model``; isolate hooks' calls of the model."""
+"""Train a model assigned to ``runner.model`` by a hook; isolate hooks' calls of the model."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["ModelWatch", "ReplacedModel"]
 
 
 class ModelWatch:
-    """Trains the model that hooks assign, and isolates their calls of it."""
+    """Trains models assigned by hooks, and isolates hooks' calls of the model."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -28,15 +28,15 @@ class ModelWatch:
         self._takes_at_once = False
 
     def assigned(self) -> None:
-        """Note that a hook has assigned ``runner.model``."""
+        """Note an assignment of ``runner.model`` by a hook."""
         self._is_assigned = True
         if self._takes_at_once:
-            # it may be there for a moment only; if it stays, the next step raises what is wrong
+            # the model may be assigned for a moment only; else the next step raises the error
             with contextlib.suppress(TypeError, RuntimeError):
                 self.take()
 
     def take(self) -> None:
-        """Train and validate with the model that a hook has assigned, if one has."""
+        """Train and validate with the assigned model, if a hook has assigned a model."""
         if not self._is_assigned:
             return
         if self._replaced.take() and self._guards is not None:
@@ -46,7 +46,7 @@ class ModelWatch:
 
     @contextlib.contextmanager
     def taken_at_once(self) -> Iterator[None]:
-        """Take a model when it is assigned: later hooks in the block keep its parameters."""
+        """Use assigned models at once in the block: later hooks keep the new parameters."""
         self._takes_at_once = True
         try:
             yield
@@ -54,7 +54,7 @@ class ModelWatch:
             self._takes_at_once = False
 
     def guard(self) -> None:
-        """Isolate the calls that foreign hooks make of the model's methods."""
+        """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
         foreign = not all(is_ours(hook) for hook in runner.hooks)
         if runner.guards_model and foreign and self._guards is None:
@@ -71,15 +71,15 @@ _PARTS = ("_parameters", "_buffers", "_modules")
 
 
 class ReplacedModel:
-    """Put a hook's model in the place of the module's, or of the model inside it.
+    """Train a hook's model in place of the LightningModule, or of the model inside the module.
 
-    The model inside (that of a ``TrainStepModule``, or what ``HookAdapter(model=...)`` picks) is
-    replaced by the new one. A LightningModule stays the one that Lightning calls, and takes over
-    the parameters, buffers and submodules of another of its class. The optimizers are the old
-    ones, as in mmcv: a hook that replaces the model replaces their ``param_groups`` too.
+    The model inside (of a ``TrainStepModule``, or picked by ``HookAdapter(model=...)``) is
+    replaced. A LightningModule stays the object called by Lightning, and takes over the
+    parameters, buffers and submodules of another module of the same class. The optimizers stay, as
+    in mmcv: a hook that replaces the model also replaces ``param_groups``.
 
     Args:
-        runner: The runner, whose ``model`` was assigned.
+        runner: The runner with the assigned ``model``.
     """
 
     def __init__(self, runner: Any) -> None:
@@ -89,19 +89,19 @@ class ReplacedModel:
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
 
     def take(self) -> bool:
-        """Train the model that is assigned now; return whether it is another one.
+        """Train the assigned model; return whether the model has changed.
 
         Raises:
-            TypeError: if it cannot be trained in the old one's place.
-            RuntimeError: if the module is trained on several ranks, which would drift apart.
+            TypeError: if the new model cannot be trained in place of the old model.
+            RuntimeError: if the module is trained on several ranks: the ranks would drift apart.
         """
         runner, wanted = self._runner, unwrap(self._runner.model)
         if wanted is self._trained:
             return False
         if runner.world_size > 1 and runner.trainer.state.fn == TrainerFn.FITTING:
             raise RuntimeError(
-                "runner.model was replaced in training on several ranks, whose gradients are "
-                "synchronised for the old model only; replace it before Trainer.fit()"
+                "runner.model was replaced in training on several ranks, but gradients are "
+                "synchronised for the old model only; replace the model before Trainer.fit()"
             )
         if not self._is_whole:
             _replace(runner.module, self._trained, wanted)
@@ -111,10 +111,9 @@ class ReplacedModel:
         else:
             raise TypeError(
                 f"runner.model was replaced by a {type(wanted).__name__}, but Lightning runs a "
-                f"{type(runner.module).__name__}: assign one of that class, or train a "
-                "TrainStepModule(model), whose model may be replaced by any with train_step(); "
-                "of another module HookAdapter(model=...) shows hooks the model inside, which "
-                "they may replace"
+                f"{type(runner.module).__name__}: assign a module of the same class; or train a "
+                "TrainStepModule(model), where any model with train_step() may replace the model; "
+                "or let hooks replace a model inside the module, with HookAdapter(model=...)"
             )
         self._trained = wanted
         if not (isinstance(runner.model, ModelWrapper) and runner.model.host is not None):
@@ -126,7 +125,7 @@ class ReplacedModel:
 def _replace(module: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module) -> None:
     if hasattr(old, "train_step") and not hasattr(new, "train_step"):
         raise TypeError(
-            f"runner.model was replaced by a {type(new).__name__}, which has no "
+            f"runner.model was replaced by a {type(new).__name__} without "
             "train_step(data, optimizer)"
         )
     for name, part in module.named_modules():

@@ -30,10 +30,9 @@ Call = tuple[Any, Callable[..., None]]
 
 
 def is_ours(hook: object) -> bool:
-    """Whether a hook's class is one of this package's, which run no code of the user's.
+    """Whether a hook's class is from this package and runs no code of the user.
 
-    Hooks of other dialects are not, nor those with ``is_closure``: both may call the user's
-    functions.
+    False for hooks of other dialects and with ``is_closure``: both may call the user's functions.
     """
     hosted = hasattr(hook, "foreign_hook") or getattr(hook, "is_closure", False)
     return type(hook).__module__.startswith("lightning_hooks.") and not hosted
@@ -42,8 +41,8 @@ def is_ours(hook: object) -> bool:
 def reads_step(hook: object) -> bool:
     """Whether a hook may read ``runner.outputs`` or the log buffer.
 
-    A class declares by ``reads_step = False`` that it does not; one of this package's classes
-    declares it for itself only, not for a user's subclass.
+    A class with ``reads_step = False`` does not. For a class of this package the declaration holds
+    for the class alone, not for a user's subclass.
     """
     for base in type(hook).__mro__:
         if "reads_step" in vars(base):
@@ -78,11 +77,11 @@ class _Suspended(int):
 
 
 class Ownership:
-    """The owner of backward in one fit: Lightning, or some of the hooks.
+    """The owner of backward in a fit: Lightning, or some hooks.
 
-    Hooks own it with ``owns_backward=True``; with ``"auto"``, when there is an
-    OptimizerHook that is foreign or overrides ``after_train_iter``, or one of ours that needs
-    it (``owns_backward(module)``), as every OptimizerHook does for a ``TrainStepModule``.
+    With ``owns_backward=True`` hooks own backward. With ``"auto"`` hooks own backward if an
+    OptimizerHook is foreign or overrides ``after_train_iter``, or if a hook's
+    ``owns_backward(module)`` says so, as every OptimizerHook does for a ``TrainStepModule``.
     """
 
     def __init__(self, runner: Runner, requested: bool | Literal["auto"] | None) -> None:
@@ -95,16 +94,15 @@ class Ownership:
             ]
         self.owners: list[Any] = [] if requested is False else owners
         self.is_taken = bool(self.owners)
-        """Whether hooks own it in this fit."""
+        """Whether hooks own backward in the fit."""
         if requested is True and not self.owners:
             raise ValueError(
-                "owns_backward=True, but no hook is there that could call loss.backward(): add an "
-                "OptimizerHook"
+                "owns_backward=True, but no hook can call loss.backward(): add an OptimizerHook"
             )
         self._automatic: bool | None = None
         self._patch: MethodPatch | None = None
         self._loss_class: type[StrategyLoss] | None = None
-        self._optimizers: Any = None  # the Trainer's list of those that hooks see
+        self._optimizers: Any = None  # the Trainer's list behind the hooks' optimizers
 
     def _owns(self, hook: Any) -> bool:
         if not (is_family(hook, *OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
@@ -113,11 +111,11 @@ class Ownership:
         return bool(decide(self._runner.module)) if callable(decide) else True
 
     def calls_in_step(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Return the calls that are made inside the training step: up to the last owner."""
+        """Return the calls to make inside the training step: up to the last owner of backward."""
         return calls[: self._end_of_owners(calls)]
 
     def calls_after_step(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Return the calls that are made when the batch ends."""
+        """Return the calls to make when the batch ends."""
         return calls[self._end_of_owners(calls) :]
 
     def _end_of_owners(self, calls: Sequence[Call]) -> int:
@@ -167,10 +165,10 @@ class Ownership:
         self._patch = MethodPatch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
 
     def start(self) -> None:
-        """Show the hooks the optimizer whose steps Lightning counts, and set the loss class.
+        """Give the hooks optimizers with counted steps, and make the loss class.
 
         Raises:
-            ValueError: if a hook is to clip gradients that the Trainer's precision scales, or FSDP
+            ValueError: if a hook would clip gradients scaled by the Trainer's precision, or FSDP
                 wraps the module as a whole.
         """
         runner = self._runner
@@ -213,9 +211,9 @@ class Ownership:
         self._runner.use_optimizer(optimizers_of_hooks(self._runner.module))
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose backward does what the strategy's does.
+        """Return a step's outputs with a loss that runs backward through the strategy.
 
-        Hooks see the Trainer's optimizers of this step, which the module may have replaced.
+        Also update the hooks' optimizers if the module has replaced the Trainer's optimizers.
         """
         trainer = self._runner.trainer
         if trainer.strategy.optimizers is not self._optimizers:

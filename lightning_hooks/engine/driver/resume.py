@@ -51,13 +51,13 @@ _MEMBERS = {
 
 
 def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return our entry of a checkpoint, empty if there is none; it may be a stranger's file.
+    """Return this package's entry of a checkpoint; empty without an entry.
 
     Args:
         checkpoint: Lightning's dict.
 
     Raises:
-        ValueError: if an item of the entry has not the form in which it is written.
+        ValueError: if an item of the entry has another form than :func:`write` gives.
 
     >>> entry_of({"lightning_hooks": {"iter": "many"}})
     Traceback (most recent call last):
@@ -94,7 +94,7 @@ def write(
     in_epoch: bool,
     alone: bool,
 ) -> None:
-    """Add mmcv's ``meta`` and our own entry to a checkpoint, of types that any loader reads.
+    """Add mmcv's ``meta`` and this package's entry to a checkpoint, of plain types and tensors.
 
     =============  =======================================================================
     key            value
@@ -102,15 +102,15 @@ def write(
     iter           training iterations done
     in_epoch       whether ``before_train_epoch`` has no ``after_train_epoch`` yet
     run            the run's name
-    last_val_iter  iterations done at the last validation, where the run is counted in them
-    rng            the random state of every rank, and of its loaders' persistent workers
+    last_val_iter  iterations done at the last validation, in a run counted in iterations
+    rng            the random state of every rank, and of the loaders' persistent workers
     data           states of the training loaders' own generators
     timestamp      the run's name in the names of its files
-    log_buffer     the values of steps that are still to be averaged
+    log_buffer     the values of steps not averaged yet
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
     trackers       the runs of trackers, by backend (:mod:`lightning_hooks.loggers.trackers.base`)
-    buffers        buffers that hooks have added to the model (see ``hook_buffers.py``)
-    hooks          classes and arguments of the hooks that may have a state (``hook_states.py``)
+    buffers        buffers added to the model by hooks (see ``hook_buffers.py``)
+    hooks          classes and arguments of hooks with a possible state (``hook_states.py``)
     averages       averages of the weights (:mod:`lightning_hooks.hooks.averaging.base`)
     =============  =======================================================================
 
@@ -148,34 +148,34 @@ def write(
 
 
 def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-    """Give each hook its own state, and the module the weights with which training goes on.
+    """Give each hook the hook's own state, and the module the raw weights to train on with.
 
-    A warning names each state that no hook takes, and each hook that finds none.
+    Warn about each saved state without a hook, and each hook without a saved state.
 
     Args:
-        trainer: The Trainer that loads the checkpoint.
+        trainer: The Trainer, loading the checkpoint.
         checkpoint: Lightning's dict, changed.
     """
     entry = entry_of(checkpoint)
     hooks = hooks_of(trainer)
-    warnings = adopt_states(checkpoint, entry.get("hooks"), hooks)
+    warnings = adopt_states(checkpoint, entry.get("hooks", []), hooks)
     if trainer.state.fn != TrainerFn.FITTING:
         return
-    # those that a hook averages on with are gone by now; one without tensors had not begun
+    # averages taken by a hook are gone by now; an average without tensors had not begun
     averages = [one for one in entry.pop("averages", ()) if one["state_dict"] != {}]
     is_of_lightning = restore_raw_weights(trainer, checkpoint) and not averages
-    if has_average(checkpoint):  # a callback of Lightning's takes it
+    if has_average(checkpoint):  # a callback of Lightning's takes the average
         averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
     left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
-    if not any(hasattr(hook, "foreign_hook") for hook in hooks):  # whose adapter warns
+    if not any(hasattr(hook, "foreign_hook") for hook in hooks):  # else the adapter warns
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
 
 
 class ResumeState:
-    """The driver's entry of a loaded checkpoint, until the run has taken it."""
+    """The driver's entry of a loaded checkpoint, until the run has restored the values."""
 
     def __init__(self) -> None:
         self._state: dict[str, Any] | None = None
@@ -190,7 +190,7 @@ class ResumeState:
         self._meta = dict(checkpoint.get("meta") or {})
 
     def clear(self) -> None:
-        """Forget the entry: the run has taken it."""
+        """Forget the entry after the restore."""
         self._state, self._meta = None, {}
 
     @property
@@ -199,7 +199,7 @@ class ResumeState:
         return self._state or {}
 
     def run_id(self, default: str) -> str:
-        """Return the run's name, if it is one of ours: files are found by it."""
+        """Return the saved name of the run, by which files are found, if valid."""
         found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
@@ -221,7 +221,7 @@ class ResumeState:
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
         runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0
-        # in mid-epoch, but not in one for mmcv: the validation that closed it was running
+        # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
         runner.restore_counters(entry, closed=mid_epoch and not in_epoch)
         if self:
             runner.meta = {**self._meta, **(runner.meta or {})}
@@ -233,19 +233,19 @@ class ResumeState:
         return in_epoch
 
     def _timestamp(self, default: str) -> str:
-        """Return the run's timestamp, if a file's name may begin with it."""
+        """Return the saved timestamp, if valid as the beginning of a file name."""
         found = self.entry.get("timestamp")
         is_name = isinstance(found, str) and re.fullmatch(r"\w[\w.-]*", found)
         return str(found) if is_name else default
 
     def restore_rng(self, rank: int) -> None:
-        """Restore this rank's random state; with other ranks than before there is none."""
+        """Restore the rank's random state, if the checkpoint has a state for the rank."""
         states = self.entry.get("rng", [])
         if rank < len(states):
             random_state.set_rng_state(states[rank])
 
     def worker_states(self, rank: int) -> list[list[Any]]:
-        """Return the random states of this rank's persistent workers by loader."""
+        """Return the random states of the rank's persistent workers by loader."""
         states = self.entry.get("rng", [])
         return states[rank].get("workers", []) if rank < len(states) else []
 

@@ -27,9 +27,9 @@ __all__ = [
 
 
 class StepCapture:
-    """Give hooks what the module's ``training_step`` returned; run those that own backward in it.
+    """Give hooks the result of ``training_step``; run hooks that own backward inside the step.
 
-    The step is patched only if a hook reads its result.
+    The step is patched only if a hook reads the result.
     """
 
     def __init__(self, runner: Runner, calls: Calls, ownership: Ownership) -> None:
@@ -42,7 +42,7 @@ class StepCapture:
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
 
     def patch(self) -> None:
-        """Patch the step if a hook reads it; to be called whenever the list of hooks changes."""
+        """Patch the step if a hook reads the result; call again when the list of hooks changes."""
         hooks, owned = self._runner.hooks, self._ownership.is_taken
         if self._patch is None and (owned or any(reads_step(hook) for hook in hooks)):
             self._patch = MethodPatch(self._runner.module, "training_step", after=self._after)
@@ -66,22 +66,22 @@ class StepCapture:
         self._runner.train_log.loss_names = names
 
     def _after(self, outputs: Any) -> None:
-        """Put the result on the runner; run the hooks that own backward on it."""
+        """Put the result on the runner; run the hooks that own backward."""
         runner, ownership = self._runner, self._ownership
         if self._inside or not logged_values.in_training_step(runner.module):
-            return  # the learning rate finder's step, or one that a hook makes
+            return  # a step of the learning rate finder, or called by a hook
         found = as_outputs(outputs)
         if not ownership.is_taken:
             runner.outputs = StepOutputs.of(runner, _without_backward(found))
             return
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
         feed_log_buffer(runner, runner.outputs)
-        calls = ownership.calls_in_step(self._calls.at("after_train_iter"))
+        calls = ownership.calls_in_step(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
         self._inside = True
         try:
-            self._calls.in_batch("after_train_iter", calls)
+            self._calls.run("after_train_iter", calls)
         finally:
             self._inside = False
         detached = {
@@ -91,11 +91,11 @@ class StepCapture:
         runner.outputs = StepOutputs.of(runner, detached)
 
     def _without_steppers(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Leave out the hooks that run backward and step: the module has skipped its step.
+        """Leave out hooks that run backward and step, after a ``training_step`` that returned None.
 
-        One warning names them. A hook that accumulates gradients is called: its group may end with
-        this batch. A step that returns a dict is none that was skipped, so for one
-        without a loss they are called, and raise an error if they need it.
+        A warning names the left-out hooks once. A hook that accumulates gradients is still called:
+        the group may end with the batch. After a step that returns a dict without a loss all hooks
+        are called, and raise an error if the loss is needed.
         """
         skipped = [
             hook
@@ -144,7 +144,7 @@ class StepCapture:
 
 
 def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a step whose backward is Lightning's: hooks cannot run it again."""
+    """Return the outputs of a step with a loss that refuses backward: Lightning runs backward."""
     return {
         key: OrphanLoss.of(value)
         if isinstance(value, torch.Tensor) and (value.requires_grad or key == "loss")
@@ -154,11 +154,11 @@ def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
 
 
 def with_undivided_loss(outputs: dict[str, Any], batches: int) -> dict[str, Any]:
-    """Return Lightning's outputs of a step with the loss that the step returned.
+    """Return Lightning's outputs of a step with the undivided loss.
 
     Args:
-        outputs: A dict whose loss is a copy without the graph.
-        batches: The number of accumulated batches, by which Lightning has divided the loss.
+        outputs: A dict with a detached loss.
+        batches: The number of accumulated batches, Lightning's divisor of the loss.
 
     >>> with_undivided_loss({"loss": torch.tensor(0.25)}, 4)
     {'loss': tensor(1.)}
@@ -169,7 +169,7 @@ def with_undivided_loss(outputs: dict[str, Any], batches: int) -> dict[str, Any]
 
 
 def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
-    """Add a step's ``log_vars`` to the log buffer, else its loss and what the module logged."""
+    """Add a step's ``log_vars`` to the log buffer, else the loss and the module's logged values."""
     if runner.fills_log_buffer:
         return
     if "log_vars" in outputs:
@@ -185,13 +185,13 @@ def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
 
 
 def _plain(loss: Any) -> Any:
-    plain = getattr(loss, "plain", None)  # what a hook has computed from it has none
+    plain = getattr(loss, "plain", None)  # absent on a loss computed by a hook
     if plain is None and isinstance(loss, torch.Tensor):
         return loss.as_subclass(torch.Tensor)
     return loss if plain is None else plain
 
 
 def trim_log_buffer(runner: Runner) -> None:
-    """Drop old values from a log buffer that no logger clears."""
+    """Drop old values from the log buffer if no logger clears the buffer."""
     if not any(is_family(hook, "LoggerHook") for hook in runner.hooks):
         runner.log_buffer.trim(10_000)

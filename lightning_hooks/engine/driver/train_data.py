@@ -1,12 +1,12 @@
-"""Iterate the training loader as the hooks have left it.
+"""Iterate the training loader after the hooks' changes.
 
-Lightning makes the first iterator before ``on_train_start``. A hook that then replaces the
-loader, or changes its data set, would be too late for the first epoch. So the iterator is made
-anew after those hooks, from the random state that the first one was made from: the order of the
-data is the same as without hooks.
+Lightning makes the first iterator before ``on_train_start``. A hook that then replaces the loader,
+or changes the data set, would be too late for the first epoch. So a new iterator is made after the
+hooks, from the random state of the first iterator: the order of the data is the same as without
+hooks.
 
-A loader without a length may be a stream, of which Lightning would prefetch a batch that is lost
-then; one with a state of its own may stand in mid-epoch. Of those the first iterator is a dummy.
+A loader without a length may be a stream: Lightning would prefetch and lose a batch. A loader with
+a state of its own may stand in mid-epoch. For both kinds the first iterator is a dummy.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def _iterates_once(loader: Any) -> bool:
 
 
 def resume_warning(trainer: L.Trainer) -> str:
-    """Return a warning for a run resumed inside an epoch; empty if its loaders save their state."""
+    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
     if data.goes_on_in_pass(trainer):
         return ""
     done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
@@ -48,10 +48,10 @@ def resume_warning(trainer: L.Trainer) -> str:
 
 
 class DeferredLoader:
-    """A training loader that is not iterated before the hooks have changed its data.
+    """A training loader not iterated before the hooks have changed the data.
 
-    Lightning sees it until the run begins. Its iterators yield one None, for the batch that
-    Lightning prefetches of a loader without a length; all else is the loader's.
+    Shown to Lightning until the run begins. An iterator yields a single None, for Lightning's
+    prefetched batch of a loader without a length; all other attributes are the loader's.
     """
 
     def __init__(self, loader: Any) -> None:
@@ -68,7 +68,7 @@ class DeferredLoader:
 
 
 class _StatefulDeferredLoader(DeferredLoader):
-    """One of a loader with a state, with methods: from Python 3.12 on Lightning sees only those."""
+    """A deferred loader with a state; from Python 3.12 on Lightning finds only class methods."""
 
     def state_dict(self) -> Any:
         return self.loader.state_dict()
@@ -85,8 +85,8 @@ class TrainData:
         self._made_early = False
         self._process: Any = None
         self._deferred: list[Any] = []  # loaders whose first iterator is a dummy
-        self._patches: list[MethodPatch] = []  # of loaders whose next iterator is a resumed run's
-        self._default: Any = None  # the data of the epochs whose loader no hook replaces
+        self._patches: list[MethodPatch] = []  # of loaders with restored workers
+        self._default: Any = None  # the Trainer's data while a hook's loader is used
 
     def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
         """Save the random state whenever Lightning is about to iterate a training loader."""
@@ -125,14 +125,14 @@ class TrainData:
             )
 
     def restore_workers(self, trainer: L.Trainer, states: list[list[Any]]) -> None:
-        """Have the next iterator begin its persistent workers in a checkpoint's states."""
+        """Have the next iterator begin with persistent workers in a checkpoint's states."""
         self._patches = data.restore_workers(trainer, states)
 
     def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
-        """Whether the epoch's iterator exists already and can be made again without loss."""
+        """Whether the epoch's iterator exists already and can be remade without loss."""
         if not self._made_early or progress.iterates_anew(trainer):
             return False
-        # at the beginning of a pass the state of a loader shows only that the one before is over
+        # at the beginning of a pass a loader's state says only: the pass before is over
         begins = resumed and not data.goes_on_in_pass(trainer)
         return all(
             any(loader is deferred for deferred in self._deferred)
@@ -142,7 +142,7 @@ class TrainData:
         )
 
     def leave_pass(self, trainer: L.Trainer) -> None:
-        """Let deferred loaders use up the state of a pass that is over: the next begins anew."""
+        """Let deferred loaders use up the state of a finished pass: the next pass begins anew."""
         if not data.goes_on_in_pass(trainer):
             for loader in self._deferred:
                 if sized_len(loader) is not None:
@@ -151,13 +151,13 @@ class TrainData:
     def begin_epoch(
         self, runner: Runner, *, for_run: bool, resumed: bool, hooks_may_change_data: bool
     ) -> None:
-        """Make the epoch iterate the loader and the data set as the hooks have left them.
+        """Make the epoch iterate the loader and the data set after the hooks' changes.
 
         Args:
-            runner: The runner; a loader set on it is taken.
-            for_run: That loader is for the rest of the run, not for one epoch.
-            resumed: The random state is that of the uninterrupted run: draw from it.
-            hooks_may_change_data: There are hooks that could have; otherwise the iterator stays.
+            runner: The runner, perhaps with a loader set by a hook.
+            for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
+            resumed: Whether to draw from the current random state, restored from a checkpoint.
+            hooks_may_change_data: Whether hooks could have changed data; else the iterator stays.
         """
         trainer = runner.trainer
         new, runner._new_data_loader = runner._new_data_loader, None
@@ -178,7 +178,7 @@ class TrainData:
         self._made_early, self._deferred = False, []
 
     def end_epoch(self, trainer: L.Trainer) -> None:
-        """Go back to the loader that was replaced for one epoch, as mmcv does."""
+        """Go back to the loader replaced for a single epoch, as mmcv does."""
         if self._default is not None:
             data.restore_train_data(trainer, self._default)
             self._default = None

@@ -1,4 +1,4 @@
-"""Everything that reads or changes Lightning's private names.
+"""All reads and changes of Lightning's private names.
 
-No other folder of the package names an attribute of Lightning that begins with an underscore.
+No other folder of the package names an attribute of Lightning with a leading underscore.
 """

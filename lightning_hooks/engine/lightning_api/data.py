@@ -39,15 +39,14 @@ __all__ = [
 def goes_on_in_pass(trainer: L.Trainer) -> bool:
     """Whether the run continues inside a pass over the data, from the loaders' saved states.
 
-    In the uninterrupted run their iterators exist already: random numbers that are drawn to make
-    them anew are not drawn there.
+    The uninterrupted run has the iterators already, and draws no random numbers to remake them.
     """
     inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
     return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
 
 
 def batch_size(batch: Any) -> int | None:
-    """Return the number of samples in a batch as Lightning counts them; None where it cannot."""
+    """Return Lightning's count of the samples in a batch; None if Lightning cannot count."""
     try:
         return extract_batch_size(batch)
     except (MisconfigurationException, RecursionError):
@@ -55,13 +54,13 @@ def batch_size(batch: Any) -> int | None:
 
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:
-    """Return the training loaders as they are iterated, samplers injected; empty before fit."""
+    """Return the iterated training loaders, with injected samplers; empty before fit."""
     combined = trainer.fit_loop._combined_loader
     return [] if combined is None else list(combined.flattened)
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
-    """Return the generators that a loader and its samplers draw from, where given their own."""
+    """Return the generators given to a loader and the loader's samplers."""
     found: list[torch.Generator] = []
     batch_sampler = getattr(loader, "batch_sampler", None)
     for part in (
@@ -82,10 +81,7 @@ def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
 
 
 def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any]]]:
-    """Return the states of the training loaders' own generators, and of their persistent workers.
-
-    Either is empty without any.
-    """
+    """Return the states of the training loaders' own generators, and of persistent workers."""
     loaders = train_loaders(trainer)
     has_workers = any(getattr(loader, "persistent_workers", False) for loader in loaders)
     workers = [loader_worker_states(loader) for loader in loaders] if has_workers else []
@@ -93,10 +89,10 @@ def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any
 
 
 def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodPatch]:
-    """Have the next training iterator begin its persistent workers in these states.
+    """Have the next training iterator begin with persistent workers in the given states.
 
     Returns:
-        The patches of the loaders, to be removed if there is no next iterator.
+        The patches of the loaders, to be removed if no iterator follows.
     """
     patches = []
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
@@ -116,25 +112,25 @@ def _at_next_iterator(loader: Any, block: AbstractContextManager[None]) -> Metho
 
 
 def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:
-    """Replace each training loader by what ``show`` returns for it; the iterators stay."""
+    """Replace each training loader by ``show(loader)``; the iterators stay."""
     combined = trainer.fit_loop._combined_loader
     if combined is not None:
         combined.flattened = [show(loader) for loader in combined.flattened]
 
 
 def renew_iterator(trainer: L.Trainer) -> None:
-    """Make the training iterator anew: its workers then see the data set as it is now."""
+    """Remake the training iterator: new workers see the current data set."""
     fetcher = trainer.fit_loop._data_fetcher
     if fetcher is None:
         raise RuntimeError("there is no training data to iterate yet")
     for loader in train_loaders(trainer):
         if getattr(loader, "persistent_workers", False):
-            loader._iterator = None  # its workers would keep their copy of the data set
+            loader._iterator = None  # old workers would keep a copy of the data set
     iter(fetcher)
 
 
 def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> Any:
-    """Return a batch as a step gets it: converted, transferred, in the module's own ways."""
+    """Return a batch prepared for a step: converted and transferred by the module's methods."""
     module: Any = trainer.lightning_module
     batch = trainer.precision_plugin.convert_input(batch)
     batch = module._on_before_batch_transfer(batch, dataloader_idx=dataloader_idx)
@@ -148,7 +144,7 @@ def train_data(trainer: L.Trainer) -> Any:
 
 
 def restore_train_data(trainer: L.Trainer, data: Any) -> None:
-    """Go back to loaders that were replaced."""
+    """Go back to the replaced loaders."""
     loop: Any = trainer.fit_loop
     loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = data
     if loop._data_fetcher is not None:
@@ -168,7 +164,7 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
 def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     """Train on ``loader`` from the next batch on, in the midst of an epoch."""
     loop = trainer.fit_loop
-    fetcher: Any = loop._data_fetcher  # the epoch that goes on has this one
+    fetcher: Any = loop._data_fetcher  # the running epoch uses this fetcher
     replace_loader(trainer, loader)
     loop._data_fetcher = fetcher
     fetcher.setup(loop._combined_loader)
@@ -176,7 +172,7 @@ def switch_loader(trainer: L.Trainer, loader: Any) -> None:
 
 
 def set_train_length(trainer: L.Trainer, batches: int) -> None:
-    """Set the number of batches of the epoch that begins."""
+    """Set the number of batches of the beginning epoch."""
     loop: Any = trainer.fit_loop
     loop.max_batches = batches
     loop._combined_loader.limits = batches

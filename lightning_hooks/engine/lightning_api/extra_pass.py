@@ -1,4 +1,4 @@
-"""``ExtraPass``: steps of a validation or test besides those of Lightning's loop."""
+"""``ExtraPass``: a pass of validation or test steps besides Lightning's loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _STAGES = {"val": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 
 
 class ExtraPass:
-    """Runs a module's steps in a pass of its own; what they log leaves Lightning's values alone.
+    """Runs a module's steps in a separate pass; logging does not change Lightning's values.
 
     Args:
         trainer: The Trainer, at any point of a fit, validation or test.
@@ -39,16 +39,16 @@ class ExtraPass:
         self._results = _ResultCollection(training=False)
 
     def loaders(self) -> int:
-        """Return the number of loaders whose batches come one after another."""
+        """Return the number of loaders iterated in sequence."""
         loop = evaluation_loop(self._trainer)
         if loop._combined_loader is None:
             loop.setup_data()
         return loop.num_dataloaders if loop._is_sequential else 1
 
     def batches(self) -> Iterator[tuple[Any, int, int | None]]:
-        """Yield the batches of a pass, each with its number and that of its loader if of several.
+        """Yield ``(batch, batch_idx, dataloader_idx)`` of a pass; the last is None for one loader.
 
-        They are as many as in Lightning's own pass, which may be going on.
+        The pass is as long as Lightning's own pass, which may be running.
         """
         several, loop = self.loaders() > 1, evaluation_loop(self._trainer)
         loaders = CombinedLoader(loop._combined_loader.iterables, loop._combined_loader._mode)
@@ -64,7 +64,7 @@ class ExtraPass:
         takes_batch_idx: bool = True,
         dataloader_idx: int | None = None,
     ) -> Any:
-        """Run the step of a batch, as it comes from a loader; return its result."""
+        """Run the step of a batch from a loader; return the result."""
         trainer, results = self._trainer, self._results
         with self._logging(_STEPS[self._stage]), torch.no_grad():
             batch = results.batch = prepare_batch(trainer, batch, dataloader_idx or 0)
@@ -77,14 +77,14 @@ class ExtraPass:
         return result
 
     def finish(self) -> dict[str, float]:
-        """Return the numbers that the module has logged in the pass."""
+        """Return the numbers logged by the module in the pass."""
         with self._logging(_ENDS[self._stage]), torch.no_grad():
             getattr(self._trainer.lightning_module, _ENDS[self._stage])()
         return {name: value.item() for name, value in epoch_means(self._results).items()}
 
     @contextlib.contextmanager
     def _logging(self, event: str) -> Iterator[None]:
-        """Have the module log into the results of this pass, as if in one of Lightning's events."""
+        """Have the module log into the results of the pass, as in an event of Lightning."""
         trainer, loop = self._trainer, evaluation_loop(self._trainer)
         module, connector = trainer.lightning_module, trainer._logger_connector
         before = trainer.state.stage, module._current_fx_name

@@ -1,4 +1,4 @@
-"""Read what a module has logged with ``self.log``; add values that Lightning's callbacks read."""
+"""Read a module's values logged with ``self.log``; add values for Lightning's callbacks."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ __all__ = [
 
 
 def step_results(trainer: L.Trainer) -> Any:
-    """Return Lightning's collection of the values that the module logs in training.
+    """Return Lightning's collection of the module's logged values in training.
 
     The object stays the same for the life of the Trainer's loop.
     """
@@ -40,12 +40,12 @@ def step_results(trainer: L.Trainer) -> Any:
 def step_metrics(
     trainer: L.Trainer, seen: dict[str, torch.Tensor] | None = None
 ) -> dict[str, torch.Tensor]:
-    """Return the values that the module logged with ``self.log(on_step=True)`` in this step.
+    """Return the values logged with ``self.log(on_step=True)`` in the current step.
 
     Args:
         trainer: The Trainer.
-        seen: The values of the steps before, which Lightning keeps until the next and which are
-            left out; updated.
+        seen: The values of earlier steps by name, still kept by Lightning and left out here;
+            updated.
     """
     found: dict[str, torch.Tensor] = {}
     seen = {} if seen is None else seen
@@ -58,18 +58,18 @@ def step_metrics(
 
 
 class LossNames:
-    """Find the names under which a module logs the very tensor that its step returns as the loss.
+    """Find the names under which a module logs the returned loss itself.
 
-    The first step in which a loss is returned shows them, of the first two.
+    Found in the first step that returns a loss, of the first two steps.
 
     Args:
-        module: The module, whose ``log`` and ``training_step`` are patched until then.
+        module: The module; ``log`` and ``training_step`` are patched until the names are found.
         found: Called with the names.
     """
 
     def __init__(self, module: L.LightningModule, found: Callable[[frozenset[str]], None]) -> None:
         self._module, self._found = module, found
-        self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is used again
+        self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is reused
         self._steps_left = 2
         self._patches: list[MethodPatch] = []
         if module._compiler_ctx is None:  # a compiled step would be compiled twice
@@ -79,7 +79,7 @@ class LossNames:
             ]
 
     def _note(self, name: str = "", value: Any = None, *args: Any, **kwargs: Any) -> None:
-        # a module's own log() may name them otherwise
+        # a module's own log() may have other argument names
         if isinstance(value, torch.Tensor) and in_training_step(self._module):
             self._logged.append((name, value))
 
@@ -104,16 +104,16 @@ class LossNames:
 
 
 def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
-    """Whether two tensors are one, also if one of them is detached from the graph."""
+    """Whether two tensors share memory, also if detached from the graph."""
     if value is loss:
         return True
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
 
 
 def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
-    """Return the names of what the module logs to the Trainer's loggers, in all their forms.
+    """Return the names of values logged to the Trainer's loggers, and of values kept from loggers.
 
-    The second set has those that it keeps from them, by ``self.log(..., logger=False)``.
+    A value is kept from loggers by ``self.log(..., logger=False)``. Names come in all forms.
     """
     logged = [*_logged(trainer)]
     there = _names(meta for meta in logged if meta.logger)
@@ -121,26 +121,26 @@ def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
 
 
 def _logged(trainer: L.Trainer) -> Iterator[Any]:
-    """Yield Lightning's description of each value that the module has logged."""
+    """Yield Lightning's description of each logged value of the module."""
     fit = trainer.fit_loop.epoch_loop
     for loop in (fit, fit.val_loop, trainer.validate_loop, trainer.test_loop):
         yield from (item.meta for item in loop._results.values())
 
 
 def _names(logged: Iterable[Any]) -> set[str]:
-    """Return the names in all their forms."""
+    """Return the names in all forms: plain, per step, per epoch, per loader."""
     forms = ("", "_step", "_epoch")
     return {meta.name + form + loader_suffix(meta) for meta in logged for form in forms}
 
 
 def loader_suffix(meta: Any) -> str:
-    """Return the end that Lightning gives to a value's name if there are several data loaders."""
+    """Return Lightning's suffix of a value's name for several data loaders."""
     several = meta.add_dataloader_idx and meta.dataloader_idx is not None
     return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
 
 
 def epoch_means(results: Any) -> dict[str, torch.Tensor]:
-    """Return the numbers of a whole pass in one of Lightning's collections of logged values."""
+    """Return the numbers of a whole pass in a collection of Lightning's logged values."""
     found = {}
     for item in results.values():
         if item.meta.on_epoch and not item.has_reset:
@@ -151,10 +151,10 @@ def epoch_means(results: Any) -> dict[str, torch.Tensor]:
 
 
 def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """Return what the module logged for the training epoch that ends, by Lightning's names.
+    """Return the module's logged values of the ending training epoch, by Lightning's names.
 
-    Lightning keeps each value that is computed here, and takes it for its own loggers. All ranks
-    must call this: metrics are computed over all of them.
+    Lightning caches each computed value for Lightning's own loggers. All ranks must call the
+    function: metrics are computed over all ranks.
     """
     results, found = step_results(trainer), {}
     for _, item in results.valid_items():
@@ -165,12 +165,13 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
 
 
 def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, Any]) -> None:
-    """Add numbers to ``trainer.callback_metrics``, without those that the module logs itself.
+    """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
 
     Args:
         trainer: The Trainer.
-        values: Numbers, or tensors of one element, which are not read; others are left out.
-        on_bar: Those that are shown on the progress bar too.
+        values: Numbers, or tensors of a single element, not read from the device; other values
+            are left out.
+        on_bar: The values to show on the progress bar too.
     """
     # the properties of the Trainer would compute the module's metrics now
     connector: Any = trainer._logger_connector
@@ -186,7 +187,7 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, 
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
-    """Return the module's hyper-parameters; empty if they are not to be logged."""
+    """Return the module's hyper-parameters; empty if not to be logged."""
     hparams = module.hparams if getattr(module, "_log_hyperparams", True) else {}
     return dict(hparams) if isinstance(hparams, dict) else dict(vars(hparams))
 
@@ -197,7 +198,7 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 
 @contextlib.contextmanager
 def isolated_logging(module: L.LightningModule) -> Iterator[None]:
-    """Ignore the module's ``self.log`` in the block, and restore torchmetrics' states after it."""
+    """Ignore ``self.log`` in the block, and restore torchmetrics' states afterwards."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
     states = [
         (m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics

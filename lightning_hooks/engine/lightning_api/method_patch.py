@@ -1,4 +1,4 @@
-"""Patch a method of one object, so that a function of ours runs before, after or instead of it."""
+"""Patch a method of a single object: call a function before, after or instead of the method."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ __all__ = ["MethodPatch", "patched"]
 class MethodPatch:
     """A method of a module, or of another object, with callbacks before and after.
 
-    Lightning calls some events for the module only: ``on_save_checkpoint`` of a weights-only
-    file, ``on_load_checkpoint`` of a file without callbacks; and only the module's own
-    ``training_step`` sees what it returned. The patch lies on the instance and has the method's
-    signature, so Lightning takes it for the method. A copy or a pickle of the module has the plain
-    method again.
+    Lightning calls some events for the module only: ``on_save_checkpoint`` of a weights-only file,
+    ``on_load_checkpoint`` of a file without callbacks; and Lightning passes the result of
+    ``training_step`` to no callback. The patch is an instance attribute with the method's
+    signature, so Lightning treats the patch as the method. A copy or a pickle of the module has the
+    plain method.
 
     Args:
-        module: The object whose method is patched.
+        module: The object with the method.
         name: The method's name.
-        before: Called with the method's arguments, before it.
+        before: Called before the method, with the method's arguments.
         after: Called with the method's result.
-        instead: Called in the method's place.
+        instead: Called in place of the method.
     """
 
     def __init__(
@@ -35,19 +35,19 @@ class MethodPatch:
         after: Callable[[Any], None] | None = None,
         instead: Callable[..., Any] | None = None,
     ) -> None:
-        self._own = vars(module).get(name)  # what is set on the instance already
+        self._own = vars(module).get(name)  # an earlier instance attribute
         self._module = module
         self._name = name
         self._before, self._after, self._instead = before, after, instead
         self._is_active = True
         self._call: Any = getattr(module, name)
-        # Lightning unwraps one layer only: of several patches each wraps the method itself
+        # Lightning unwraps a single layer: each of several patches wraps the method itself
         inner = isinstance(self._call, MethodPatch)
         self.__wrapped__: Any = self._call.__wrapped__ if inner else self._call
         vars(module)[name] = self
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Run the method, or what stands in its place, between the two callbacks."""
+        """Run the method, or the function instead, between the two callbacks."""
         if self._before is not None:
             self._before(*args, **kwargs)
         result = (self._instead or self._call)(*args, **kwargs)
@@ -56,7 +56,7 @@ class MethodPatch:
         return result
 
     def remove(self) -> None:
-        """Take the patch off; of several patches the last one off restores the method."""
+        """Remove the patch; of several patches the last removal restores the method."""
         self._before = self._after = self._instead = None
         self._is_active = False
         found = vars(self._module).get(self._name)

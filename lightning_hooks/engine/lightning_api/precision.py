@@ -27,5 +27,5 @@ def grad_scaler(trainer: L.Trainer) -> Any:
 
 
 def unscales_itself(optimizer: Any) -> bool:
-    """Whether an optimizer (a fused one) divides gradients by the loss scale inside its step."""
+    """Whether an optimizer (fused) divides gradients by the loss scale inside ``step``."""
     return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

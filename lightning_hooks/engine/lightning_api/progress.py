@@ -9,7 +9,6 @@ from typing import Any
 import lightning as L
 
 __all__ = [
-    "accumulates_gradients",
     "batch_counts",
     "batch_counts_of_epoch",
     "batch_idx",
@@ -38,21 +37,21 @@ __all__ = [
 def batch_counts(trainer: L.Trainer) -> Any:
     """Return Lightning's count of training batches over all epochs; ``completed`` are done.
 
-    ``completed`` is the same for all callbacks of one event: un-incremented in
-    ``on_train_batch_end``, incremented in the validation that follows it. The object stays the
-    same for the life of the Trainer's loop.
+    ``completed`` is equal for all callbacks of an event: un-incremented in
+    ``on_train_batch_end``, incremented in a following validation. The object stays the same for the
+    life of the Trainer's loop.
     """
     return trainer.fit_loop.epoch_loop.batch_progress.total
 
 
 def batches_processed(trainer: L.Trainer) -> int:
-    """Return the number of training batches whose step has run, also while one of them ends."""
+    """Return the number of training batches with a finished step, the current batch included."""
     total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
     return int(total.processed)
 
 
 def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
-    """Return Lightning's count of an epoch's training batches; ``ready`` includes the current one.
+    """Return Lightning's count of an epoch's batches; ``ready`` includes the current batch.
 
     The object stays the same for the life of the Trainer's loop.
     """
@@ -60,24 +59,24 @@ def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
 
 
 def batch_idx(trainer: L.Trainer) -> int:
-    """Return the index of the training batch in its epoch; the last one's between epochs."""
+    """Return the index of the training batch in the epoch; between epochs, of the last batch."""
     return max(int(batch_counts_of_epoch(trainer).ready) - 1, 0)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
-    """Return whether the training batch is the last of its epoch, also of an unsized loader."""
+    """Return whether the training batch is the epoch's last, also for a loader without length."""
     loop = trainer.fit_loop.epoch_loop
     return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:
-    """Whether the validation that starts now is the one that ends the epoch."""
+    """Whether no training batch of the epoch is left: a validation starting now ends the epoch."""
     stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
     return bool(is_last_batch(trainer) or stopping)
 
 
 def validates_next(trainer: L.Trainer) -> bool:
-    """Whether a validation follows the training batch that ends now."""
+    """Whether a validation follows the ending training batch."""
     loop = trainer.fit_loop
     return bool(loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
 
@@ -88,23 +87,23 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
 
 
 def batch_is_open(trainer: L.Trainer) -> bool:
-    """Whether a training batch has begun and not ended: its iteration is not counted yet."""
+    """Whether a training batch has begun and not ended, with the iteration not yet counted."""
     current: Any = trainer.fit_loop.epoch_loop.batch_progress.current
     return bool(current.started > current.completed)
 
 
 def iterates_anew(trainer: L.Trainer) -> bool:
-    """Whether Lightning itself makes a new iterator for the epoch that starts."""
+    """Whether Lightning itself makes a new iterator for the starting epoch."""
     loop = trainer.fit_loop
     resuming = loop.is_resuming or loop.epoch_loop.restarting
     return bool(trainer.current_epoch > 0 and not resuming)
 
 
 def leave_resumed_epoch(trainer: L.Trainer) -> None:
-    """Go on with the next epoch where a checkpoint was written at the end of one.
+    """Go on with the next epoch after a resume from the end of an epoch.
 
-    With ``max_steps`` set Lightning would put one more batch into the epoch that is over, or end
-    the run: its loops wait for the rest of an epoch that has none.
+    With ``max_steps`` set Lightning would add a batch to the finished epoch, or end the run: the
+    loops wait for the rest of the epoch.
     """
     loop: Any = trainer.fit_loop
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
@@ -116,7 +115,7 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
 
 
 def set_epoch(trainer: L.Trainer, epoch: int) -> None:
-    """Make ``epoch`` the current one, as far as Lightning's epoch loop is concerned."""
+    """Make ``epoch`` the current epoch of Lightning's epoch loop."""
     progress: Any = trainer.fit_loop.epoch_progress.current
     progress.processed = progress.completed = epoch
 
@@ -128,12 +127,12 @@ def set_batches(trainer: L.Trainer, number: int) -> None:
 
 
 def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
-    """Change the number of optimizer steps after which training ends."""
+    """Change the maximum number of optimizer steps."""
     trainer.fit_loop.epoch_loop.max_steps = max_steps
 
 
 def logged_step(trainer: L.Trainer) -> int:
-    """Return the step under which Lightning logs in training: batches after which it stepped."""
+    """Return Lightning's logging step in training: the number of batches with a step."""
     return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
 
 
@@ -146,15 +145,15 @@ def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:
 
 
 def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
-    """Put back what :func:`lift_minimum` returned."""
+    """Restore the limits returned by :func:`lift_minimum`."""
     trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = minimum
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
-    """Return the number of iterations in which so many optimizer steps are made.
+    """Return the number of iterations for a number of optimizer steps.
 
-    Accumulated gradients are stepped at the end of every epoch too. A module that steps several
-    optimizers itself is taken to step each of them once in an iteration.
+    Accumulated gradients are also stepped at the end of every epoch. A module with manual
+    optimization is assumed to step each optimizer once per iteration.
     """
     if not trainer.lightning_module.automatic_optimization:
         return -(-steps // max(len(trainer.optimizers), 1))
@@ -162,7 +161,7 @@ def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
 
 
 def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
-    """Return the iterations of so many steps: one step for ``every`` batches, one for the rest."""
+    """Return the iterations of steps made after ``every`` batches and at the end of an epoch."""
     batches = trainer.num_training_batches
     if every == 1 or batches == float("inf"):
         return steps * every
@@ -173,16 +172,11 @@ def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
 def keep_global_step(trainer: L.Trainer) -> None:
     """Count the steps of manual optimization for automatic optimization too.
 
-    ``trainer.global_step`` reads the one or the other, by the module's flag of the moment.
+    ``trainer.global_step`` reads either count, by the module's current flag.
     """
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
-
-
-def accumulates_gradients(trainer: L.Trainer) -> bool:
-    """Whether this batch's gradients wait for a later batch's step."""
-    return bool(trainer.fit_loop.epoch_loop._should_accumulate())
 
 
 @contextlib.contextmanager
@@ -197,7 +191,7 @@ def counting_steps(trainer: L.Trainer) -> Iterator[None]:
 
 
 def count_step(trainer: L.Trainer) -> None:
-    """Count an optimizer step that was made without Lightning's optimizer."""
+    """Count an optimizer step made without Lightning's optimizer."""
     progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
     progress.increment_ready()
     progress.increment_completed()

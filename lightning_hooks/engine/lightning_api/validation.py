@@ -28,12 +28,12 @@ __all__ = [
 
 
 def batches_begun(trainer: L.Trainer) -> int:
-    """Return the number of batches of the running validation, of all its loaders, so far."""
+    """Return the number of batches begun in the running validation, over all loaders."""
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
 def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
-    """Validate on ``loader`` in the pass that starts; return what restores the old one."""
+    """Validate on ``loader`` in the starting pass; return the data for :func:`restore_val_data`."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     old = loop._data_source, loop._combined_loader, loop._max_batches
     loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
@@ -43,7 +43,7 @@ def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
 
 
 def restore_val_data(trainer: L.Trainer, data: Any) -> None:
-    """Go back to validation loaders that were replaced."""
+    """Go back to the replaced validation loaders."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     loop._data_source, loop._combined_loader, loop._max_batches = data
 
@@ -74,7 +74,7 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
 
 
 def train_as_before_validation(trainer: L.Trainer) -> None:
-    """Give the module the train flags it had before the validation that has just started."""
+    """Give the module the train flags from before the running validation."""
     trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
 
 
@@ -94,19 +94,19 @@ def train_flags(trainer: L.Trainer) -> Iterator[None]:
 
 
 def evaluate_as_before(trainer: L.Trainer) -> None:
-    """Take the flags as they are for those to train on with, and go back to evaluation."""
+    """Keep the current flags for the training after the validation, and switch to evaluation."""
     module = trainer.lightning_module
     trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
     module.on_validation_model_eval()
 
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
-    """Return the values that the module logged for the validation, or test, that ends."""
+    """Return the module's logged values of the ending validation or test."""
     return epoch_means(evaluation_loop(trainer)._results)
 
 
 def why_none(trainer: L.Trainer) -> str:
-    """Return why the Trainer does not validate in a fit, and what to write; empty if it does."""
+    """Return why the Trainer does not validate in a fit, with a remedy; empty if it does."""
     if not trainer.enable_validation:
         return "does not validate in this fit; give it a validation loader"
     batches = trainer.num_val_batches

@@ -1,10 +1,10 @@
-"""Lightning's layout of checkpoints with an average: ``WeightAveraging`` writes and reads it.
+"""The layout of checkpoints with an average, written and read by Lightning's ``WeightAveraging``.
 
 =======================  ====================================================================
 key in a checkpoint      value
 =======================  ====================================================================
-``state_dict``           the average: the weights that were validated
-``current_model_state``  the raw weights, with which training goes on
+``state_dict``           the average: the validated weights
+``current_model_state``  the raw weights, to train on with
 ``averaging_state``      ``n_averaged``, the number of updates
 =======================  ====================================================================
 """
@@ -47,7 +47,7 @@ def put_average(
         checkpoint: Lightning's dict, changed.
         average: The average, by the keys of the state dict.
         raw: The raw weights.
-        updates: The number of updates that the average has had.
+        updates: The average's number of updates.
     """
     checkpoint["state_dict"], checkpoint[RAW] = dict(average), dict(raw)
     checkpoint[STATE] = {"n_averaged": torch.tensor(updates)}
@@ -59,7 +59,7 @@ def updates_in(checkpoint: Mapping[str, Any]) -> int:
 
 
 def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the weights with which training goes on.
+    """Return the raw weights, to train on with.
 
     >>> raw_weights({"state_dict": {"w": 1.5}, "current_model_state": {"w": 2.0},
     ...              "averaging_state": {"n_averaged": 3}})
@@ -71,11 +71,11 @@ def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def average_in(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
-    """Return the average in a checkpoint that is being loaded.
+    """Return the average in a checkpoint while loading.
 
     Args:
         checkpoint: Lightning's dict.
-        module: The module, which holds it already where a strategy that shards has loaded it.
+        module: The module; holds the average already if a sharding strategy has loaded the weights.
     """
     if "state_dict" in checkpoint:
         return dict(checkpoint["state_dict"])
@@ -85,17 +85,17 @@ def average_in(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[s
 def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
     """Have the module load the raw weights in place of the average; a second call does nothing.
 
-    A callback of Lightning's that averages does that itself.
+    Lightning's own averaging callbacks restore raw weights themselves.
 
     Args:
-        trainer: The Trainer, which is loading the checkpoint.
+        trainer: The Trainer, loading the checkpoint.
         checkpoint: Lightning's dict, changed.
 
     Returns:
-        Whether there was an average.
+        Whether the checkpoint had an average.
 
     Raises:
-        ValueError: where the strategy has loaded the average into parameters of its own.
+        ValueError: if the strategy has already loaded the average into sharded parameters.
     """
     callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
     if not has_average(checkpoint) or any(isinstance(c, WeightAveraging) for c in callbacks):
@@ -107,8 +107,8 @@ def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
         dtensors.load_whole(trainer.lightning_module, raw)
     else:
         raise ValueError(
-            f"the checkpoint's 'state_dict' is an average, which {type(trainer.strategy).__name__} "
-            "has loaded for the weights. Fit from it with the strategy 'ddp' and without a hook "
-            "that averages, and resume from what that saves"
+            f"the checkpoint's 'state_dict' is an average, and {type(trainer.strategy).__name__} "
+            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' "
+            "and without an averaging hook, and resume from a checkpoint of that fit"
         )
     return True

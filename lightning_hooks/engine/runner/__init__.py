@@ -1,4 +1,1 @@
-"""The runner: what hooks see of a run, under mmcv's names.
-
-The driver and the hooks import from here; nothing here depends on the driver.
-"""
+"""The runner: the state of a run for hooks, under mmcv's names; independent of the driver."""

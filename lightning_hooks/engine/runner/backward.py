@@ -1,10 +1,9 @@
-"""Run backward inside the training step, for hooks that own it.
+"""Run backward inside the training step, for hooks that own backward.
 
-A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``
-itself. It then runs inside Lightning's ``training_step`` under manual optimization: there the
-optimizer's steps are counted, and unless a tensor's own ``backward`` does the same, the loss is of
-a class whose ``backward`` goes through the Trainer's strategy, so that DDP synchronises and the
-precision plugin scales.
+A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``,
+inside Lightning's ``training_step`` under manual optimization, where Lightning counts optimizer
+steps. Unless a plain ``backward`` would do the same, the loss is a ``StrategyLoss``, so that
+DDP synchronises and the precision plugin scales.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ __all__ = [
 
 
 class _Loss(torch.Tensor):
-    """A loss that is shown as any other tensor."""
+    """A loss with the ``repr`` of a plain tensor."""
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's is decorated, without types
         return repr(self.as_subclass(torch.Tensor))
 
 
 class StrategyLoss(_Loss):
-    """A loss whose ``backward`` goes through a strategy; what is computed from it is one too."""
+    """A loss with ``backward`` through a strategy; operations on the loss keep the class."""
 
     strategy: ClassVar[Any]
 
@@ -40,15 +39,15 @@ class StrategyLoss(_Loss):
 
 
 def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
-    """Return a loss class of one run: two Trainers in one process do not share a strategy."""
+    """Return a loss class for a single run: two Trainers in a process do not share a strategy."""
     return type("StrategyLoss", (StrategyLoss,), {"strategy": strategy})
 
 
 class OrphanLoss(_Loss):
-    """A loss whose backward Lightning has run: a hook cannot run it again."""
+    """A loss that refuses ``backward``: Lightning runs backward for the step."""
 
     plain: torch.Tensor
-    """The same tensor as a plain one: each operation on a subclass goes through Python."""
+    """The same tensor without the subclass, whose operations would go through Python."""
 
     @classmethod
     def of(cls, loss: torch.Tensor) -> OrphanLoss:
@@ -72,13 +71,13 @@ class OrphanLoss(_Loss):
 
 
 def share_state(optimizer: Any) -> Any:
-    """Make ``param_groups`` and ``state`` of a LightningOptimizer those of the optimizer inside.
+    """Link ``param_groups`` and ``state`` of a LightningOptimizer to the optimizer inside.
 
     Lightning copies the attributes: a hook that rebinds ``optimizer.param_groups`` or loads a
-    state dict would change the copy only.
+    state dict would change only the copy.
     """
     for name in ("param_groups", "state"):
-        # Lightning makes a class for each wrapper it makes, so no other optimizer is touched
+        # Lightning makes a class for each wrapper, so no other optimizer is touched
         setattr(type(optimizer), name, _inner_attribute(name))
     type(optimizer).load_state_dict = _load_inner
     # a hook's GradScaler would report overflows to the wrapper, not to the fused optimizer inside
@@ -87,9 +86,9 @@ def share_state(optimizer: Any) -> Any:
 
 
 def optimizers_of_hooks(module: Any) -> Any:
-    """Return the optimizer for hooks that step it, a dict of them by name where there are several.
+    """Return the optimizer for hooks to step, or a dict of several optimizers by name.
 
-    Lightning counts the steps that are made through it.
+    Lightning counts the steps of the returned wrappers.
     """
     found = module.optimizers()
     names = getattr(module, "optimizer_names", None)

@@ -23,15 +23,15 @@ class Counters:
     """Whether the run is counted in epochs rather than in iterations."""
 
     hooks_step: bool = False
-    """Whether hooks own backward and step; Lightning counts the steps of their optimizer."""
+    """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
 
     steps_before: int = 0
-    """Optimizer steps of a file that a hook has resumed: Lightning does not count them."""
+    """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
 
     _epoch: Any
     _max_epochs: Any
     _max_iters: Any
-    _iter_shift = 0  # what a hook, or a resumed run, has added to Lightning's count
+    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
     _stale_inner_iter: int | None = 0  # None: Lightning's
 
     def _watch(self, trainer: L.Trainer) -> None:
@@ -43,12 +43,12 @@ class Counters:
 
         Args:
             entry: The driver's entry; empty without a checkpoint.
-            closed: Whether the run goes on inside the validation that closed an epoch.
+            closed: Whether the run goes on inside the validation at an epoch's end.
         """
 
     @property
     def iter(self) -> int:
-        """Training iterations done; within an iteration, those before it."""
+        """Training iterations done, without the current iteration."""
         return self._counts.completed + self._iter_shift  # type: ignore[no-any-return]
 
     @property
@@ -61,15 +61,15 @@ class Counters:
 
     @property
     def epoch(self) -> int:
-        """Epochs done; within an epoch, those before it."""
+        """Epochs done, without the current epoch."""
         return int(self._epoch)
 
     @property
     def inner_iter(self) -> int:
-        """The index of the batch in its epoch; between epochs that of the batch last run."""
+        """The index of the batch in the epoch; between epochs, the index of the last batch."""
         if self._stale_inner_iter is not None:
             return self._stale_inner_iter
-        ready: int = self._counts_of_epoch.ready  # the batch that runs is among them
+        ready: int = self._counts_of_epoch.ready  # the current batch included
         return ready - 1 if ready else 0
 
     @property
@@ -94,7 +94,7 @@ class Counters:
 
     @property
     def is_last_batch(self) -> bool:
-        """Whether the batch is the last one of its epoch, also with a limit or without length."""
+        """Whether the batch is the epoch's last, also with a limit or a loader without length."""
         if self.mode == "val":
             return bool(self.inner_iter + 1 >= sum(self.trainer.num_val_batches))
         return progress.is_last_batch(self.trainer)
@@ -103,7 +103,7 @@ class Counters:
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps made, each of which may take several iterations."""
+        """Optimizer steps made; a step may take several iterations."""
         return steps_done(self)
 
     @functools.cached_property
@@ -116,6 +116,6 @@ class Counters:
         return steps_of(self, epochs)
 
     def renew(self) -> None:
-        """Derive the limits anew, which are kept for an epoch as in mmcv."""
+        """Forget the cached limits, which are kept for an epoch as in mmcv."""
         vars(self).pop("max_iters", None)
         vars(self).pop("max_optimizer_steps", None)

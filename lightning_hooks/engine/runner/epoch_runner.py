@@ -1,4 +1,4 @@
-"""The runner of a run that is counted in epochs."""
+"""The runner of a run counted in epochs."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ class EpochRunner(Runner):
     _own_max_iters: int | None = None
 
     def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Count the epoch as done if the validation that closed it was running."""
+        """Count the epoch as done if the validation at the epoch's end was running."""
         self._closed_epoch = self.trainer.current_epoch if closed else None
 
     @property
     def epoch(self) -> int:
-        """Epochs done; within an epoch, those before it."""
+        """Epochs done, without the current epoch."""
         return self._epoch
 
     @property
     def _epoch(self) -> int:
-        # Lightning counts an epoch after the validation in it, mmcv before
+        # Lightning counts an epoch after the epoch's validation, mmcv before
         current = self.trainer.current_epoch
         return current + (self._closed_epoch == current)
 
@@ -57,7 +57,7 @@ class EpochRunner(Runner):
         if self.trainer.max_steps >= 0:
             steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
             for hook in self.hooks:
-                if hasattr(hook, "iterations_of"):  # it owns the steps, each of several iterations
+                if hasattr(hook, "iterations_of"):  # owns steps of several iterations each
                     steps = hook.iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
@@ -65,7 +65,7 @@ class EpochRunner(Runner):
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:
         self.renew()
-        self._own_max_iters = value  # until the next epoch computes it anew, as in mmcv
+        self._own_max_iters = value  # until the next epoch computes the limit, as in mmcv
 
     @property
     def _file_number(self) -> int:

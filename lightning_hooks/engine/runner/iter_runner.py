@@ -1,4 +1,4 @@
-"""The runner of a run that is counted in iterations."""
+"""The runner of a run counted in iterations."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["IterLoader", "IterRunner"]
 
 
 class IterLoader:
-    """The loader that a run by iteration shows its hooks: endless, with the passes counted."""
+    """The hooks' loader in a run by iteration: endless, with the passes counted."""
 
     def __init__(self, runner: Runner, dataloader: Any) -> None:
         self._dataloader = dataloader
@@ -22,14 +22,14 @@ class IterLoader:
 
     @property
     def epoch(self) -> int:
-        """Passes over the data that are done."""
+        """Passes over the data done."""
         return int(self._runner.trainer.current_epoch)
 
     def __len__(self) -> int:
         return len(self._dataloader)
 
     def __next__(self) -> Any:
-        """Return a batch for a hook: from an iterator of its own, so training misses none."""
+        """Return a batch for a hook, from a separate iterator: training misses no batch."""
         try:
             return next(self._own)
         except (TypeError, StopIteration):
@@ -41,7 +41,7 @@ class IterRunner(Runner):
     """A run counted in iterations: mmcv's IterBasedRunner.
 
     ``epoch`` counts passes over the loader as mmcv does: the first batch of a pass still shows
-    the pass before. ``inner_iter`` counts since the last validation, and is 0 without one.
+    the pass before. ``inner_iter`` counts since the last validation; 0 without validations.
 
     Note:
         Departure from mmcv: after a resume ``epoch`` goes on (mmcv starts again from 0).
@@ -88,14 +88,14 @@ class IterRunner(Runner):
         self._epoch = self.trainer.current_epoch
 
     def begin_batch(self, batch_idx: int) -> None:
-        """Set the counters for a training batch, the ``batch_idx``-th of its pass."""
-        # mmcv reads the loader's passes before it fetches the batch
+        """Set the counters for the ``batch_idx``-th training batch of a pass."""
+        # mmcv reads the loader's passes before fetching the batch
         self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
         validates = self.trainer.enable_validation
         self._inner_iter = self.iter - self.last_val_iter if validates else 0
 
     def ends_with_batch(self) -> bool:
-        """Whether the batch that ends is the run's last."""
+        """Whether the current batch is the run's last."""
         return self.max_iters is not None and self.iter + 1 >= self.max_iters
 
     def end_run(self) -> None:
@@ -104,7 +104,7 @@ class IterRunner(Runner):
 
     @property
     def data_loader(self) -> Any:
-        """The loader that is iterated now, as mmcv's endless IterLoader."""
+        """The current loader as mmcv's endless IterLoader."""
         loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
         if id(loader) not in self._iter_loaders:
             self._iter_loaders = {**self._iter_loaders, id(loader): IterLoader(self, loader)}

@@ -1,4 +1,4 @@
-"""``LogBuffer``: mmcv's buffer of logged values, each with the iteration that it belongs to."""
+"""``LogBuffer``: mmcv's buffer of logged values, each with an iteration."""
 
 from __future__ import annotations
 
@@ -19,33 +19,33 @@ from lightning_hooks.utils.plain_types import averageable, packed
 __all__ = ["LogBuffer"]
 
 MAX_HISTORY = 100_000
-"""Values of a key that are kept when the last ones are averaged."""
+"""The number of values kept per key after an average over the last values."""
 
 MAX_UNREAD = 10_000
-"""Values of a key after which tensors are read without an average."""
+"""The number of values per key after which tensors are read without an average."""
 
 
 class LogBuffer:
     """The values of the steps since the last ``clear``, and their averages.
 
     ``average(n)`` gives ``sum(value * count) / sum(count)`` over the last ``n`` updates of each
-    key (all of them for ``n=0``), as mmcv computes it, to the last bit. ``window(n)`` gives it over
-    the last ``n`` iterations, for a logger with an interval of its own.
+    key (all updates for ``n=0``), equal to mmcv's average to the last bit. ``window(n)`` gives the
+    average over the last ``n`` iterations, for a logger with a separate interval.
 
-    ``output`` is where hooks leave results for the loggers: ``take_results()`` gives them once.
+    Hooks leave results for the loggers in ``output``; ``take_results()`` returns each result once.
 
     Args:
-        progress: An object whose ``completed`` is the number of iterations done: each value is kept
-            with the number at which it came.
+        progress: An object with the number of iterations done in ``completed``; each value is kept
+            with the current number.
 
     Note:
-        Departures from mmcv: a value may be a tensor. It is kept detached, on its device, until
-        an average needs it; then all tensors needed are stacked and copied to the host at once.
-        Without averages this is done every 10,000 values, for they take device memory.
-        A value that is no number raises when it is put in (in mmcv when it is averaged).
-        Checkpoints include the values, so that a resumed run has the same averages.
-        ``average(n)`` removes all but the last 100,000 values of a key, or ``n`` if that is more
-        (in mmcv memory grows with the epoch, or with the run if it is counted in iterations).
+        Departures from mmcv: a value may be a tensor. Tensors stay detached on the device until an
+        average is needed; then all needed tensors are stacked and copied to the host at once.
+        Without averages tensors are read every 10,000 values, to free device memory. ``update``
+        raises for a value that is no number (in mmcv the average does). Checkpoints include the
+        values, so a resumed run has the same averages. ``average(n)`` removes all but the last
+        100,000 values of a key, or ``n`` if greater (in mmcv memory grows with the epoch, or with a
+        run counted in iterations).
     """
 
     def __init__(self, progress: Any = None) -> None:
@@ -56,7 +56,7 @@ class LogBuffer:
         self.shown: dict[str, Any] = {}  # in ``output`` of late, for Lightning's callbacks
         self._iterations: dict[str, list[int]] = {}
         self.ready = self.was_logged = False  # the second: since something came into the output
-        self.loss_names: frozenset[str] = frozenset()  # of copies, which windows leave out
+        self.loss_names: frozenset[str] = frozenset()  # copies of the loss, left out of windows
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
 
@@ -85,7 +85,7 @@ class LogBuffer:
         Raises:
             TypeError, OverflowError: if a value is no number, or too large for a float.
         """
-        # this runs in each step: the usual types have a short way
+        # called in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
             raise TypeError(f"vars must be a dict, got {vars!r}")
         now = self.progress.completed
@@ -110,7 +110,7 @@ class LogBuffer:
                 self._read({key: len(values) for key, values in self.val_history.items()})
 
     def replace(self, vars: Mapping[str, Any]) -> None:
-        """Replace all values of these keys by new ones, which then are their averages.
+        """Replace all values of the given keys; each new value then is the average.
 
         >>> buffer = LogBuffer()
         >>> for count in (1, 2):
@@ -129,7 +129,7 @@ class LogBuffer:
             self._keep_last(n, key)
 
     def keep_window(self, n: int) -> None:
-        """Remove the values that are older than ``window(n)``."""
+        """Remove the values older than ``window(n)``."""
         for key, length in self._lengths(n).items():
             self._keep_last(length, key)
 
@@ -145,10 +145,10 @@ class LogBuffer:
             self.trim(max(n, MAX_HISTORY))
 
     def window(self, n: int) -> dict[str, float]:
-        """Return the averages over the last ``n`` iterations, of the keys that have values there.
+        """Return the averages of all keys with values in the last ``n`` iterations.
 
-        The last one is that which runs; between iterations it is the next. Older values than
-        ``average(n)`` keeps are removed.
+        The current iteration counts as the last; between iterations, the next iteration. Values are
+        removed as by ``average(n)``.
 
         >>> progress = SimpleNamespace(completed=0)
         >>> buffer = LogBuffer(progress)
@@ -169,7 +169,7 @@ class LogBuffer:
     # -- results of other hooks --------------------------------------------------------------
 
     def take_results(self) -> dict[str, Any]:
-        """Return what hooks have put into ``output`` since the last call, or since it was cleared.
+        """Return the values put into ``output`` by hooks since the last call or clearing.
 
         >>> buffer = LogBuffer()
         >>> buffer.output["acc"] = 0.5
@@ -210,7 +210,7 @@ class LogBuffer:
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Replace all values and averages by those of :meth:`state_dict`."""
+        """Replace all values and averages by a :meth:`state_dict`."""
         self.clear()
         self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
@@ -228,7 +228,11 @@ class LogBuffer:
         return {key: len(each) - bisect_left(each, first) for key, each in found.items()}
 
     def means(self, lengths: Mapping[str, int]) -> dict[str, float]:
-        """Return the averages of so many last values, of the keys that have some."""
+        """Return the averages of the last values.
+
+        Args:
+            lengths: The number of values by key; keys with 0 are left out.
+        """
         self._read(lengths)
         return {
             key: _mean(self.val_history[key][-length:], self.n_history[key][-length:])
@@ -244,7 +248,7 @@ class LogBuffer:
                 history.pop(key, None)
 
     def _read(self, lengths: Mapping[str, int]) -> None:
-        """Replace the tensors among the last values by numbers, with one copy per device."""
+        """Replace tensors among the last values by numbers, with a single copy per device."""
         tails = {key: self.val_history[key][-length:] for key, length in lengths.items() if length}
         tails = {key: tail for key, tail in tails.items() if {*map(type, tail)} != {float}}
         tensors = [v for tail in tails.values() for v in tail if _is_tensor(v)]
@@ -260,7 +264,7 @@ def _is_tensor(value: Any) -> bool:
 
 
 def _numbers(tensors: list[torch.Tensor]) -> list[float]:
-    """Return the number in each tensor, or their mean, with one copy per device."""
+    """Return the number, or the mean, of each tensor, with a single copy per device."""
     if len({tensor.dtype for tensor in tensors}) == 1:
         with contextlib.suppress(RuntimeError):  # of several devices or shapes
             stacked = torch.stack(tensors)
@@ -272,7 +276,7 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
         found = [tensors[index] for index in here]
         scalars = [t.reshape(()) if t.numel() == 1 else t.float().mean() for t in found]
         if len({scalar.dtype for scalar in scalars}) > 1:
-            # one dtype for the copy; float64 holds float32, bfloat16 and integers exactly
+            # a common dtype for the copy; float64 holds float32, bfloat16 and integers exactly
             wide = torch.float64 if device.type != "mps" else torch.float32
             scalars = [scalar.to(wide) for scalar in scalars]
         for index, number in zip(here, torch.stack(scalars).tolist(), strict=True):
@@ -281,7 +285,7 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
 
 
 def _are_equal(a: float, b: float) -> bool:
-    """Whether two averages are of the same losses; one was divided and multiplied again."""
+    """Whether two averages are of the same losses, up to the rounding of a division."""
     return math.isclose(a, b, rel_tol=1e-6) or (math.isnan(a) and math.isnan(b))
 
 

@@ -1,4 +1,4 @@
-"""Exchange values with Lightning: hooks' for its callbacks, the module's for the loggers."""
+"""Give hooks' values to Lightning's callbacks, and the module's values to the loggers."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["log_values", "publish_averages", "publish_results"]
 
 
 def publish_results(runner: Any) -> None:
-    """Pass what was logged since the last call to ``trainer.callback_metrics``.
+    """Add values logged since the last call to ``trainer.callback_metrics``.
 
-    These are the averages of the loggers' lines, and what hooks have put into the output of the
-    log buffer: scores, which are shown on the progress bar too. Nothing is read from the device.
+    The values are the averages of the loggers' lines, and scores put into the log buffer's output
+    by hooks; scores are shown on the progress bar too. Nothing is read from the device.
     """
     buffer = runner.log_buffer
     shown, buffer.shown = {**buffer.shown, **buffer.output}, {}
@@ -26,25 +26,25 @@ def publish_results(runner: Any) -> None:
     runner.published = {**known, **news}
     steps = {*runner.train_log.val_history, "eval_iter_num"}
     scores = {key: value for key, value in news.items() if key not in steps}
-    if runner.mode == "val":  # the time of a batch stays that of the training
+    if runner.mode == "val":  # the time of a batch stays the training's
         news = scores
     logged_values.publish(runner.trainer, news, scores)
 
 
 def publish_averages(runner: Any) -> None:
-    """Pass the averages of the epoch so far to ``trainer.callback_metrics``.
+    """Add the averages of the epoch so far to ``trainer.callback_metrics``.
 
-    For the end of an epoch, or of a pass over the data, and for a validation inside it.
+    Called at the end of an epoch or a pass over the data, and before a validation in mid-epoch.
     """
     done = progress.batch_idx(runner.trainer) + 1
-    averages = runner.log_buffer.window(done + 1)  # between iterations it counts the next one
+    averages = runner.log_buffer.window(done + 1)  # the window counts the next iteration
     logged_values.publish(runner.trainer, {**averages, **_rates(runner)}, {})
 
 
 def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:
-    """Have the loggers write values that belong to a whole epoch.
+    """Have the loggers write values of a whole epoch.
 
-    Loggers of mmcv's own, which are hosted, get none: mmcv has no such values.
+    Hosted loggers of mmcv get no values: mmcv has no epoch-level values.
 
     Args:
         runner: The runner.
@@ -71,7 +71,7 @@ def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int =
 
 
 def _rates(runner: Any) -> dict[str, float]:
-    """Return ``lr`` and ``momentum`` of the first group, of each optimizer by its name."""
+    """Return ``lr`` and ``momentum`` of the first group, for each optimizer by name."""
     if runner.optimizer is None:
         return {}
     found = {}

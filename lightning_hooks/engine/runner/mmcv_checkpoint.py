@@ -1,7 +1,7 @@
 """Write and read checkpoints of mmcv's layout: ``{meta, state_dict, optimizer}``.
 
-They are written by the calling rank alone, without a collective. Lightning's own checkpoints are
-another kind of file; both kinds are read here.
+The calling rank writes alone, without a collective. Files of mmcv's and of Lightning's layout can
+be read.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from lightning_hooks.utils.plain_types import plain, plain_groups
 __all__ = ["MmcvCheckpoints", "file_name", "run_meta", "with_keys_of"]
 
 LAYOUT = "1.7.2"
-"""The version of mmcv whose layout the files have."""
+"""The version of mmcv with the files' layout."""
 
 
 def run_meta(
@@ -45,7 +45,7 @@ def file_name(template: str, number: int) -> str:
     """Return the name of a file from mmcv's ``filename_tmpl``.
 
     Raises:
-        ValueError: if the file would not be in the directory that is given beside it.
+        ValueError: if the template leaves the directory.
 
     >>> file_name("epoch_{}.pth", 3)
     'epoch_3.pth'
@@ -57,7 +57,7 @@ def file_name(template: str, number: int) -> str:
 
 
 def _refuse_parts(runner: Any, method: str, instead: str) -> None:
-    """Raise if the parameters on this rank are only a part of the whole."""
+    """Raise if the rank holds only parts of the parameters."""
     trainer = runner.trainer
     parameters = [*unwrap(runner.model).parameters()]
     model = trainer.model or runner.module
@@ -69,7 +69,7 @@ def _refuse_parts(runner: Any, method: str, instead: str) -> None:
 
 
 def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
-    """Return a state dict with ``model.`` added to or taken from its keys, where that fits."""
+    """Return a state dict with ``model.`` added to or taken from the keys, if needed to match."""
     own = set(model.state_dict())
     if own & set(state):
         return state
@@ -98,9 +98,9 @@ def _resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
 
 
 class MmcvCheckpoints:
-    """The methods of a Runner that write and read checkpoints of mmcv's layout.
+    """The methods of a Runner for checkpoints of mmcv's layout.
 
-    Safe on one rank only: there is no collective in them.
+    A single rank may call the methods: no collective is used.
     """
 
     filename_tmpl: str = "epoch_{}.pth"
@@ -116,14 +116,14 @@ class MmcvCheckpoints:
         meta: dict[str, Any] | None = None,
         create_symlink: bool = True,
     ) -> None:
-        """Write a checkpoint of mmcv's layout now, and point ``latest.pth`` at it.
+        """Write a checkpoint of mmcv's layout now, and point ``latest.pth`` at the file.
 
         ``fast_dev_run`` writes nothing.
 
         Raises:
             TypeError: if ``meta`` is neither a dict nor None.
-            ValueError: if the template makes the name of a file that is not in ``out_dir``, or
-                the parameters are spread over the ranks.
+            ValueError: if the template leaves ``out_dir``, or the parameters are spread over the
+                ranks.
         """
         filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
         if meta is not None and not isinstance(meta, dict):
@@ -155,18 +155,18 @@ class MmcvCheckpoints:
     ) -> dict[str, Any]:
         """Load the weights of a file into the runner's model and return the whole checkpoint.
 
-        Of a run with an average these are the average, which was validated. Keys may have the
-        prefix ``module.`` (a wrapped model) or ``model.`` (a LightningModule's attribute) where
-        the model's own have none, or the other way round.
+        For a run with an average, the loaded weights are the average, as validated. The prefixes
+        ``module.`` (a wrapped model) and ``model.`` (a LightningModule's attribute) are added to or
+        taken from keys as needed.
 
         Raises:
-            RuntimeError: if ``strict`` and keys or shapes differ. Without it they are logged.
+            RuntimeError: if ``strict`` and keys or shapes differ. Else differences are logged.
             ValueError: if the parameters are spread over the ranks.
         """
         _refuse_parts(self, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
         checkpoint = verification.load(filename, map_location)
         state = checkpoint.get("state_dict", checkpoint)
-        # Lightning's files keep what hooks have added to the model apart
+        # Lightning's files keep buffers added by hooks apart
         state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
         for pattern, replacement in revise_keys or [(r"^module\.", "")]:
             state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
@@ -196,7 +196,7 @@ class MmcvCheckpoints:
         """Go on from an mmcv or Lightning checkpoint: weights, meta, counters and optimizers."""
         where = "cpu" if map_location == "default" else map_location
         found = self.load_checkpoint(checkpoint, map_location=where)
-        if has_average(found):  # which is loaded now
+        if has_average(found):  # the average is loaded now
             model = unwrap(self.model)
             model.load_state_dict(with_keys_of(model, raw_weights(found)), strict=False)
         meta = found.get("meta")

@@ -1,4 +1,4 @@
-"""Wrap the model as mmcv hooks expect it, and a step's result as they read it."""
+"""Wrap the model and a step's result in the forms read by mmcv hooks."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ __all__ = ["ModelWrapper", "StepOutputs", "as_outputs", "takes_batch_idx", "unwr
 
 
 class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
-    """A module wrapper without parallelism, as mmcv puts one around every model.
+    """A module wrapper without parallelism, like mmcv's wrapper around every model.
 
-    It is a ``DataParallel``, so that mmcv's ``is_module_wrapper`` is True, ``.module`` exists and
+    A ``DataParallel``, so that mmcv's ``is_module_wrapper`` is True, ``.module`` exists and
     ``state_dict()`` has the ``module.`` prefix. Calls of ``forward``, ``train_step`` and
-    ``val_step`` by a hook change neither the logged metrics nor torchmetrics' states nor the
-    random state.
+    ``val_step`` by a hook change neither logged metrics, nor torchmetrics' states, nor the random
+    state.
     """
 
     def __init__(self, module: torch.nn.Module, runner: Any) -> None:
@@ -41,22 +41,22 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
 
     @property
     def host(self) -> L.LightningModule | None:
-        """The LightningModule that is trained; None in a copy."""
+        """The trained LightningModule; None in a copy."""
         runner = self._runner
         return None if runner is None else runner.module
 
     @property
     def training(self) -> bool:
-        """The module's own flag: it may be switched without the wrapper."""
+        """The module's own flag, which may be switched without the wrapper."""
         module = self.__dict__.get("_modules", {}).get("module")
         return True if module is None else bool(module.training)
 
     @training.setter
     def training(self, mode: bool) -> None:
-        """Ignore it: ``train()`` switches the module itself."""
+        """Ignore the flag: ``train()`` switches the module itself."""
 
     def train(self, mode: bool = True) -> ModelWrapper:
-        """Switch the module; keep its train flags on the runner when a hook evaluates it."""
+        """Switch the module; keep the train flags on the runner when a hook evaluates."""
         runner = self._runner
         if runner is not None and not mode and self.module.training:
             runner.flags_before_eval = {m: m.training for m in self.module.modules()}
@@ -64,7 +64,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         return self
 
     def forward(self, *inputs: Any, **kwargs: Any) -> Any:
-        """Run the module, with tensors moved to its device as mmcv's wrapper does."""
+        """Run the module, with tensors moved to the module's device as in mmcv's wrapper."""
         runner = self._runner
         if runner is None:
             return self.module(*inputs, **kwargs)
@@ -93,7 +93,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         if runner is None:
             return as_outputs(getattr(self.module, ours)(data, optimizer, **kwargs))
         trainer, host = runner.trainer, runner.module
-        if data is not getattr(runner, "data_batch", None):  # that one has been through it
+        if data is not getattr(runner, "data_batch", None):  # the current batch is prepared
             data = prepare_batch(trainer, data)
         with isolated_model_calls(runner), trainer.precision_plugin.forward_context():
             if hasattr(self.module, ours):
@@ -111,7 +111,7 @@ def takes_batch_idx(step: Callable[..., Any]) -> bool:
 
 
 def as_outputs(outputs: Any) -> dict[str, Any]:
-    """Return a step's result as mmcv's dict: a tensor is its loss, None is empty."""
+    """Return a step's result as mmcv's dict: a tensor as ``loss``, None as an empty dict."""
     if outputs is None:
         return {}
     if isinstance(outputs, torch.Tensor):
@@ -126,10 +126,10 @@ def unwrap(model: torch.nn.Module) -> torch.nn.Module:
 
 
 class StepOutputs(dict[str, Any]):
-    """A step's dict that counts ``num_samples`` itself where the step did not return it.
+    """A step's dict with ``num_samples`` counted on demand, if the step did not return a count.
 
-    A LightningModule need not return what mmcv's ``train_step`` does, and old hooks read it. For
-    any other missing key the error names what the step should return. A copy is a plain dict.
+    Old hooks read ``num_samples``, which a LightningModule need not return. For any other missing
+    key the error names the dict to return. A copy is a plain dict.
 
     >>> StepOutputs(loss=0.5)["log_vars"]
     Traceback (most recent call last):
@@ -141,7 +141,7 @@ dict(loss=..., log_vars=...) from it
     __slots__ = ("runner",)
 
     runner: Any
-    """The runner, whose batch is counted on demand."""
+    """The runner with the batch to count."""
 
     @classmethod
     def of(cls, runner: Any, values: dict[str, Any]) -> StepOutputs:

@@ -23,9 +23,9 @@ __all__ = [
 
 
 def batches_of_step(runner: Any, epoch: int = 0) -> int:
-    """Return the number of batches of one step, in this epoch.
+    """Return the number of batches per optimizer step in the current epoch.
 
-    Where hooks own the steps it is the ``cumulative_iters`` of one of them.
+    If hooks own the steps, the first ``cumulative_iters`` of a hook.
     """
     if runner.hooks_step:
         return int(max((getattr(hook, "cumulative_iters", 1) for hook in runner.hooks), default=1))
@@ -36,21 +36,21 @@ def batches_of_step(runner: Any, epoch: int = 0) -> int:
 
 
 def steps_done(runner: Any) -> int:
-    """Return the optimizer steps made, by each of the optimizers where there are several.
+    """Return the optimizer steps made, per optimizer.
 
-    This is Lightning's ``global_step``, which comes back with a checkpoint.
+    Derived from Lightning's ``global_step``, which checkpoints restore.
     """
     return int(runner.trainer.global_step // _counted(runner) + runner.steps_before)
 
 
 def _counted(runner: Any) -> int:
-    """Return the number of optimizers whose steps Lightning adds up."""
+    """Return the number of optimizers in Lightning's sum of steps."""
     automatic = runner.module.automatic_optimization
     return 1 if automatic else max(len(runner.trainer.optimizers), 1)
 
 
 def start_at(runner: Any, checkpoint: Mapping[str, Any]) -> None:
-    """Go on counting from a file that a hook has loaded; mmcv's hold iterations only."""
+    """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
     if "global_step" in checkpoint:
         steps = checkpoint["global_step"] // _counted(runner)
     else:
@@ -80,7 +80,7 @@ def steps_of(runner: Any, epochs: int) -> int:
 
 
 def _steps_of_hooks(runner: Any, iterations: int) -> int:
-    """Return the number of steps that hooks make in so many iterations."""
+    """Return the number of optimizer steps made by hooks in a number of iterations."""
     each, batches = batches_of_step(runner), runner.trainer.num_training_batches
     owners = [hook for hook in runner.hooks if hasattr(hook, "cumulative_iters")]
     if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
@@ -95,10 +95,10 @@ def steps_of_run(runner: Any) -> int | None:
     ==============================  ==========================================================
     steps are made by               number of steps
     ==============================  ==========================================================
-    Lightning                       ``max_epochs`` times those of an epoch, whose last batch
-                                    always ends one; at most ``max_steps``
+    Lightning                       ``max_epochs`` times the steps of an epoch; the last batch of
+                                    an epoch always ends a step; at most ``max_steps``
     hooks that own backward         ``runner.max_iters`` by ``cumulative_iters``, rounded up;
-                                    with their ``by_epoch`` those of each epoch are
+                                    with the hook's ``by_epoch`` rounded up per epoch
     the module                      ``max_steps``, by the number of optimizers
     ==============================  ==========================================================
     """
@@ -116,7 +116,7 @@ def steps_of_run(runner: Any) -> int | None:
 
 
 class InSteps:
-    """A view of a runner whose iterations are optimizer steps; all else is the runner's.
+    """A view of a runner with optimizer steps as iterations; other attributes are the runner's.
 
     >>> from types import SimpleNamespace
     >>> runner = SimpleNamespace(iter=9, epoch=1, optimizer_steps=3, max_optimizer_steps=4)
@@ -131,7 +131,7 @@ class InSteps:
 
     @property
     def iter(self) -> int:
-        """Optimizer steps made before this batch's."""
+        """Optimizer steps made before the current batch's step."""
         return int(self._runner.optimizer_steps - self._skipped)
 
     @property
@@ -152,10 +152,11 @@ class InSteps:
 
 
 class AppliedSteps:
-    """Count the steps that the optimizers make, without reading the device.
+    """Count the optimizers' steps, without reading the device.
 
-    Lightning counts the steps that its gradient scaler skips too. They never reach the optimizer,
-    unless it is ``fused=True`` and looks at the flag on its device: such a step counts.
+    Lightning also counts steps skipped by the gradient scaler. A skipped step never reaches the
+    optimizer, except a ``fused=True`` optimizer, which reads the flag on the device: the step
+    counts.
 
     Args:
         trainer: The Trainer, in a fit; steps are counted from now on.
@@ -179,7 +180,7 @@ class AppliedSteps:
 
     @property
     def skipped(self) -> int:
-        """The steps that each of them should have made, and did not."""
+        """The skipped steps of each optimizer."""
         return max(self._asked - self.made, 0) // max(len(self._scaled), 1)
 
     @property

@@ -1,4 +1,4 @@
-"""Show hooks the optimizers of a run, and train with those that hooks assign."""
+"""Show hooks the optimizers of a run, and train with optimizers assigned by hooks."""
 
 from __future__ import annotations
 
@@ -27,35 +27,35 @@ class Optimizers:
     _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
     _step_handles: Sequence[Any] = ()
     _known_optimizer: Any = None
-    _keeps_optimizer = False  # it is not one of the Trainer's
+    _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
     @functools.cached_property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of them by name where there are several; may be replaced."""
+        """The optimizer, or a dict of several optimizers by name; may be replaced."""
         self._known_optimizer = self._find_optimizer()
         return self._known_optimizer
 
     def use_optimizer(self, optimizer: Any) -> None:
-        """Show hooks the optimizer that they step; None: Lightning steps its own."""
+        """Set the optimizer for hooks to step; None if Lightning steps."""
         self.hooks_step = self._keeps_optimizer = optimizer is not None
         self.optimizer = self._known_optimizer = optimizer
         self.renew()
 
     def renew(self) -> None:
-        """Look the Trainer's optimizer up anew, which is kept for an epoch."""
+        """Forget the cached optimizer, which is kept for an epoch."""
         known = vars(self).get("optimizer") is self._known_optimizer
         if known and not self._keeps_optimizer:
             vars(self).pop("optimizer", None)
 
     def take_optimizer(self) -> None:
-        """Train with the optimizer, or dict of them, that a hook has assigned, if it has."""
+        """Train with an optimizer, or dict of optimizers, assigned by a hook, if any."""
         if self.optimizer is self._known_optimizer:
             return
         value = self._known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
         many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
         if not all(isinstance(one, torch.optim.Optimizer) for one in many):
-            self._keeps_optimizer = True  # a hook's own kind, which the hooks step
+            self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
             return
         self.trainer.optimizers = many
         if self.hooks_step:
@@ -73,7 +73,7 @@ class Optimizers:
         return self._of_groups(_lr, "lr", _groups)
 
     def current_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momentum, or Adam's first beta, of every parameter group; 0 where there is none."""
+        """The momentum, or Adam's first beta, of every parameter group; 0 without a momentum."""
         return self._of_groups(_momentum, "momentum", _groups)
 
     def _of_groups(
@@ -89,7 +89,7 @@ class Optimizers:
     # -- the rates of the last step ----------------------------------------------------------
 
     def watch_steps(self) -> None:
-        """Keep the rates of each step, if a scheduler changes them before loggers read them.
+        """Keep the rates of each step, if a scheduler changes rates before loggers read.
 
         Lightning steps the module's schedulers before ``on_train_batch_end``.
         """
@@ -106,14 +106,14 @@ class Optimizers:
         self._step_handles = ()
 
     def step_lr(self) -> list[float] | dict[str, list[float]]:
-        """The learning rates with which the last iteration's step was made; else the current ones.
+        """The learning rates of the last iteration's step; without a step the current rates.
 
-        An iteration whose gradients are accumulated makes no step.
+        An iteration that only accumulates gradients makes no step.
         """
         return self._of_groups(_lr, "lr", self._groups_of_step)
 
     def step_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momenta with which the last iteration's step was made; else the current ones."""
+        """The momenta of the last iteration's step; without a step the current momenta."""
         return self._of_groups(_momentum, "momentum", self._groups_of_step)
 
     def _keep_rates(self, optimizer: Any, args: Any, kwargs: Any) -> None:
@@ -152,7 +152,7 @@ def _groups(optimizer: Any) -> Any:
 
 
 def first_group(rates: Any) -> Any:
-    """Return the value of the first parameter group, or of each optimizer's first one.
+    """Return the value of the first parameter group; for several optimizers, a dict by name.
 
     >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
     (0.1, {'generator': 0.1, 'critic': 0.3})

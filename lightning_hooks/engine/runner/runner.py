@@ -1,4 +1,4 @@
-"""The state of a run as hooks see it, under mmcv's names."""
+"""The state of a run for hooks, under mmcv's names."""
 
 from __future__ import annotations
 
@@ -29,44 +29,44 @@ __all__ = ["Runner"]
 
 
 class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
-    """The state of a run under mmcv's names, derived from Lightning's.
+    """The state of a run under mmcv's names, derived from Lightning's state.
 
-    There is one for each Trainer, shared by all its hooks. Any attribute may be set on it: old
-    hooks use it to talk to each other. Attributes that mmcv's runner has and hooks write
-    (``_iter``, ``_epoch``, ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``,
-    ``data_loader``, ``logger``, ``meta``, ``hooks``) take effect. ``max_iters`` and ``optimizer``
-    are looked up once in an epoch, and again when a hook sets what they come from.
+    All hooks of a Trainer share a single runner. Any attribute may be set: old hooks pass values to
+    each other on the runner. Writing mmcv's attributes takes effect: ``_iter``, ``_epoch``,
+    ``_max_epochs``, ``_max_iters``, ``should_stop``, ``model``, ``data_loader``, ``logger``,
+    ``meta``, ``hooks``. ``max_iters`` and ``optimizer`` are looked up once per epoch, and again
+    after a hook changes a limit or the optimizers.
 
     Note:
-        Departures from mmcv: ``should_stop = True`` ends training after the iteration (mmcv
-        ignores it); ``call_hook`` skips hooks that lack the method (mmcv raises AttributeError);
-        what a hook runs of the model, outside of a training step that it owns, leaves the random
-        state as it was (in mmcv the training draws on from there); a model assigned in training
-        on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration`` that a
-        hook raises becomes a RuntimeError (it would end the epoch); ``register_hook`` without a
-        priority takes that of the hook's family (mmcv: NORMAL).
+        Departures from mmcv: ``should_stop = True`` ends training after the iteration (ignored in
+        mmcv); ``call_hook`` skips hooks without the method (mmcv raises AttributeError); calls of
+        the model by a hook, outside of a training step owned by hooks, leave the random state
+        unchanged (in mmcv the training draws on); a model assigned in training on several ranks is
+        refused (in mmcv the ranks drift apart); a ``StopIteration`` raised by a hook becomes a
+        RuntimeError (the epoch would end); ``register_hook`` without a priority uses the priority
+        of the hook's family (mmcv: NORMAL).
     """
 
     outputs: dict[str, Any]
-    """The result of the last step; not there before the first."""
+    """The result of the last step; unset before the first step."""
 
     result: Any = None
     """The result of the last validation or test step, a dict or not."""
 
     data_batch: Any
-    """The batch; there only within an iteration."""
+    """The batch; set only within an iteration."""
 
     fills_log_buffer: bool = False
-    """Whether the steps fill the log buffer themselves, as those of the stand-in's runners do."""
+    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
 
     log_buffer_class: type[LogBuffer] = LogBuffer
     """The class of the training's log buffer."""
 
     adopts_new_groups: bool = True
-    """Whether schedules set parameter groups that are added during the run; in mmcv none does."""
+    """Whether schedules set parameter groups added during the run, unlike mmcv's."""
 
     guards_model: bool = True
-    """Whether what hooks run of the model leaves no trace."""
+    """Whether calls of the model by hooks are isolated."""
 
     given_attributes: frozenset[str] = frozenset()
     """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
@@ -75,22 +75,22 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     """Whether a hook runs: a call of the model is then not the training's."""
 
     common_dialects: frozenset[str] = frozenset()
-    """The dialects besides mmcv's of which every rank has a hook."""
+    """The dialects, besides mmcv's, with a hook on every rank."""
 
     step_results: Any
-    """Lightning's collection of the values that the module logs in training."""
+    """Lightning's collection of the module's logged values in training."""
 
     run_id: str
-    """The run's name, under which its files are found; a resumed run keeps it."""
+    """The run's name in manifests; a resumed run keeps the name."""
 
     unclaimed_timestamp: str
-    """The timestamp until a logger has made the first file of its name: two runs may share it."""
+    """The timestamp until a logger has made the first file with the name: two runs may collide."""
 
     loops_itself: ClassVar[bool] = False
-    """Whether a loop of its own counts and calls the hooks, in place of Lightning's events."""
+    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
 
     writes_mmcv_files: ClassVar[bool] = False
-    """Whether its checkpoints are laid out as mmcv's, not as Lightning's."""
+    """Whether checkpoints have mmcv's layout, not Lightning's."""
 
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
@@ -110,12 +110,12 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self.log_buffer = self.train_log = self.log_buffer_class(self._counts)
         self._stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
-        """The train flags that ``model`` had when a hook switched it to evaluation."""
+        """The train flags of ``model`` before a hook's switch to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
         self.published: dict[str, Any] = {}
-        """The values that were passed on to Lightning's callbacks as they were logged."""
+        """The logged values passed on to Lightning's callbacks."""
         self.dialect_facades: dict[str, Any] = {}
-        """The run as hooks of other dialects see it, by dialect."""
+        """The run for hooks of other dialects, by dialect."""
         self._register_virtually()
 
     def _watch(self, trainer: L.Trainer) -> None:
@@ -123,7 +123,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
-        """Take the module of this fit; ``inner`` is what ``runner.model.module`` shall be."""
+        """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
         self._watch(self.trainer)
         self.renew()
@@ -132,25 +132,25 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self._model = self.wrapped(inner)
 
     def wrapped(self, model: torch.nn.Module) -> ModelWrapper:
-        """Return a model in the wrapper that hooks expect around it."""
+        """Return a model in mmcv's wrapper."""
         return ModelWrapper(model, self)
 
     def _register_virtually(self) -> None:
-        """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if it is loaded."""
+        """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if imported."""
         mmcv_runner = sys.modules.get("mmcv.runner")
         twin = getattr(mmcv_runner, self.twin, None)
         if twin is not None and hasattr(twin, "register"):
             twin.register(type(self))
 
-    _new_data_loader: Any = None  # a training loader that a hook has set, until it is iterated
+    _new_data_loader: Any = None  # a training loader set by a hook, until iterated
     _new_val_loader: Any = None
     loader_of_run: Any = None  # a training loader set for the rest of the run, not for an epoch
 
     twin: str = "BaseRunner"
-    """The class of mmcv.runner that this one is a virtual subclass of."""
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
 
     def renew(self) -> None:
-        """Derive anew what is kept for an epoch, as in mmcv: the limits, and the optimizer."""
+        """Forget the limits and the optimizer, which are cached for an epoch as in mmcv."""
         Counters.renew(self)
         Optimizers.renew(self)
 
@@ -158,7 +158,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def model(self) -> Any:
-        """The model in a wrapper, as mmcv has it; one that is assigned trains from then on."""
+        """The model in mmcv's wrapper; an assigned model is trained from then on."""
         return self._model
 
     @model.setter
@@ -169,12 +169,12 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def rank(self) -> int:
-        """The number of this process."""
+        """The global rank of the process."""
         return self.trainer.global_rank
 
     @property
     def world_size(self) -> int:
-        """The number of processes that train together."""
+        """The number of processes of the training."""
         return self.trainer.world_size
 
     @property
@@ -193,7 +193,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def should_stop(self) -> bool:
-        """Whether training ends after this iteration; set it to make it so."""
+        """Whether training ends after the current iteration; may be set."""
         return self._stop_requested or self.trainer.should_stop
 
     @should_stop.setter
@@ -201,13 +201,13 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self._stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
-        # else the driver sets it, on all ranks together
+        # else the driver stops all ranks together
 
     @property
     def data_loader(self) -> Any:
-        """The very DataLoader that is iterated now, the training one or that of validation.
+        """The current DataLoader, of the training or, in a validation, of the validation.
 
-        A loader set before the epoch's iteration starts is what the epoch iterates.
+        A loader set before the epoch's iteration starts is iterated in the epoch.
         """
         if self.mode == "val":
             if self._new_val_loader is not None:
@@ -227,9 +227,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
             self._new_data_loader = value
 
     def open_val_log(self) -> None:
-        """Give a validation a log buffer of its own, if loggers read it; ``train_log`` waits."""
+        """Use a separate log buffer for a validation, if loggers read the buffer."""
         self.train_log = self.log_buffer
-        if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv, else it stays
+        if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv
             self.log_buffer = LogBuffer()
 
     def close_val_log(self) -> None:
@@ -240,7 +240,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def hooks(self) -> HookList:
-        """The hooks in the order of their calls; may be rewritten."""
+        """The hooks in calling order; may be rewritten."""
         return self._hook_list
 
     @property
@@ -252,32 +252,32 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self._hook_list[:] = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
-        """Add a hook by priority, its family's by default.
+        """Add a hook by priority; by default the priority of the hook's family.
 
-        During a run it is called from the next point on. One of this package begins with its
-        ``before_run``, which mmcv does not call then.
+        During a run the hook is called from the next point on. For a hook of this package
+        ``before_run`` is called first, unlike in mmcv.
         """
         check_object(hook)
         value = default_priority(hook) if priority is None else get_priority(priority)
         self._hooks.add(hook, value)
 
     def get_hook_info(self) -> str:
-        """mmcv's table of the stages with their hooks."""
+        """mmcv's table of the stages and hooks."""
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in the order of their calls, and methods that look like misspelt points."""
+        """Log the hooks in calling order, and likely misspelt points."""
         announce(self)
 
     def take_result(self, result: Any) -> None:
-        """Set ``result`` and ``outputs`` to what a validation or test step returned."""
+        """Set ``result`` and ``outputs`` to the result of a validation or test step."""
         self.result = result
         found = {} if isinstance(result, (list, tuple)) else as_outputs(result)
         self.outputs = StepOutputs.of(self, found)
 
     def call_hook(self, fn_name: str) -> None:
-        """Call a method of every hook that has it; the list may change meanwhile."""
-        called: set[int] = set()  # a list that is sorted meanwhile comes round again
+        """Call a method of every hook with the method; the list may change meanwhile."""
+        called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
         outer, self.calls_hooks = self.calls_hooks, True
         try:
             for hook in self._hooks:

@@ -1,8 +1,8 @@
-"""Undo the side effects of a model's calls by hooks.
+"""Undo the side effects of model calls by hooks.
 
-A hook may call the module at any point: through ``runner.model``, or directly. The step it runs
-is not one of the training's: nothing is logged meanwhile (Lightning allows it at few points), and
-torchmetrics' states and the random state are restored.
+A hook may call the module at any point, through ``runner.model`` or directly. A step run by a hook
+is no training step: logging is ignored (Lightning allows logging at few points), and torchmetrics'
+states and the random state are restored.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ STEPS = (
     "train_step",
     "val_step",
 )
-"""The methods that run a model: Lightning's and mmcv's."""
+"""The methods of Lightning and mmcv that run a model."""
 
 
 @contextmanager
 def isolated_model_calls(runner: Any) -> Iterator[None]:
-    """Undo the side effects of the model's calls in the block.
+    """Undo the side effects of model calls in the block.
 
-    Inside a training step that hooks own, random numbers are drawn for good: a second forward
-    there (SAM) is part of the step, and draws as it would in mmcv.
+    Inside a training step owned by hooks the random state is not restored: a second forward (SAM)
+    is part of the step, and draws as in mmcv.
     """
-    calling, runner.calls_hooks = runner.calls_hooks, False  # what is called inside is covered
+    calling, runner.calls_hooks = runner.calls_hooks, False  # nested calls are isolated already
     draws = logged_values.in_training_step(runner.module)
     try:
         with (
@@ -52,7 +52,7 @@ def isolated_model_calls(runner: Any) -> Iterator[None]:
 
 
 class _Guard(MethodPatch):
-    """A method whose side effects are undone when a hook calls it."""
+    """A method that is isolated when called by a hook."""
 
     def __init__(self, module: torch.nn.Module, name: str, runner: Any) -> None:
         super().__init__(module, name)
@@ -70,7 +70,7 @@ class CallGuards:
 
     Args:
         runner: The runner; ``runner.calls_hooks`` is True while a hook runs.
-        parts: The module that is trained and the model inside it that hooks see.
+        parts: The trained module and ``runner.model.module``.
     """
 
     def __init__(self, runner: Any, *parts: torch.nn.Module) -> None:

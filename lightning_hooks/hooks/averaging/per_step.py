@@ -282,15 +282,13 @@ def estimator(precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
     if isinstance(precise_bn, Mapping):
         if "interval" in precise_bn:
             raise ValueError(
-                f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever an average "
-                "that has changed is used; leave interval out"
+                f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever a changed "
+                "average is used; leave interval out"
             )
         try:
             found = PreciseBNHook(**precise_bn)
-        except TypeError as error:
-            raise TypeError(f"precise_bn={dict(precise_bn)}: {error}") from None
-        except ValueError as error:
-            raise ValueError(f"precise_bn={dict(precise_bn)}: {error}") from None
+        except (TypeError, ValueError) as error:
+            raise type(error)(f"precise_bn={dict(precise_bn)}: {error}") from None
     elif isinstance(precise_bn, bool):
         if not precise_bn:
             return None

@@ -45,13 +45,13 @@ class CheckpointHook(ModelCheckpointHook):
     (:mod:`lightning_hooks.storage.manifest`). A file changed since is not deleted, with a warning.
     The next run in the directory deletes half-written files of killed processes.
 
-    ``ckpt_path="last"`` is the newest intact file of the directory, in a new process too.
-    ``ckpt_path="best"``, after a fit of the Trainer, is the best file by ``save_best``, an
-    ``EvalHook`` or a ``BestCheckpointHook``, else the last. To Lightning, the hook is a
-    ``ModelCheckpoint``, so Lightning adds none and refuses ``Trainer(enable_checkpointing=False)``
-    beside the hook. A hook in a ``HookAdapter`` needs ``enable_checkpointing=False``; both words
-    work after a fit, and in a new process ``ckpt_path=adapter.last_checkpoint``. Damaged files are
-    not loaded.
+    To Lightning, the hook is a ``ModelCheckpoint``, so Lightning adds none and refuses
+    ``Trainer(enable_checkpointing=False)`` beside the hook. ``ckpt_path="last"`` is the newest
+    intact file of the directory, in a new process too. After a fit of the Trainer,
+    ``ckpt_path="best"`` is the best file by ``save_best``, an ``EvalHook`` or a
+    ``BestCheckpointHook``, else the last. A hook in a ``HookAdapter`` needs
+    ``enable_checkpointing=False``; both words work after a fit, and in a new process
+    ``ckpt_path=adapter.last_checkpoint``. Damaged files are not loaded.
 
     A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
     From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a

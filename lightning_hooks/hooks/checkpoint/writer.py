@@ -125,7 +125,7 @@ class CheckpointWriter(Hook):
             resumed = runner.trainer.ckpt_path
             if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
                 names = None  # unlisted files beside the file resumed from belong to this run
-            # Lightning asks the ModelCheckpoints among its callbacks: no EvalHook, no hosted hook
+            # Lightning resolves "last" by ModelCheckpoints only: no EvalHook, no hosted hook
             asked = [h for h in writers if isinstance(h, ModelCheckpoint) and h.hosted_at is None]
             by_word = directory in [hook.directory(runner) for hook in asked]
             found = report_other_runs(directory, runner.run_id, names, by_word=by_word)

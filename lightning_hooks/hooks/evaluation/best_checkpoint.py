@@ -25,7 +25,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpointHook):  # type: ignore[misc,ov
 
     To Lightning, the hook is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the
     other attributes (:class:`~lightning_hooks.hooks.checkpoint.best_fields.BestFields`).
-    ``ckpt_path="best"`` is the best file, after a fit of the Trainer; in a new process
+    After a fit of the Trainer, ``ckpt_path="best"`` is the best file; in a new process,
     ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
 
     A score must be better to rank before another score: on ties the older file stays first. NaN is

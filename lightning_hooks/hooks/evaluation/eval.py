@@ -67,9 +67,8 @@ class EvalHook(BestCheckpoints):
         by_epoch: Whether to count epochs, else iterations.
         save_best: The key of the score to keep the best checkpoint by, or a list of keys;
             ``"auto"`` for the first key from ``evaluate``. Beside a ``CheckpointHook``,
-            ``ckpt_path="best"`` is the best by the first key, after a fit. Beside
-            Lightning's default ``ModelCheckpoint``, ``"best"`` is the newest file of the latter,
-            with a warning.
+            ``ckpt_path="best"`` is the best by the first key. Beside Lightning's default
+            ``ModelCheckpoint``, ``"best"`` is the newest file of the latter, with a warning.
         rule: ``"greater"`` or ``"less"``: which scores are better, a string or a list as
             ``save_best``; by default inferred from the key, see ``greater_keys``.
         test_fn: A function of the model and the loader, by default ``single_gpu_test``.

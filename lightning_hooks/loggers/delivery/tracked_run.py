@@ -90,7 +90,7 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
 
 
 @dataclass(frozen=True)
-class Left:
+class UnsentSpool:
     """Unsent records of a killed process, and the spool with the records."""
 
     path: str
@@ -111,7 +111,7 @@ class Left:
             discard(self.path)
 
 
-def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
+def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, UnsentSpool]:
     """Return a killed process's unsent records of a run, by the path of the spool.
 
     Records after the checkpoint are left out: the resumed process logs the same steps again. The
@@ -123,7 +123,7 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
         backend: The name of the backend.
         run: The run; a new run has no unsent records.
     """
-    found: dict[str, Left] = {}
+    found: dict[str, UnsentSpool] = {}
     if run.after is None:
         return found
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
@@ -133,7 +133,7 @@ def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, Left]:
                 head, records, _ = read_spool(path, rest=True)
                 own = [record for record in records if _belongs(record, run.after)]
                 later = [record for record in records if not _belongs(record, run.after)]
-                found[path] = Left(path, head, own, later)
+                found[path] = UnsentSpool(path, head, own, later)
     return found
 
 

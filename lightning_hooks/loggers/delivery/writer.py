@@ -10,7 +10,7 @@ from typing import Any
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "fail", "repeating_no_step"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "connect_for_evaluation", "fail"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -198,7 +198,7 @@ class PointWriter(Writer):
             self._stored = (record.seq, index + 1)
 
 
-def repeating_no_step(connect: Callable[[], Writer]) -> Writer:
+def connect_for_evaluation(connect: Callable[[], Writer]) -> Writer:
     """Connect for an evaluation outside of a fit, whose values are all new."""
     writer = connect()
     writer.stored, writer.note = {}, ""

@@ -17,7 +17,7 @@ from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
-from lightning_hooks.loggers.delivery.writer import Writer, fail, repeating_no_step
+from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
 from lightning_hooks.loggers.naming import in_fit
 from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
 from lightning_hooks.loggers.trackers.packages import (
@@ -231,7 +231,7 @@ class TrackerHook(LoggerHook):
         except Exception as error:
             connect = functools.partial(fail, error)
         if not in_fit(runner):
-            connect = functools.partial(repeating_no_step, connect)
+            connect = functools.partial(connect_for_evaluation, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
             *(options, runner.logger, type(self).__name__),

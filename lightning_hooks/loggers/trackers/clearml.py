@@ -88,7 +88,7 @@ class ClearMLWriter(PointWriter):
         ):
             writer = cls(Task.init(**arguments))
         if after is not None and offline:
-            writer.keep_stored(in_clearml(writer.run.get_offline_mode_folder()), after)
+            writer.keep_stored(_stored_steps(writer.run.get_offline_mode_folder()), after)
         return writer
 
     @classmethod
@@ -188,7 +188,7 @@ def _unseeded(task_class: Any) -> Iterator[None]:
         task_class.set_random_seed(seed)
 
 
-def in_clearml(folder: str) -> dict[str, set[int]]:
+def _stored_steps(folder: str) -> dict[str, set[int]]:
     """Return the steps in the folder of an offline task of ClearML's."""
     steps: dict[str, set[int]] = {}
     path = os.path.join(folder, "metrics.jsonl")

@@ -56,7 +56,7 @@ class DvcliveWriter(PointWriter):
         with environment(DVC_NO_ANALYTICS="1"):
             writer = cls(_begin({**(options or {}), **resumed}))
         if after is not None:
-            writer.keep_stored(in_dvclive(os.path.join(writer.run.plots_dir, "metrics")), after)
+            writer.keep_stored(_stored_steps(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
 
     @classmethod
@@ -119,7 +119,7 @@ def _begin(options: Mapping[str, Any]) -> Any:
     return Live(**options)
 
 
-def in_dvclive(folder: str) -> dict[str, set[int]]:
+def _stored_steps(folder: str) -> dict[str, set[int]]:
     """Return the steps in a folder of DVCLive's."""
     steps: dict[str, set[int]] = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "**", "*.tsv"), recursive=True):

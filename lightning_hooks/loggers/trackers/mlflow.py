@@ -51,7 +51,7 @@ SHORT_WAITS = {
 _FOLDER = "checkpoints"
 _SECONDS_PER_BYTE = 1e-6  # for a server to store a file
 
-MLFLOW_TAG = "lightning_hooks.run"
+LABEL_TAG = "lightning_hooks.run"
 """The tag to find a run without an id."""
 
 RUN_NAME = "mlflow.runName"
@@ -108,7 +108,6 @@ class MlflowWriter(Writer):
         """
         from mlflow import MlflowClient
 
-        tags = {**(tags or {}), **({MLFLOW_TAG: label} if label and run is None else {})}
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
@@ -118,12 +117,13 @@ class MlflowWriter(Writer):
             if found is None:
                 experiment_id = find_experiment(client, experiment, artifacts)
                 # MLflow itself would draw a name from the training's random numbers
-                name = tags.get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
-                created = client.create_run(experiment_id, tags=tags, run_name=name)
+                name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
+                labelled = {**(tags or {}), **({LABEL_TAG: label} if label else {})}
+                created = client.create_run(experiment_id, tags=labelled, run_name=name)
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            for name, value in tags.items():
+            for name, value in (tags or {}).items():
                 client.set_tag(found, name, value)
             writer = cls(client, found, owned=run is None)
             if after is not None:
@@ -163,7 +163,7 @@ class MlflowWriter(Writer):
         """Find stored points after a checkpoint, which are not stored twice."""
         if self._owned:
             self.client.update_run(self.run, status="RUNNING")
-        self.keep_stored(in_mlflow(self.client, self.run), after)
+        self.keep_stored(_stored_steps(self.client, self.run), after)
         self._params = dict(self.client.get_run(self.run).data.params)
 
     def stored_name(self, name: str) -> str:
@@ -185,7 +185,7 @@ class MlflowWriter(Writer):
             for batch in _batches(metrics, _MAX_BATCH[0]):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
-                for method, content, path in mlflow_files(record, self.stored_name):
+                for method, content, path in _sample_files(record, self.stored_name):
                     getattr(self.client, method)(self.run, content, path)
         for record in records:
             self.checkpoints(record)
@@ -356,17 +356,17 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
         else:
             return str(info.run_id) if info.lifecycle_stage == "active" else None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{MLFLOW_TAG}` = '{label}'") if label else []
+    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'") if label else []
     return str(found[0].info.run_id) if found else None
 
 
-def in_mlflow(client: Any, run_id: str) -> dict[str, set[int]]:
+def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
     """Return the steps of a run in MLflow."""
     names = client.get_run(run_id).data.metrics
     return {name: {m.step for m in client.get_metric_history(run_id, name)} for name in names}
 
 
-def mlflow_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
+def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
     """Yield the client's method, the content and the path for each sample of a record.
 
     A table has the form of MLflow's own ``log_table``. A second attempt writes the same files.

@@ -57,7 +57,7 @@ class TensorboardWriter(PointWriter):
     @classmethod
     def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
         """Return the folder."""
-        return {"dir": arguments.get("log_dir") if run is None else run.log_dir}
+        return {"dir": arguments.get("log_dir") if run is None else getattr(run, "log_dir", None)}
 
     @classmethod
     def arguments_for(cls, *, dir: str | None = None) -> dict[str, Any]:
@@ -68,7 +68,7 @@ class TensorboardWriter(PointWriter):
         """Add a number, a text, an image, a table as a text, or a histogram."""
         add = self.run.add_scalar
         if isinstance(value, Table):
-            value = as_markdown(value)
+            value = _as_markdown(value)
         if isinstance(value, str):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
@@ -113,10 +113,10 @@ def clean_tag(name: str) -> str:
     return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
 
 
-def as_markdown(table: Table) -> str:
+def _as_markdown(table: Table) -> str:
     r"""Return a table as TensorBoard shows texts.
 
-    >>> print(as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
+    >>> print(_as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
     | id | label |
     | --- | --- |
     | 1 | a\|b |

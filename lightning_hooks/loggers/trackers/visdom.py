@@ -59,7 +59,7 @@ class VisdomWriter(Writer):
             run = visdom.Visdom(**(init or {}))
         writer = cls(run)
         if after is not None:
-            writer.keep_stored(in_visdom(run, path), after)
+            writer.keep_stored(_stored_steps(run, path), after)
         return writer
 
     @classmethod
@@ -92,7 +92,7 @@ class VisdomWriter(Writer):
     def write(self, records: Sequence[Record]) -> None:
         """Draw records, and make the server save the environment, to survive a restart."""
         if not self._is_certain:  # the server may have restarted, or have unconfirmed points
-            self.stored, self._drawn = in_visdom(self.run, None), dict(self._saved)
+            self.stored, self._drawn = _stored_steps(self.run, None), dict(self._saved)
             records = [*map(self.new_points, records)]
         self._is_certain = False
         self._draw_all(records)
@@ -123,10 +123,10 @@ class VisdomWriter(Writer):
                 self._draw("image", f"{name} ", name, record.seq, img=image, opts=opts)
             for name, table in record.tables.items():
                 caption = f"<caption>{name}, iteration {record.step}</caption>"
-                text = f"<table>{caption}{html_rows([table.columns, *table.rows])}"
+                text = f"<table>{caption}{_html_rows([table.columns, *table.rows])}"
                 self._draw("text", f"{name}  ", name, record.seq, text=text)
             if record.params:
-                text = f"<table>{html_rows(record.params.items())}"
+                text = f"<table>{_html_rows(record.params.items())}"
                 self._draw("text", "parameters ", "parameters", record.seq, text=text)
 
     def _draw(self, kind: str, key: str, win: str, seq: int, **what: Any) -> None:
@@ -139,7 +139,7 @@ class VisdomWriter(Writer):
         self._drawn[key] = seq
 
 
-def in_visdom(client: Any, path: str | None) -> dict[str, set[int]]:
+def _stored_steps(client: Any, path: str | None) -> dict[str, set[int]]:
     """Return the steps drawn by a client, on a server or offline into a file."""
     lines = _lines_in(path) if getattr(client, "offline", False) else _lines_on(client)
     return {name: {*map(int, xs)} for name, xs in lines.items()}
@@ -163,10 +163,10 @@ def _lines_in(path: str | None) -> dict[str, list[float]]:
     return lines
 
 
-def html_rows(rows: Iterable[Iterable[Any]]) -> str:
+def _html_rows(rows: Iterable[Iterable[Any]]) -> str:
     """Return the rows of a table in HTML, with escaped texts.
 
-    >>> html_rows([("id", "<b>"), (1, None)])
+    >>> _html_rows([("id", "<b>"), (1, None)])
     '<tr><td>id<td>&lt;b&gt;<tr><td>1<td>'
     """
     cells = (("" if cell is None else html.escape(str(cell)) for cell in row) for row in rows)

@@ -85,13 +85,13 @@ class WandbWriter(Writer):
                 arguments.update(id=run_id, resume="allow")
             elif after is not None:
                 arguments.setdefault("resume", "allow")
-            earlier = [] if after is None else wandb_files(arguments)
+            earlier = [] if after is None else _offline_files(arguments)
             run = wandb.init(**arguments)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, summary=summary)
         writer = cls(run, owned=owned, with_step=with_step, commit=commit)
         if owned and after is not None and run.offline:
-            writer.keep_stored(in_wandb(earlier), after)
+            writer.keep_stored(_stored_steps(earlier), after)
         return writer
 
     @classmethod
@@ -121,7 +121,7 @@ class WandbWriter(Writer):
     def log(self, record: Record) -> None:
         """Log a row, or further values of a row."""
         row: dict[str, Any] = {**record.scalars, **record.texts}
-        row.update(wandb_media(record, self._file_names.of))  # files have these names
+        row.update(_media(record, self._file_names.of))  # files have these names
         if self._with_step:
             self.run.log(row, step=record.step)
             return
@@ -204,14 +204,14 @@ def _artifact(
     return artifact
 
 
-def wandb_files(arguments: Mapping[str, Any]) -> list[str]:
+def _offline_files(arguments: Mapping[str, Any]) -> list[str]:
     """Return the offline files of a run."""
     folder = arguments.get("dir") or os.environ.get("WANDB_DIR") or "."
     name = f"run-{arguments.get('id') or os.environ.get('WANDB_RUN_ID')}.wandb"
     return sorted(glob.glob(os.path.join(glob.escape(folder), "wandb", "offline-run-*", name)))
 
 
-def in_wandb(files: Sequence[str]) -> dict[str, set[int]]:
+def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
     """Return the steps in W&B's offline files, read by W&B's own command."""
     steps: dict[str, set[int]] = {}
     for file in files:
@@ -225,7 +225,7 @@ def in_wandb(files: Sequence[str]) -> dict[str, set[int]]:
     return steps
 
 
-def wandb_media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]:
+def _media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]:
     """Return the samples of a record as W&B's objects by name.
 
     Args:

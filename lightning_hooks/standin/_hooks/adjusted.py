@@ -68,7 +68,7 @@ def _subclass(native: type, *bases: type) -> Any:
 
 
 class IterTimerHook(lightning_hooks.IterTimerHook):
-    """The native hook with ``time.time`` as its clock: old subclasses compare ``t`` with it."""
+    """The native hook with ``time.time`` as clock: old subclasses compare ``t`` with the time."""
 
     clock = staticmethod(time.time)
 

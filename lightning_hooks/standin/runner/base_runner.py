@@ -1,4 +1,4 @@
-"""mmcv's runner, with a ``lightning.Trainer`` as its engine."""
+"""mmcv's runner, with a ``lightning.Trainer`` as the engine."""
 
 from __future__ import annotations
 
@@ -159,7 +159,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     @_in_precision
     def run_iter(self, data_batch: Any, train_mode: bool, **kwargs: Any) -> None:
-        """Run the model on a batch; set ``outputs`` and add its ``log_vars`` to the log buffer."""
+        """Run the model on a batch; set ``outputs`` and add the ``log_vars`` to the log buffer."""
         if self.batch_processor is not None:
             outputs = self.batch_processor(self.model, data_batch, train_mode=train_mode, **kwargs)
         elif train_mode:
@@ -196,7 +196,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         wait_for_threads()
 
     def _run_batch(self, batch: Any, mode: str, **kwargs: Any) -> None:
-        """Run an iteration between its two points."""
+        """Run an iteration between the points before and after the iteration."""
         event = "on_train_batch" if mode == "train" else "on_validation_batch"
         self.data_batch = batch
         self.call_hook(f"before_{mode}_iter")
@@ -254,7 +254,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         return self._given_optimizer
 
     def use_optimizer(self, optimizer: Any) -> None:
-        """Show hooks the optimizer that they step; None without an optimizer, as in mmcv."""
+        """Show hooks the optimizer; None without an optimizer, as in mmcv."""
         super().use_optimizer(optimizer)
         if self._given_optimizer is None:  # hide Lightning's substitute
             self.optimizer = self._known_optimizer = None
@@ -344,7 +344,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         filename: str,
         map_location: Any = "cpu",
         strict: bool = False,
-        revise_keys: list[tuple[str, str]] | None = None,
+        revise_keys: Any = (("^module.", ""),),
     ) -> Any:
         """Load the weights of a file into the model; return the whole checkpoint."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
@@ -438,7 +438,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         timer_config: Any = TIMER,
         custom_hooks_config: Any = None,
     ) -> None:
-        """Add the hooks of a training config, each with its ``register_*`` method."""
+        """Add the hooks of a training config by the ``register_*`` methods."""
         self.register_lr_hook(lr_config)
         self.register_momentum_hook(momentum_config)
         self.register_optimizer_hook(optimizer_config)

@@ -104,7 +104,7 @@ def load_checkpoint(
     map_location: Any = None,
     strict: bool = False,
     logger: logging.Logger | None = None,
-    revise_keys: list[tuple[str, str]] | None = None,
+    revise_keys: Any = ((r"^module\.", ""),),
 ) -> Any:
     """Load the weights of a file into a model and return the whole checkpoint.
 
@@ -113,7 +113,7 @@ def load_checkpoint(
         filename: A path; see :class:`CheckpointLoader`.
         map_location: As for :func:`torch.load`.
         strict: Whether keys and shapes must agree.
-        logger: Logs the keys that do not match.
+        logger: Logs mismatched keys.
         revise_keys: Pairs ``(pattern, replacement)`` for the keys; by default the prefix
             ``module.`` is removed.
     """
@@ -122,7 +122,7 @@ def load_checkpoint(
         raise RuntimeError(f"No state_dict found in checkpoint file {filename}")
     state = checkpoint.get("state_dict", checkpoint)
     revised: Any = OrderedDict(state)
-    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+    for pattern, replacement in revise_keys:
         revised = OrderedDict((re.sub(pattern, replacement, k), v) for k, v in revised.items())
     revised._metadata = getattr(state, "_metadata", OrderedDict())
     load_state_dict(model, revised, strict, logger)
@@ -143,7 +143,7 @@ def get_state_dict(
 
     Args:
         module: The model.
-        destination: The dict to fill; a new one by default.
+        destination: The dict to fill; by default a new dict.
         prefix: Prefix of the keys.
         keep_vars: Whether values stay attached to the autograd graph.
     """
@@ -177,7 +177,7 @@ def save_checkpoint(
     Args:
         model: The model, in a wrapper or not.
         filename: The path, local, of fsspec or of a storage of mmcv's.
-        optimizer: An optimizer, or a dict of them.
+        optimizer: An optimizer, or a dict of optimizers.
         meta: Metadata; the version and the time are added.
         file_client_args: The storage; by default determined by the path.
     """

@@ -46,7 +46,7 @@ class LastValues(LogBuffer):
 
 
 def check_workflow(runner: Any, data_loaders: Any, workflow: Any) -> None:
-    """Raise an error unless there is a loader for each ``(method of the runner, count)``."""
+    """Raise an error unless each ``(method of the runner, count)`` has a loader."""
     if not isinstance(data_loaders, list):
         raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
     if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
@@ -130,7 +130,7 @@ class RunnerModule(TrainStepModule):
 
 
 class Engine(JoinsTrainer):
-    """The callback that connects a runner and its hooks to the Trainer.
+    """The callback that connects a runner and the runner's hooks to the Trainer.
 
     Args:
         runner: The runner.
@@ -142,7 +142,7 @@ class Engine(JoinsTrainer):
         self._driver: Any = None  # of the run
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """Return the runner's hooks with their priorities."""
+        """Return the runner's hooks with priorities."""
         hooks = self._runner.hooks
         return [(hook, hooks.priority_of(hook)) for hook in hooks]
 
@@ -200,14 +200,14 @@ class Engine(JoinsTrainer):
         return in_batch
 
     def end_of_border(self) -> None:
-        """Train with an optimizer that a hook has assigned between two epochs."""
+        """Train with an optimizer assigned by a hook between two epochs."""
         if self._driver is not None:
             self._driver.restore()
 
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
 
-        A native hook that does not use the event has None in place of the method.
+        A native hook without use for the event has None in place of the method.
         """
         trainer, module = self._runner.trainer, self._runner.module
         for callback in trainer.callbacks:

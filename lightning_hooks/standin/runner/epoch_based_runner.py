@@ -36,9 +36,9 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         """Train and validate until ``max_epochs`` epochs are trained.
 
         Args:
-            data_loaders: A list of loaders, one for each part of the workflow.
+            data_loaders: A list of loaders, in the order of the workflow.
             workflow: A list of ``("train", epochs)`` and ``("val", epochs)``, repeated in a cycle.
-            max_epochs: Deprecated: pass it to the constructor.
+            max_epochs: Deprecated: an argument of the constructor.
             **kwargs: Arguments for ``train_step``.
         """
         check_workflow(self, data_loaders, workflow)

@@ -94,7 +94,7 @@ def force_fp32(
 
 
 def wrap_fp16_model(model: nn.Module) -> None:
-    """Switch on the decorated methods of a model: set ``fp16_enabled`` of its modules."""
+    """Switch on a model's decorated methods: set ``fp16_enabled`` of the submodules."""
     module: Any
     for module in model.modules():
         if hasattr(module, "fp16_enabled"):

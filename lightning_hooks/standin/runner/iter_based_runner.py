@@ -51,7 +51,7 @@ class IterLoader:
 
 @RUNNERS.register_module()
 class IterBasedRunner(BaseRunner, IterRunner):
-    """Train iteration by iteration, over one or several endless loaders.
+    """Train iteration by iteration, over endless loaders.
 
     Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
@@ -69,10 +69,10 @@ class IterBasedRunner(BaseRunner, IterRunner):
         """Train and validate until ``max_iters`` iterations are trained.
 
         Args:
-            data_loaders: A list of loaders, one for each part of the workflow.
+            data_loaders: A list of loaders, in the order of the workflow.
             workflow: A list of ``("train", iterations)`` and ``("val", iterations)``, repeated in
                 a cycle; each loader continues after its last batch.
-            max_iters: Deprecated: pass it to the constructor.
+            max_iters: Deprecated: an argument of the constructor.
             **kwargs: Arguments for ``train_step``.
         """
         check_workflow(self, data_loaders, workflow)

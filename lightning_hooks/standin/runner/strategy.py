@@ -64,7 +64,7 @@ class ProcessGroup(ClusterEnvironment):
 
 
 class WrappedStrategy(DDPStrategy):
-    """DDPStrategy for a model that is already in a DistributedDataParallel."""
+    """DDPStrategy for a model already wrapped in DistributedDataParallel."""
 
     def configure_ddp(self) -> None:
         """Do nothing: the model has a wrapper."""

@@ -49,8 +49,9 @@ class SeenAndValidated(Seen):
             raise InterruptedError
 
 
-@pytest.mark.parametrize("by_epoch", [True, False])
-@pytest.mark.parametrize("generator", [False, True], ids=["global", "own"])
+@pytest.mark.parametrize(
+    ("by_epoch", "generator"), [(True, False), (False, True)], ids=["global", "own"]
+)
 def test_the_same_order_and_augmentations(tmp_path: Path, by_epoch: bool, generator: bool) -> None:
     def run(folder: Path, ckpt_path: Any = None) -> Any:
         for seed in (torch.manual_seed, random.seed, np.random.seed):

@@ -32,6 +32,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
 ]
 hosted = pytest.mark.parametrize("host", [lambda h: h, lambda h: HookAdapter([h])])
+adapted = pytest.mark.parametrize("host", [lambda h: HookAdapter([h])])
 
 
 class Loop(Callback):
@@ -152,7 +153,7 @@ RULES: dict[str, tuple[Any, Any, bool]] = {
 def test_equals_a_loop_by_the_peers_formula(tmp_path, rule):
     make, momentum, buffers = RULES[rule]
     hook, loop, module = make(), Loop(momentum, buffers), TinyNormModule()
-    make_trainer(tmp_path, loop, hook, max_epochs=3).fit(module, make_loader(), make_loader(1))
+    make_trainer(tmp_path, loop, hook, max_epochs=2).fit(module, make_loader(), make_loader(1))
     loop.check(hook.ema_state_dict(), module)
     assert not equal(hook.ema_state_dict(), weights(module))
 
@@ -225,7 +226,7 @@ def test_begun_after_one_step_it_is_lightnings(tmp_path):
         torch.testing.assert_close(hook.ema_state_dict()[key], value)
 
 
-@pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
+@pytest.mark.parametrize("buffers", ["average", "copy"])
 @pytest.mark.parametrize("device", ["cpu", "cuda"])
 def test_on_a_device_of_its_own_it_is_the_same(tmp_path, device, buffers):
     if device == "cuda" and not torch.cuda.is_available():
@@ -304,7 +305,7 @@ class Counting(TinyNormModule):
         return super().training_step(batch, i)
 
 
-@hosted
+@adapted
 @pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
 def test_departure_integer_buffers_are_the_models_others_are_swapped(tmp_path, host, buffers):
     probe, module = Probe(), Counting()
@@ -370,11 +371,8 @@ def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "t0"),
     [
-        ({"begin_iter": 1}, 1),
         ({"begin_iter": 6}, 6),
-        ({"begin_iter": 8}, 8),
         ({"begin_epoch": 1}, 4),
-        ({"begin_epoch": 2}, 8),
     ],
 )
 def test_departure_until_it_begins_counted_from_0_the_average_is_the_model(
@@ -401,8 +399,10 @@ def test_departure_until_it_begins_counted_from_0_the_average_is_the_model(
     assert hook.steps == 12 - t0
 
 
-@pytest.mark.parametrize("arguments", [{"begin_iter": 6}, {"begin_epoch": 2}])
-@pytest.mark.parametrize("saved_after", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("arguments", "saved_after"),
+    [({"begin_iter": 6}, 1), ({"begin_iter": 6}, 2), ({"begin_epoch": 2}, 2)],
+)
 def test_a_later_beginning_resumes_bit_equal(tmp_path, arguments, saved_after):
     def fit(epochs: int, **kwargs: Any) -> tuple[EMAHook, L.Trainer]:
         ema = EMAHook(momentum=0.1, **arguments)
@@ -483,7 +483,7 @@ class Poisoned(TinyNormModule):
                         parameter.fill_(float("nan"))
 
 
-@pytest.mark.parametrize("name", [None, "net.0.weight", "net.1.bias", "net.3.bias"])
+@pytest.mark.parametrize("name", [None, "net.3.bias"])
 def test_departure_a_step_to_nan_leaves_the_average_as_it_was(tmp_path, name):
     class Look(Callback):
         def on_train_batch_end(self, trainer, module, *args: Any) -> None:

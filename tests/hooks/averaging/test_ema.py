@@ -27,6 +27,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
 ]
 hosted = pytest.mark.parametrize("host", [lambda h: h, lambda h: HookAdapter([h])])
+adapted = pytest.mark.parametrize("host", [lambda h: HookAdapter([h])])
 
 
 class Reference(Callback):
@@ -373,7 +374,7 @@ class SaveEverywhere(Callback):
         self.swapped = weights(module)
 
 
-@hosted
+@adapted
 @pytest.mark.parametrize("name", ["full", "weights"])
 def test_departure_a_checkpoint_has_the_average_and_the_raw_weights_also_while_swapped(
     tmp_path, host, name
@@ -393,7 +394,7 @@ def test_departure_a_checkpoint_has_the_average_and_the_raw_weights_also_while_s
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
 
 
-@hosted
+@adapted
 def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host):
     ema, swa = EMAHook(momentum=0.1), StochasticWeightAverageHook()
     module, trainer = TinyNormModule(), make_trainer(tmp_path, host(ema), host(swa))
@@ -434,7 +435,7 @@ def test_what_listens_after_the_fit_stays_out_of_copies(tmp_path):
     assert "current_model_state" not in torch.load(tmp_path / "a.ckpt", weights_only=True)
 
 
-@hosted
+@adapted
 def test_resume_is_bit_equal(tmp_path, host):
     def fit(epochs: int, **kwargs: Any) -> tuple[EMAHook, Any, L.Trainer]:
         ema, module = EMAHook(momentum=0.1, warm_up=8, interval=2), TinyNormModule()
@@ -528,7 +529,7 @@ def test_several_coexist(tmp_path):
     assert equal(weights(module), checkpoint["current_model_state"])
 
 
-@hosted
+@adapted
 def test_of_several_the_first_is_evaluated_with_and_training_sees_none(tmp_path, host):
     plain, probe = Probe(), Probe()
     make_trainer(tmp_path, plain, max_epochs=3).fit(TinyModule(), make_loader(), make_loader(1))

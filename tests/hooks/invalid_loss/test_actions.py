@@ -161,8 +161,7 @@ def test_stop_at_the_very_end_and_in_the_first_step(tmp_path: Path) -> None:
 
 
 @KINDS
-@pytest.mark.parametrize("interval", [1, 3])
-@pytest.mark.parametrize("owned", [False, True], ids=["lightning", "owned"])
+@pytest.mark.parametrize(("interval", "owned"), [(1, False), (3, True)], ids=["lightning", "owned"])
 def test_restore_goes_back_to_the_last_reading(
     owned: bool, interval: int, kind: float, tmp_path: Path
 ) -> None:
@@ -420,8 +419,10 @@ def test_no_file_is_written_because_of_our_own_error(first: bool, tmp_path: Path
 # -- good runs -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("fused", [False, True])
-@pytest.mark.parametrize("action", ["raise", "stop", "skip", "restore"])
+@pytest.mark.parametrize(
+    ("action", "fused"),
+    [("raise", False), ("stop", False), ("skip", False), ("skip", True), ("restore", False)],
+)
 def test_a_good_run_is_as_without_the_hook_also_resumed(
     action: str, fused: bool, tmp_path: Path
 ) -> None:

@@ -130,6 +130,7 @@ def test_by_iteration_and_with_an_early_end_the_last_file_is_sent(
     assert in_mlflow(work)[0] == {path.name for path in work.glob("iter_*.pth")}
 
 
+@pytest.mark.slow
 def test_wandb_has_versions_with_aliases(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("wandb")
     writers = CheckpointHook(max_keep_ckpts=1, interval=1, save_best="accuracy")

@@ -34,6 +34,7 @@ TRACKERS = [
     VisdomLoggerHook,
     WandbLoggerHook,
 ]
+SLOW = pytest.mark.slow
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
     # the clients', of each other and of Python
@@ -82,8 +83,15 @@ def drawn(folder: Path, trackers: list[Any]) -> list[tuple[float, float, float]]
     return module.drawn
 
 
-def test_trackers_draw_none_of_the_training_s_random_numbers(tmp_path: Path) -> None:
-    installed = [each for each in TRACKERS if find_spec(each.package) is not None]
+@pytest.mark.parametrize(
+    "trackers",
+    [pytest.param([MlflowLoggerHook], id="MLflow"), pytest.param(TRACKERS, id="all", marks=SLOW)],
+)
+def test_trackers_draw_none_of_the_training_s_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[Any]
+) -> None:
+    monkeypatch.setattr("lightning_hooks.loggers.trackers.base.LINGER", 0.0)
+    installed = [each for each in trackers if find_spec(each.package) is not None]
     hooks = [each(interval=1, by_epoch=each is not DvcliveLoggerHook) for each in installed]
     with_trackers = drawn(tmp_path / "all", hooks)
     assert all(hook.status()["sent"] > 6 for hook in hooks)
