@@ -102,7 +102,7 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
     )
     names = {entry.name for entry in manifest.read(str(tmp_path / "parts"))}
     assert names == {*best(tmp_path / "parts"), "epoch_5.pth"}
-    messages = trainer.checkpoint_callback._messages()
+    messages = trainer.checkpoint_callback._messages
     assert messages["best_score"] == pytest.approx(0.95)
     assert messages["best_score_val_loss"] == 0.5
 

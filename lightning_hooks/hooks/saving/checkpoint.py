@@ -8,14 +8,16 @@ from functools import partial
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_hooks._exports import import_name
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
-from lightning_hooks.hooks.checkpoint.paths import (
+from lightning_hooks.hooks.saving.evaluation import EvalHook
+from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
+from lightning_hooks.hooks.saving.store import (
+    CheckpointStore,
     checked_out_dir,
     filename_template,
     refuse_other_storage,
@@ -30,11 +32,11 @@ __all__ = ["CheckpointHook"]
 
 
 @HOOKS.register_module()
-class CheckpointHook(ModelCheckpointHook):
+class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
     """Write Lightning checkpoints by epoch or iteration, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
-    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A process
+    nothing: see :class:`~lightning_hooks.hooks.saving.lightning.SavingHook`. A process
     killed in the validation resumes from the previous file.
 
     A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
@@ -126,10 +128,10 @@ class CheckpointHook(ModelCheckpointHook):
     _saved_at: int | None = None
     _has_run = False
     _series: str
-    _others: Sequence[CheckpointHook] = ()
-    """The other hooks with the same file names and directory."""
-    _written: tuple[str, int] | None = None
-    """Path and iteration of the last file, for the other hooks."""
+    _others: Sequence[CheckpointStore] = ()
+    """The stores of the other hooks with the same file names and directory."""
+    best: EvalHook | None = None
+    """The hook added by this hook to keep the best files; None without."""
 
     def __init__(
         self,
@@ -160,20 +162,18 @@ class CheckpointHook(ModelCheckpointHook):
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
+        self.store = CheckpointStore(checked_out_dir(out_dir), background, on_saved)
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
-        self.out_dir = checked_out_dir(out_dir)
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.filename_templates = [self.filename_tmpl, *ModelCheckpointHook.filename_templates]
+        self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
-        self._init_writing(background, on_saved)
         if save_best is not None:
-            # by name: the family of evaluations imports this one
-            self.best = import_name("EvalHook")(
+            self.best = EvalHook(
                 None,
                 by_epoch=by_epoch,
                 save_best=save_best,
@@ -197,33 +197,24 @@ class CheckpointHook(ModelCheckpointHook):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = None
-        self._has_run = True
+        self._saved_at, self._has_run = None, True
         if self.by_epoch and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._directory = self._prepare_directory(runner, make=True)
-        self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
+        self._open(runner, self.filename_tmpl, make=True)
         if runner.writes_files:
-            runner.logger.info("Checkpoints will be saved to %s", self._directory)
-        self._clean_up(runner, resumed_at=runner.iter)
-
-    def _clean_up(self, runner: Any, resumed_at: int) -> None:
+            runner.logger.info("Checkpoints will be saved to %s", self.store.path)
         self._find_others(runner)
-        if runner.rank == 0 and runner.writes_files:
-            directory, run, choose_old = self.directory(runner), runner.run_id, self._choose_old()
-            old = checkpoints.clean_up(directory, run, self._series, choose_old, resumed_at)
-            self._report_deleted(directory, old)
+        self.store.clean_up(self._series, self._choose_old(), runner.iter)
 
     def _find_others(self, runner: Any) -> None:
         """Find the other hooks of the same file names, and name the series in the manifest.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
         """
-        place = self.filename_tmpl, self.directory(runner)
+        place = self.filename_tmpl, self.store.directory(runner)
         hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
-        same = [h for h in hooks if (h.filename_tmpl, h.directory(runner)) == place]
-        self._others = [hook for hook in same if hook is not self]
-        self._written = None
+        stores = [h.store for h in hooks if (h.filename_tmpl, h.store.directory(runner)) == place]
+        self._others = [store for store in stores if store is not self.store]
         self._series = self.filename_tmpl
         if self._others:  # not by position: a resumed run may list the hooks in another order
             self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
@@ -266,7 +257,7 @@ class CheckpointHook(ModelCheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""
-        runner = self._runner
+        runner = self.store.runner
         if self.save_last and self._saved_at != runner.iter:
             self._due = runner.epoch if self.by_epoch else runner.iter
             self._write(trainer)
@@ -275,44 +266,38 @@ class CheckpointHook(ModelCheckpointHook):
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""
         if not self._has_run:
-            runner = Driver.of(trainer).runner
-            self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
+            runner = self.store.runner = Driver.of(trainer).runner
+            self._find_others(runner)
+            resumed_at = progress.batches_processed(trainer)
+            self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def _write(self, trainer: L.Trainer) -> None:
         number, self._due = self._due, None
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        runner, choose_old = self._runner, self._choose_old()
+        runner, choose_old = self.store.runner, self._choose_old()
         name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
-        path = files.join(self._directory, name)
         if runner.meta is not None:  # before the file is written, so that the file names itself
+            path = files.join(self.store.path, name)
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
         target = Target(
-            self._directory,
-            name,
-            runner.run_id,
-            series=self._series,
-            resumable=self.save_optimizer,
-            is_latest=self._links_latest,
+            *(self.store.path, name, runner.run_id, self._series, self.save_optimizer),
+            is_latest=self.create_symlink is not False and files.is_local(self.store.path),
         )
-        if self._others and self._claim(trainer, path, target, choose_old):
+        if self._others and self.store.claim(target, choose_old, self._others):
             return
         unit = "epochs" if self.by_epoch else "iterations"
-        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
-        self._write_file(trainer, path, target, choose_old, log=log)
 
-    def _claim(
-        self, trainer: L.Trainer, path: str, target: Target, choose_old: ChooseOld | None
-    ) -> bool:
-        """Keep a file just written by another hook of the same names; return False without any."""
-        self._written = path, self._runner.iter
-        for other in self._others:
-            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
-                if other._background is not None:
-                    other._background.wait()
-                if trainer.is_global_zero:
-                    self._report_deleted(target.directory, checkpoints.claim(target, choose_old))
-                    if self.on_saved is not None:
-                        self.on_saved(path)
-                return True
-        return False
+        def report(deleted: list[str]) -> None:
+            runner.logger.info("Saving checkpoint at %d %s", number, unit)
+
+        self.store.write(trainer, target, choose_old, report)
+
+    # -- the best files --------------------------------------------------------------------
+
+    def best_fields(self) -> BestFields:
+        """Return the best files so far, by the first hook that keeps the best."""
+        hooks = () if self.store.runner is None else self.store.runner.hooks
+        found = (hook for hook in hooks if isinstance(hook, SavingHook) and hook.save_best)
+        source = self.best or next(found, None)
+        return BestFields() if source is None else source.best_fields()
