@@ -17,7 +17,7 @@ from torch import nn
 from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
+from lightning_hooks.hooks.saving.lightning import SavingHook
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.utils.dtensors import local_part
@@ -87,12 +87,12 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        writers = _callbacks(self._trainer, CheckpointWriter)
+        writers = _callbacks(self._trainer, SavingHook)
         # before the write, the path may be an earlier run's file
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(writer.is_writing(path) for writer in writers) and _is_file(path)
+            if not any(writer.store.is_writing(path) for writer in writers) and _is_file(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
 
