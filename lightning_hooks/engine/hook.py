@@ -86,11 +86,9 @@ class JoinsTrainer(Participant):
         """
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out skipped events and ``log``, a method of the module set by Lightning."""
+        """Leave out the fit, skipped events, and methods of the module set by Lightning."""
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
-        state.pop("log", None)
-        state.pop("log_dict", None)
-        return state
+        return {k: v for k, v in state.items() if k not in ("joined_fit", "log", "log_dict")}
 
 
 class Hook(JoinsTrainer):
