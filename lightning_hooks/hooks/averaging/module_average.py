@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import lightning as L
 import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lightning_hooks.engine.hook_states import Identity
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
+from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import dtensors
 
 __all__ = ["ModuleAverage", "WeightSwap"]
@@ -38,7 +40,8 @@ class ModuleAverage:
 
     Args:
         module: The module; its ``state_dict`` names the weights.
-        start: Values to start from, by key; the module's own values for missing keys.
+        saved: Values and counts to start from; the module's own values for missing keys, and 0
+            without values.
         buffers: See above.
         by_copy: Swap by copying, see
             :class:`~lightning_hooks.hooks.averaging.module_average.WeightSwap`.
@@ -50,16 +53,25 @@ class ModuleAverage:
     tracks = False
     """Whether the average is the model itself, because averaging has not begun."""
 
+    steps: int = 0
+    """Optimizer steps since averaging began."""
+
+    updates: int = 0
+    """Updates since averaging began."""
+
     def __init__(
         self,
         module: L.LightningModule,
-        start: Mapping[str, Any] | None = None,
+        saved: SavedAverage | None = None,
         buffers: str = "ignore",
         by_copy: bool = False,
         check_all: bool = False,
         device: str | None = None,
     ) -> None:
         self.module = module
+        start = {} if saved is None else saved.tensors
+        if saved is not None and start:
+            self.steps, self.updates = saved.steps or 0, saved.updates or 0
         self._check_all = check_all
         dtensors.reshard(module)
         parameters = _averaged(module)
@@ -73,9 +85,9 @@ class ModuleAverage:
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
         values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
         for key, tensor in module.state_dict(keep_vars=True).items():
-            saved = start.get(key, start.get(dtensors.uncompiled_key(key))) if start else None
-            if saved is not None and id(tensor) in values and saved.shape == tensor.shape:
-                values[id(tensor)] = dtensors.shard_of(saved, tensor)
+            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
+            if value is not None and id(tensor) in values and value.shape == tensor.shape:
+                values[id(tensor)] = dtensors.shard_of(value, tensor)
         copies = [values[id(t)].to(device, copy=True) for t in self._tensors]
         by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
         stays = device is not None
@@ -102,6 +114,7 @@ class ModuleAverage:
     def begin(self) -> None:
         """Start the average with the model's present weights."""
         self.tracks = self._is_estimated = False
+        self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
             torch._foreach_copy_(self.swap.others, self.swap.parameters)
@@ -113,6 +126,7 @@ class ModuleAverage:
             self._find()
         for update in self._staged_updates():
             update(weight)
+        self.updates += 1
 
     def _staged_updates(self) -> list[NanSafeUpdate]:
         """Copy the values to the average's own device, if any; return the updates."""
@@ -229,6 +243,10 @@ class ModuleAverage:
             return self.raw_state_dict()
         self._find()
         return self._state_dict_with(self.swap.others)
+
+    def saved(self, of: Identity, is_validated: bool = False) -> SavedAverage:
+        """Return the average for a checkpoint, with live tensors."""
+        return SavedAverage(of, self.state_dict(), self.steps, self.updates, is_validated)
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the raw weights, also during a swap."""
