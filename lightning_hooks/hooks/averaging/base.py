@@ -60,7 +60,8 @@ class AveragingHook(Hook):
     ``current_model_state``  the raw weights, from which a resumed run trains on
     ``averaging_state``      ``n_averaged``, the number of updates
     ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
-                             average, and the ``state_dict`` of each but the first
+                             average, and the ``state_dict`` of each but the first; ``exact``
+                             values in float32, if the parameters' type is lower
     =======================  =================================================================
 
     The first three keys are the keys of Lightning's ``WeightAveraging``: either can resume from the
