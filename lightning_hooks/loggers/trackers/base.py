@@ -6,11 +6,13 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
@@ -18,7 +20,7 @@ from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
-from lightning_hooks.loggers.naming import in_fit
+from lightning_hooks.loggers.trackers.checkpoints import CheckpointUploads
 from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
@@ -26,12 +28,12 @@ from lightning_hooks.loggers.trackers.packages import (
     require,
     tolerant,
 )
-from lightning_hooks.loggers.values import by_group, by_kind, peak_memory
+from lightning_hooks.loggers.values import by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
 
-__all__ = ["ClientTrackerHook", "TrackerHook", "with_keywords"]
+__all__ = ["TrackerHook", "with_keywords"]
 
 
 class TrackerHook(LoggerHook):
@@ -57,11 +59,15 @@ class TrackerHook(LoggerHook):
         all_groups: Whether to send every parameter group's rate, by the group's name or number.
         timings: Whether to send ``time`` and ``data_time`` (seconds) and the device's peak
             ``memory`` (MiB).
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send to the run, for writers
+            that take checkpoints; None sends no checkpoints.
 
     Raises:
-        ValueError: if ``timeout`` is negative, or ``resume`` another word.
-        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type, and, at the
-            beginning of the run, for an argument unknown to the client.
+        ImportError: if the client is not installed.
+        ValueError: if ``timeout`` is negative, or ``resume`` or ``upload`` another word.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
+            ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
+            argument unknown to the client.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
@@ -73,8 +79,8 @@ class TrackerHook(LoggerHook):
     writer_class: type[Writer]
     """The writer for the backend."""
 
-    package: str
-    """The backend's package, and the name of the extra."""
+    package: str = ""
+    """The backend's package, and the name of the extra; empty for a backend without a package."""
 
     run_attribute: str = "log"
     """An attribute of every run of the client."""
@@ -85,13 +91,15 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
 
-    upload: str | None = None
-    """The checkpoints to send; the run is closed after the last checkpoint."""
+    init_kwargs: Mapping[str, Any] = MappingProxyType({})
+    """The user's arguments for the function that starts the client."""
 
     transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"
+    upload: str | None = None
+    uploads: CheckpointUploads | None = None
     _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
@@ -113,6 +121,7 @@ class TrackerHook(LoggerHook):
         resume: str = "allow",
         all_groups: bool = False,
         timings: bool = False,
+        upload: str | None = None,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         check_number("timeout", timeout, 0)
@@ -122,6 +131,14 @@ class TrackerHook(LoggerHook):
         self.timeout, self.strict = timeout, strict
         self.resume = resume
         self.all_groups, self.timings = all_groups, timings
+        self.upload = upload
+        if upload is not None:
+            if "checkpoints" not in self.takes:
+                raise TypeError(
+                    f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
+                )
+            self.uploads = CheckpointUploads(upload, type(self).__name__)
+        self.require_client()
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``."""
@@ -145,15 +162,16 @@ class TrackerHook(LoggerHook):
         Raises:
             ImportError: for a missing client; the message names the extra to install.
         """
-        require(self.package, type(self).__name__)
+        if self.package:
+            require(self.package, type(self).__name__)
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
-        """Return the function that starts the client, and the user's arguments, if any."""
+    def client_function(self) -> Callable[..., Any] | None:
+        """Return the function that starts the client with ``init_kwargs``."""
         return None
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules imported by the client at the start."""
-        return (self.package,)
+        return (self.package,) if self.package else ()
 
     def active_run(self) -> Any:
         """Return a run started by the program, if any."""
@@ -219,6 +237,8 @@ class TrackerHook(LoggerHook):
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.settle(self.timeout)
+        if self.uploads is not None and self._session is not None:
+            self.uploads.begin(runner, self._session, self._tracked)
 
     def _open_session(self, runner: Any) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
@@ -279,6 +299,22 @@ class TrackerHook(LoggerHook):
         """Close the run as failed."""
         self._close_all()
 
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        """Send the files and close the run, after the last checkpoint."""
+        if self.upload is not None:
+            for error in self._close_all(Driver.of(trainer).runner):
+                raise error
+
+    def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
+        """Note deleted files; the tracker deletes its copies after the next checkpoint."""
+        if self.uploads is not None:
+            self.uploads.deleted += paths
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Send a saved file, if wanted by ``upload``."""
+        if self.uploads is not None and self._session is not None:
+            self.uploads.send(path, is_late=not self._peers)
+
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
         """Add the run to the checkpoint."""
         if self._session is not None:
@@ -317,7 +353,7 @@ class TrackerHook(LoggerHook):
         return [error for peer, error in errors if peer.strict and error is not None]
 
 
-def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any] | None:
+def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any]:
     """Return ``init_kwargs`` with the client's arguments given as keywords.
 
     Raises:
@@ -340,34 +376,9 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
         elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):
             wanted = "an int" if name == "port" else "a str"
             raise TypeError(f"{name} must be {wanted}, got {value!r}")
-    if not given:
-        return init_kwargs
     known = check_dict("init_kwargs", init_kwargs) or {}
     for name in given.keys() & known.keys():
         raise ValueError(
             f"{name} is given twice: as a keyword, and in init_kwargs; write one of them"
         )
     return {**known, **given}
-
-
-class ClientTrackerHook(TrackerHook):
-    """A tracker with a client started by a function.
-
-    Args:
-        init_kwargs: Arguments of the client's function.
-        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        options: See ``TrackerHook``.
-    """
-
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.require_client()
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}

@@ -210,10 +210,6 @@ class LightningLoggerHook(TrackerHook):
         if self._current:
             super().log(runner)
 
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return no module: the loggers exist already."""
-        return ()
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]

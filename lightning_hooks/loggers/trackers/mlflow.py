@@ -24,7 +24,7 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, metric_key
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import atomic_path, is_local
@@ -384,7 +384,7 @@ def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tup
 
 
 @HOOKS.register_module()
-class MlflowLoggerHook(UploadsCheckpoints):
+class MlflowLoggerHook(TrackerHook):
     """Logs to MLflow: in ``{work_dir}/mlflow.db``, unless a tracking URI is configured.
 
     The keys are the keys of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
@@ -442,7 +442,6 @@ class MlflowLoggerHook(UploadsCheckpoints):
     ) -> None:
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
-        self.require_client()
         names = {"exp_name": exp_name, "tracking_uri": tracking_uri, "run_name": run_name}
         for key, value in names.items():
             if not (value is None or isinstance(value, str)):

@@ -20,8 +20,7 @@ from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
@@ -253,7 +252,7 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 
 
 @HOOKS.register_module()
-class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
+class WandbLoggerHook(TrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
     The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters are in the config.
@@ -322,9 +321,9 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         **options: Any,
     ) -> None:
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
-        init_kwargs = with_keywords(init_kwargs, tags=tags, **texts)
         shared = interval, ignore_last, reset_flag, by_epoch
-        super().__init__(init_kwargs, *shared, upload=upload, **options)
+        super().__init__(*shared, upload=upload, **options)
+        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **texts)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
@@ -346,9 +345,9 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         """Return a run started by the program."""
         return self.wandb.run
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client, and the user's arguments."""
-        return self.wandb.init, self.init_kwargs
+    def client_function(self) -> Callable[..., Any]:
+        """Return the function that starts the client."""
+        return self.wandb.init  # type: ignore[no-any-return]
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules imported by ``wandb.init``."""

@@ -39,7 +39,6 @@ class Kept(Writer):
 class KeepHook(TrackerHook):
     """Logs to what ``connect`` makes."""
 
-    package = "kept"
     writer_class = Kept
 
     def __init__(self, connect: Callable[[], Kept] = Kept, **kwargs: Any) -> None:
