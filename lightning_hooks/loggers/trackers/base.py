@@ -21,7 +21,12 @@ from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
 from lightning_hooks.loggers.trackers.checkpoints import CheckpointUploads
-from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
+from lightning_hooks.loggers.trackers.inputs import (
+    check_run,
+    experiment,
+    flatten_params,
+    is_lightning_logger,
+)
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
     import_clients,
@@ -34,6 +39,8 @@ from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
 
 __all__ = ["TrackerHook", "with_keywords"]
+
+_RATES = "learning_rate", "momentum"
 
 
 class TrackerHook(LoggerHook):
@@ -94,7 +101,14 @@ class TrackerHook(LoggerHook):
     init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
+    transient: tuple[str, ...] = (
+        "_session",
+        "_peers",
+        "_ended",
+        "_tracked",
+        "_restored",
+        "_rates_at",
+    )
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"
@@ -106,6 +120,7 @@ class TrackerHook(LoggerHook):
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
     _session: Session | None = None
     _peers: Sequence[TrackerHook] = ()
+    _rates_at: int | None = None  # the step of the last line
 
     def __init__(
         self,
@@ -173,6 +188,10 @@ class TrackerHook(LoggerHook):
         """Return the modules imported by the client at the start."""
         return (self.package,) if self.package else ()
 
+    def start_arguments(self) -> Collection[str]:
+        """Return the names of the user's arguments for a new run, useless to an open run."""
+        return self.init_kwargs
+
     def active_run(self) -> Any:
         """Return a run started by the program, if any."""
         return None
@@ -181,9 +200,11 @@ class TrackerHook(LoggerHook):
         """Return the argument ``run`` in the form for ``connect``."""
         return experiment(self._client_run)
 
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """Return the hyper-parameters for a run opened by the hook (``own``)."""
-        return flatten_params(logged_values.hyper_parameters(runner.module)) if own else {}
+    def parameters(self, runner: Any) -> dict[str, Any]:
+        """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
+        if is_lightning_logger(self._client_run):
+            return {}
+        return flatten_params(logged_values.hyper_parameters(runner.module))
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
@@ -228,7 +249,9 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        self._peers, self._session = peers, None
+        if not in_fit(runner):
+            peers = [self]  # other trackers begin and end on their own
+        self._peers, self._session, self._rates_at = peers, None, None
         if runner.rank == 0 and runner.writes_files:
             if self in peers[:1]:
                 import_clients(peers, runner)
@@ -237,7 +260,7 @@ class TrackerHook(LoggerHook):
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.settle(self.timeout)
-        if self.uploads is not None and self._session is not None:
+        if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
 
     def _open_session(self, runner: Any) -> Session:
@@ -257,8 +280,12 @@ class TrackerHook(LoggerHook):
             *(options, runner.logger, type(self).__name__),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
+            evaluation=not in_fit(runner),
         )
-        if params := self.parameters(runner, own=run is None):
+        if run is not None and in_fit(runner) and (useless := self.start_arguments()):
+            text = f"the run was open before: {', '.join(useless)} have no effect"
+            runner.logger.warning("%s: %s", type(self).__name__, text)
+        if params := self.parameters(runner):
             session.append(runner.iter, params=params)
         return session
 
@@ -267,7 +294,11 @@ class TrackerHook(LoggerHook):
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
-        session.append(self.get_iter(runner), **by_kind(tags))
+        step = self.get_iter(runner)
+        if self._repeats_rates(runner, step):
+            tags = {k: v for k, v in tags.items() if not k.startswith(_RATES)}
+        self._rates_at = step
+        session.append(step, **by_kind(tags))
         if self.synchronous:
             session.settle(self.timeout)
         if self.strict and (error := session.undelivered()):
@@ -277,6 +308,11 @@ class TrackerHook(LoggerHook):
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
         self._restored = self._ended if runner.mode != "train_epoch" else None
         super().log_values(runner)
+
+    def _repeats_rates(self, runner: Any, step: int) -> bool:
+        """Whether a line of training at the same step has the learning rates of a validation."""
+        follows = self.interval == 1 and runner.iter != runner.max_iters
+        return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
@@ -291,7 +327,7 @@ class TrackerHook(LoggerHook):
 
     def after_run(self, runner: Any) -> None:
         """Send the run's files and close the run."""
-        if not any(peer.upload for peer in self._peers):
+        if not (in_fit(runner) and any(peer.upload for peer in self._peers)):
             for error in self._close_all(runner):
                 raise error
 

@@ -157,7 +157,9 @@ class ClearMLWriter(PointWriter):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in the section General."""
-        self.run.connect({k: "None" if v is None else v for k, v in params.items()})
+        known = () if self._owned else self.run.get_parameters()
+        new = {k: v for k, v in params.items() if f"General/{k}" not in known}
+        self.run.connect({k: "None" if v is None else v for k, v in new.items()})
 
     def flush(self) -> None:
         """Make the client write soon."""

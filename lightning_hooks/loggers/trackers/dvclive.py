@@ -85,7 +85,8 @@ class DvcliveWriter(PointWriter):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in ``params.yaml``."""
-        self.run.log_params(dict(params))
+        known = () if self._owned else self.run._params
+        self.run.log_params({k: v for k, v in params.items() if k not in known})
 
     def flush(self) -> None:
         """Write the last values to ``metrics.json``, once for many steps."""

@@ -130,7 +130,9 @@ class NeptuneWriter(PointWriter):
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters."""
         for name, value in params.items():
-            self.run[f"parameters/{name}"] = "None" if value is None else value
+            path = f"parameters/{name}"
+            if self._owned or not self.run.exists(path):
+                self.run[path] = "None" if value is None else value
 
     def flush(self) -> None:
         """Wait until all values are on the disk."""

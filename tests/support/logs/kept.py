@@ -55,9 +55,6 @@ class KeepHook(TrackerHook):
 
         return connect
 
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        return super().parameters(runner, own=True)
-
 
 def broken(writer: Kept) -> None:
     if writer.calls > 2:
