@@ -599,6 +599,8 @@ def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Pa
         runner.register_hook(dict(type="EMAHook"))
     with pytest.raises(KeyError, match=r"write log_config = dict\(interval=50, hooks="):
         runner.register_logger_hooks(dict(hooks=[dict(type="TextLoggerHook")]))
-    runner.register_hook(lightning_hooks.CheckInvalidLossHook())  # a native hook declares a priority
+    runner.register_hook(
+        lightning_hooks.CheckInvalidLossHook()
+    )  # a native hook declares a priority
     with pytest.raises(ValueError, match='"priority" is a reserved attribute for hooks'):
         runner.register_hook(type("Early", (Hook,), {"priority": "LOW"})())
