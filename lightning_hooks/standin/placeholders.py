@@ -16,7 +16,7 @@ from lightning_hooks.standin.name_table import MODULES, Source
 from lightning_hooks.standin.names import names_of
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["hint_for", "load", "placeholder_name"]
+__all__ = ["hint_for", "load", "placeholder", "placeholder_name"]
 
 _ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
 _ADVICE = (
@@ -87,11 +87,12 @@ def load(source: Source) -> Any:
     """Return the object of a name, or a placeholder for a missing name."""
     if source.missing is None:
         return source.load()
-    return _placeholder(source.module, source.name, source.missing)
+    return placeholder(source.module, source.name, source.missing)
 
 
 @functools.cache
-def _placeholder(module: str, name: str, kind: Kind) -> Any:
+def placeholder(module: str, name: str, kind: Kind) -> Any:
+    """Return the placeholder of a name."""
     if kind == "class":
         return _PlaceholderClass(name, (), {"__module__": module})
     if kind == "value":
