@@ -258,7 +258,7 @@ class Hook(JoinsTrainer):
 
     @property
     def state_key(self) -> str:
-        """The key of the hook's state in a checkpoint, from class, arguments and place if hosted."""
+        """The key of the hook's state in a checkpoint, from class, arguments and hosted place."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
