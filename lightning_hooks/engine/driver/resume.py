@@ -140,7 +140,7 @@ def write(
         "run": runner.run_id,
         "timestamp": runner.timestamp,
         "log_buffer": runner.train_log.state_dict(),
-        "last_val_iter": getattr(runner, "last_val_iter", 0),
+        "last_val_iter": runner.last_val_iter,
         "rng": random_states,
         "data": generators,
         "hooks": saved_identities(hooks),
@@ -203,7 +203,7 @@ class ResumeState:
         found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
-    def restore_counters(self, runner: Any, *, keep_timestamp: bool) -> bool:
+    def restore_counters(self, runner: Runner, *, keep_timestamp: bool) -> bool:
         """Set the runner's counters, name and meta; return whether the run is inside an epoch.
 
         Args:
