@@ -115,7 +115,7 @@ class Hook(JoinsTrainer):
     """The ten points, in mmcv's order."""
 
     run_before: Any = ()
-    """Hooks to call after the hook, whatever the priorities: a class, a name, or several."""
+    """Hooks to call after this hook, whatever the priorities (a class, a name, or several)."""
 
     run_after: Any = ()
     """Hooks to call before the hook; see :mod:`lightning_hooks.engine.hook_order`."""
@@ -259,7 +259,7 @@ class Hook(JoinsTrainer):
 
     @property
     def state_key(self) -> str:
-        """The key of the hook's state in a checkpoint: class, arguments, place if hosted."""
+        """The key of the hook's state in a checkpoint, from class, arguments and hosted place."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"

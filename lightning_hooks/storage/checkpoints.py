@@ -33,8 +33,8 @@ class Target(NamedTuple):
     """Whether to point the link ``latest.pth`` at the file, in a local directory."""
     score: float | None = None
     rule: str | None = None
-    taken: datetime.datetime | None = None
-    """The moment of the contents; None for the moment of the entry in the list."""
+    earlier: frozenset[Entry] = frozenset()
+    """The entries listed before the run began, perhaps beyond the file resumed from."""
 
 
 def save(
@@ -85,14 +85,14 @@ def record(
         crc32: The file's checksum, with ``size``.
         rename: Renames the temporary file, for a file not yet in place.
     """
-    directory, name, run, series, resumable, is_latest, score, rule, taken = target
+    directory, name, run, series, resumable, is_latest, score, rule, earlier = target
     if size is None:
         size, crc32 = _measured(files.join(directory, name))
     done = meta["epoch"], meta["iter"]
-    time = (taken or datetime.datetime.now()).astimezone().isoformat(timespec="microseconds")
+    time = datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
     new = Entry(name, size, crc32, *done, time, run, series, resumable, score, rule)
     link = partial(_link, directory.removeprefix("file://"), name) if is_latest else None
-    return manifest.add(directory, new, rename, choose_old, link)
+    return manifest.add(directory, new, rename, choose_old, link, earlier)
 
 
 def _measured(path: str) -> tuple[int | None, str | None]:
@@ -113,9 +113,7 @@ def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
     meta = {"epoch": entry.epoch, "iter": entry.iter}
-    target = target._replace(
-        resumable=entry.resumable, taken=datetime.datetime.fromisoformat(entry.time)
-    )
+    target = target._replace(resumable=entry.resumable)
     return record(target, meta, choose_old, entry.size, entry.crc32)
 
 

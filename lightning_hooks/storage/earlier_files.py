@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import itertools
 import os
 import re
 import string
@@ -48,7 +49,8 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
 def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
     """Return the path of the newest intact checkpoint, None without any.
 
-    Warn of newer files that are damaged or missing.
+    Of files of one iteration, a ``CheckpointHook``'s is newer than a best file. Warn of newer files
+    that are damaged or missing.
 
     Args:
         directory: A ``CheckpointHook``'s directory.
@@ -56,7 +58,9 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
     """
     directory = os.path.expanduser(directory)
     entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
-    return _first_valid(directory, entries[::-1])
+    ties = itertools.groupby(reversed(entries), key=lambda entry: (entry.run, entry.iter))
+    newest_first = [sorted(tie, key=lambda entry: entry.score is not None) for _, tie in ties]
+    return _first_valid(directory, [*itertools.chain(*newest_first)])
 
 
 def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:

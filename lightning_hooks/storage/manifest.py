@@ -11,8 +11,7 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Sequence
-from datetime import datetime
+from collections.abc import Callable, Collection, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.entry import Entry, flaw, parse, remove
@@ -84,13 +83,18 @@ class Manifest:
         """Return the names of the runs with an entry, or with a write begun."""
         return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
 
-    def insert(self, new: Entry) -> bool:
+    def insert(self, new: Entry, earlier: Collection[Entry] = ()) -> bool:
         """Insert an entry; return whether no newer file to resume from is listed.
 
-        Files of the run taken later by other hooks stay behind a slowly written file.
+        A slowly written file stays before files with more iterations of other hooks.
+
+        Args:
+            new: The entry.
+            earlier: The entries listed before the run began or was resumed, perhaps with more
+                iterations, which no new entry is moved before.
         """
         place = len(self.entries)
-        while place and _is_later(self.entries[place - 1], new):
+        while place and _is_later(self.entries[place - 1], new, earlier):
             place -= 1
         self.entries.insert(place, new)
         return all(e.score is not None for e in self.entries[place + 1 :])
@@ -205,6 +209,7 @@ def add(
     rename: Callable[[], object],
     choose_old: ChooseOld | None,
     link: Callable[[], object] | None = None,
+    earlier: Collection[Entry] = (),
 ) -> list[str]:
     """Record a file, rename the file into place, and delete superseded files.
 
@@ -214,6 +219,7 @@ def add(
         rename: Renames the file into place.
         choose_old: Chooses the files to delete; None keeps all.
         link: Points ``latest.pth`` at the file; not called if a newer file is listed.
+        earlier: The entries listed before the run began or was resumed.
 
     Returns:
         The names of the chosen files.
@@ -222,7 +228,7 @@ def add(
     with files.exclusive(path) as contents:
         manifest = Manifest(path, contents)
         # an older entry of the name stays, and describes the file until the rename
-        is_newest = manifest.insert(new)
+        is_newest = manifest.insert(new, earlier)
         manifest.write()
         rename()
         if link is not None and is_newest:
@@ -230,13 +236,10 @@ def add(
         return manifest.prune(new.run, new.series, choose_old)
 
 
-def _is_later(listed: Entry, new: Entry) -> bool:
-    if listed.run != new.run or new.series == listed.series or new.name == listed.name:
-        return False  # a series, or a name, is written in order, whatever the clock
-    try:
-        return datetime.fromisoformat(listed.time) > datetime.fromisoformat(new.time)
-    except (TypeError, ValueError):  # an edited list
-        return False
+def _is_later(listed: Entry, new: Entry, earlier: Collection[Entry]) -> bool:
+    if listed.run != new.run or listed.series == new.series or listed.name == new.name:
+        return False  # a series, or a name, is written in order
+    return listed.iter > new.iter and listed not in earlier
 
 
 def read(directory: str) -> list[Entry]:

@@ -211,7 +211,7 @@ class Driver(Callback):
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
         for hook, priority in self._entries:
-            runner.register_hook(hook, priority)
+            runner.hooks.add(hook, priority)
         callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner

@@ -191,7 +191,7 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
         assert hook.best_model_score is hook.current_score is hook.kth_value is None
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
-            assert (other._runner, other.best_k_models) == (None, {})
+            assert (other.store.runner, other.best_k_models) == (None, {})
         if isinstance(hook, ModelCheckpoint):
             hook.to_yaml()
             path, score = hook.best_model_path, hook.best_model_score
@@ -312,5 +312,5 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     fs, target = manifest.files.filesystem(f"{path}/run/{manifest.NAME}")
     fs.rm(target)
     with pytest.warns(UserWarning, match="iter_4.pth is in no"):
-        assert CheckpointHook().newest_in(f"{path}/run") == f"{path}/run/iter_4.pth"
-    assert CheckpointHook().newest_in(str(tmp_path / "nothing")) is None
+        assert CheckpointHook().store.newest(f"{path}/run") == f"{path}/run/iter_4.pth"
+    assert CheckpointHook().store.newest(str(tmp_path / "nothing")) is None
