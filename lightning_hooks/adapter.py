@@ -124,6 +124,8 @@ class HookAdapter(JoinsTrainer):
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
+        if hosted is hook and not is_native and hasattr(type(hook), "priority"):
+            raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
         value = _default_priority(hosted) if priority is None else get_priority(priority)
         self._hooks.add(hosted, value)
 

@@ -219,6 +219,14 @@ def test_unknown_type_says_what_was_meant() -> None:
         HookAdapter([{"type": "ItrTimerHook"}])
 
 
+def test_a_config_and_a_priority_of_a_foreign_hook_fail_as_in_mmcv() -> None:
+    with pytest.raises(TypeError, match=r"write HookAdapter\(\[{'type': 'EMAHook'}\]\)"):
+        HookAdapter().register_hook({"type": "EMAHook"}, priority=49)
+    foreign = type("Foreign", (), {"priority": "LOW", "before_run": print})()
+    with pytest.raises(ValueError, match=r'"priority" is a reserved .* write \(hook, priority\)'):
+        HookAdapter((foreign, 10))
+
+
 def test_unknown_priority_says_what_was_meant() -> None:
     with pytest.raises(ValueError, match="did you mean 'VERY_HIGH'"):
         HookAdapter([(Old(), "VERRY_HIGH")])

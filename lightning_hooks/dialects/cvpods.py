@@ -27,7 +27,7 @@ version.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect
@@ -38,7 +38,7 @@ from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_di
 from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
 from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
 from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
-from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
     "DIALECT",
@@ -184,12 +184,40 @@ class JSONWriter(writers.SnapshotJSONWriter):
         window_size: Number of values in the median of a scalar with a smoothing hint.
     """
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Append the scalars."""
         if isinstance(self.storage(), MasterEventStorage):
             writers.JSONWriter.write(self)
         else:
             super().write()
+
+
+class VisdomWriter(writers.VisdomWriter):
+    """Draws scalars as lines on a Visdom server, and shows images.
+
+    Args:
+        host: Name or URL of the server.
+        port: The server's port.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+        interested_keys: Names of the drawn scalars; all by default.
+        kwargs: Further arguments of
+            :class:`~lightning_hooks.dialects.steps.writers.VisdomWriter`.
+    """
+
+    def __init__(
+        self,
+        host: str = "http://localhost",
+        port: int = 8097,
+        window_size: int = 20,
+        interested_keys: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(window_size, **{"server": host, "port": port, **kwargs})
+        self.interested_keys = interested_keys
+
+    def _new_scalars(self) -> list[writers.Scalar]:
+        keys = self.interested_keys
+        return [each for each in super()._new_scalars() if keys is None or each[0] in keys]
 
 
 class IterationTimer(hooks.IterationTimer, HookBase):
@@ -231,8 +259,8 @@ class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
         file_prefix: str = "model",
     ) -> None:
         super().__init__(checkpointer, period, max_iter, max_to_keep, file_prefix)
-        if max_epoch is not None and (not isinstance(max_epoch, int) or max_epoch < 1):
-            raise ValueError(f"max_epoch must be an int of at least 1, or None, got {max_epoch!r}")
+        if max_epoch is not None:
+            check_int("max_epoch", max_epoch, 1)
         self.max_epoch = max_epoch
 
     def name(self, iteration: int) -> str:
@@ -281,10 +309,7 @@ class OptimizationHook(HookBase):
         grad_clipper: Callable[[Any], Any] | None = None,
         mixed_precision: bool = False,
     ) -> None:
-        if not isinstance(accumulate_grad_steps, int) or accumulate_grad_steps < 1:
-            raise ValueError(
-                f"accumulate_grad_steps must be an int of at least 1, got {accumulate_grad_steps!r}"
-            )
+        check_int("accumulate_grad_steps", accumulate_grad_steps, 1)
         if mixed_precision:
             raise ValueError(
                 f"mixed_precision must be False, got {mixed_precision!r}: "

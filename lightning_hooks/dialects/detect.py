@@ -52,8 +52,12 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         raise UnknownNameError(f"unknown dialect {dialect!r}; {close}")
     name = type(hook).__name__
     check_object(hook)
-    if isinstance(hook, str):
-        raise TypeError(f"a hook must be an object, got a name; write dict(type={hook!r})")
+    if isinstance(hook, (str, Mapping)):
+        config = repr(hook) if isinstance(hook, Mapping) else f"dict(type={hook!r})"
+        raise TypeError(
+            f"a hook must be an object, got {hook!r}; write HookAdapter([{config}]), "
+            f"or runner.register_hook_from_cfg({config})"
+        )
     if isinstance(hook, (list, tuple)):
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     if isinstance(hook, Participant):

@@ -14,7 +14,7 @@ from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
-__all__ = ["Facade", "scalars_of"]
+__all__ = ["Facade", "load_optimizer_state", "optimizer_state", "scalars_of"]
 
 
 _PLAIN: AbstractContextManager[None] = contextlib.nullcontext()
@@ -84,8 +84,12 @@ class Facade:
 
     @property
     def optimizer(self) -> Any:
-        """The optimizer, or a dict of several by name."""
+        """The optimizer, or a dict of several by name; an assigned optimizer trains."""
         return self._runner.optimizer
+
+    @optimizer.setter
+    def optimizer(self, value: Any) -> None:
+        self._runner.optimizer = value
 
     @property
     def device(self) -> Any:
@@ -258,6 +262,20 @@ class Facade:
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )
         self.end()
+
+
+def optimizer_state(optimizer: Any) -> dict[str, Any]:
+    """Return the state of an optimizer, or the states of several by name."""
+    if isinstance(optimizer, dict):
+        return {name: each.state_dict() for name, each in optimizer.items()}
+    state: dict[str, Any] = optimizer.state_dict()
+    return state
+
+
+def load_optimizer_state(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Restore an optimizer, or several by name."""
+    for name, each in optimizer.items() if isinstance(optimizer, dict) else [("", optimizer)]:
+        each.load_state_dict(state[name] if name else state)
 
 
 def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:

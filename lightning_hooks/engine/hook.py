@@ -86,11 +86,9 @@ class JoinsTrainer(Participant):
         """
 
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out skipped events and ``log``, a method of the module set by Lightning."""
+        """Leave out the fit, skipped events, and methods of the module set by Lightning."""
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
-        state.pop("log", None)
-        state.pop("log_dict", None)
-        return state
+        return {k: v for k, v in state.items() if k not in ("joined_fit", "log", "log_dict")}
 
 
 class Hook(JoinsTrainer):
@@ -116,7 +114,7 @@ class Hook(JoinsTrainer):
     """The ten points, in mmcv's order."""
 
     run_before: Any = ()
-    """Hooks to call after the hook, whatever the priorities: a class, a name, or several."""
+    """Hooks to call after this hook, whatever the priorities (a class, a name, or several)."""
 
     run_after: Any = ()
     """Hooks to call before the hook; see :mod:`lightning_hooks.engine.hook_order`."""
@@ -260,7 +258,7 @@ class Hook(JoinsTrainer):
 
     @property
     def state_key(self) -> str:
-        """The key of the hook's state in a checkpoint: class, arguments, place if hosted."""
+        """The key of the hook's state in a checkpoint, from class, arguments and hosted place."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"

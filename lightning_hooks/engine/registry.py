@@ -90,6 +90,11 @@ class Registry:
         return self._name
 
     @property
+    def title(self) -> str:
+        """The name of the registry in error messages."""
+        return f"{self.name} registry"
+
+    @property
     def module_dict(self) -> dict[str, type]:
         """All classes by name, imported."""
         for module in self._homes.values():
@@ -180,8 +185,9 @@ def build_from_cfg(
     if isinstance(kind, str):
         factory = registry.get(kind)
         if factory is None:
-            hint = suggest(kind, registry.module_dict, "lightning-hooks hooks")
-            raise UnknownNameError(f"{kind} is not registered as a {registry.name}; {hint}")
+            listed_by = "lightning-hooks hooks" if registry.name == "hook" else ""
+            hint = suggest(kind, registry.module_dict, listed_by)
+            raise UnknownNameError(f"{kind} is not in the {registry.title}; {hint}")
     elif callable(kind):
         factory = kind
     else:

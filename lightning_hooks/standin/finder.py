@@ -29,7 +29,10 @@ class _Loader(importlib.abc.Loader):
     """Load a module of mmcv 1.7.2; raise an error with advice for any other module."""
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """Make an empty module."""
+        """Make an empty module, or the module of operators."""
+        if spec.name == "mmcv._ext":
+            extension: Any = importlib.import_module("lightning_hooks.standin.ops.extension")
+            return extension.Extension(spec.name)  # type: ignore[no-any-return]
         if spec.name not in MODULES:
             parent, _, last = spec.name.rpartition(".")
             # without name=, or `from mmcv.runner import X` would replace the message

@@ -16,15 +16,10 @@ from lightning_hooks.standin.name_table import MODULES, Source
 from lightning_hooks.standin.names import names_of
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["hint_for", "load", "placeholder_name"]
+__all__ = ["hint_for", "load", "placeholder", "placeholder_name"]
 
 _ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
 _ADVICE = (
-    (
-        "mmcv._ext",
-        "mmcv's compiled operators are not installed: mmcv.ops has the stand-in's operators. Take "
-        "an mmcv 2.x with its operators (`pip install onedl-mmcv`, its maintained fork)",
-    ),
     ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
     (
         "mmcv.tensorrt",
@@ -92,11 +87,12 @@ def load(source: Source) -> Any:
     """Return the object of a name, or a placeholder for a missing name."""
     if source.missing is None:
         return source.load()
-    return _placeholder(source.module, source.name, source.missing)
+    return placeholder(source.module, source.name, source.missing)
 
 
 @functools.cache
-def _placeholder(module: str, name: str, kind: Kind) -> Any:
+def placeholder(module: str, name: str, kind: Kind) -> Any:
+    """Return the placeholder of a name."""
     if kind == "class":
         return _PlaceholderClass(name, (), {"__module__": module})
     if kind == "value":

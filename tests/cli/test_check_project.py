@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from textwrap import dedent
 
@@ -146,6 +147,33 @@ def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(pro
         "pip install pycocotools lvis",
         "find out what provides no_such_thing, nunmpy",
         "python -m lightning_hooks.standin tools/train.py ...",
+    ]
+
+
+def test_without_mmcv_lite_further_missing_packages_are_told(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PYTHONPATH", f"site{os.pathsep}{os.getenv('PYTHONPATH', '')}")
+    write(
+        project,
+        {
+            "site/sitecustomize.py": """
+                from lightning_hooks.standin import finder
+                finder.find_installed = lambda finders: None
+            """,
+            "lab/apis/train.py": """
+                from mmcv.cnn import ConvModule, build_norm_layer
+                norm = build_norm_layer(dict(type="BN"), 4)
+                forward = ConvModule.forward
+                import mmdet
+            """,
+        },
+    )
+    report = check("tools/train.py")
+    assert report.verdict == "does not start because mmdet, mmcv-lite are not installed"
+    assert report.next_steps[:2] == [
+        "pip install --no-deps mmdet==2.28.2",
+        'pip install "lightning_hooks[openmmlab]"',
     ]
 
 

@@ -517,7 +517,7 @@ def test_what_is_no_mistake_is_quiet(tmp_path: Path, caplog: Any) -> None:
 
 
 def test_many_names_are_listed_by_a_command(capsys: Any) -> None:
-    with pytest.raises(ValueError, match=r"zzz is not registered .* `lightning-hooks hooks` lists"):
+    with pytest.raises(ValueError, match=r"zzz is not in .* `lightning-hooks hooks` lists"):
         HookAdapter([dict(type="zzz")])
     with pytest.raises(AttributeError, match=r"`dir\(lightning_hooks\)` lists the \d+ known names"):
         lightning_hooks.zzz  # noqa: B018

@@ -177,10 +177,9 @@ def test_a_subclass_and_a_second_run_find_the_client_as_in_mmcv(
             super().log(runner)
             assert self.wandb.log.called
 
-    hook = Named(interval=2, log_artifact=False)
     for _ in range(2):
         runner = make("EpochBasedRunner", 1, tmp_path)
-        runner.register_hook(hook, "VERY_LOW")
+        runner.register_hook(Named(interval=2, log_artifact=False), "VERY_LOW")
         runner.run([DataLoader(range(2))], [("train", 1)])
     assert client.run.name == "mine"
     assert client.init.call_count == client.join.call_count == client.log.call_count == 2

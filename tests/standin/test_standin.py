@@ -340,8 +340,10 @@ def test_registries_have_scopes_and_parents() -> None:
     assert config == dict(type="Base")
     with pytest.raises(AssertionError, match="scope mmdet exists in models registry"):
         Registry("models", parent=models, scope="mmdet")
-    with pytest.raises(KeyError, match="did you mean 'Base'"):
+    with pytest.raises(KeyError, match="not in the models registry; did you mean 'Base'"):
         models.build(dict(type="Bas"))
+    with pytest.raises(KeyError, match=rf"X .* own registry of test_standin \({__file__}\)"):
+        Registry("own").build(dict(type="X"))
     with pytest.raises(TypeError, match=r"takes no|unexpected"):
         models.build(dict(type="Base", depth=1, deep=2))
     own = Registry("own", build_func=lambda cfg, registry: (registry.name, cfg))

@@ -498,14 +498,13 @@ def test_an_error_in_a_hook_comes_out_and_the_runner_can_run_again(tmp_path: Pat
             if self.fails and runner.iter == 1:
                 raise RuntimeError("enough")
 
-    hook = Fail()
     runner = make("EpochBasedRunner", 1, tmp_path)
-    runner.register_hook(hook)
+    runner.register_hook(Fail())
     with pytest.raises(RuntimeError, match="enough"):
         runner.run(loaders(3), [("train", 1)])
-    hook.fails = False
+    Fail.fails = False
     fresh = make("EpochBasedRunner", 1, tmp_path)
-    fresh.register_hook(hook)
+    fresh.register_hook(Fail())
     fresh.run(loaders(3), [("train", 1)])
     assert fresh.iter == 3
 
@@ -590,3 +589,18 @@ def test_a_score_of_exactly_0_is_never_the_best(by_epoch: bool, tmp_path: Path) 
     unit = "epoch" if by_epoch else "iter"
     assert [path.name for path in tmp_path.glob("best_*")] == [f"best_acc_{unit}_2.pth"]
     assert runner.meta["hook_msgs"]["best_score"] == -2.0
+
+
+def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    runner = make("EpochBasedRunner", 1, tmp_path)
+    with pytest.raises(TypeError, match=r"register_hook_from_cfg\({'type': 'EMAHook'}\)"):
+        runner.register_hook(dict(type="EMAHook"))
+    with pytest.raises(KeyError, match=r"write log_config = dict\(interval=50, hooks="):
+        runner.register_logger_hooks(dict(hooks=[dict(type="TextLoggerHook")]))
+    runner.register_hook(
+        lightning_hooks.CheckInvalidLossHook()
+    )  # a native hook declares a priority
+    with pytest.raises(ValueError, match='"priority" is a reserved attribute for hooks'):
+        runner.register_hook(type("Early", (Hook,), {"priority": "LOW"})())

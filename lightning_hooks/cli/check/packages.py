@@ -11,6 +11,9 @@ from typing import Any
 from lightning_hooks import dialects
 from lightning_hooks.cli.check.report import PIP, UNKNOWN
 from lightning_hooks.dialects.detect import PACKAGES
+from lightning_hooks.standin.lite.names import LITE
+from lightning_hooks.standin.mmcv_names import Kind
+from lightning_hooks.standin.placeholders import placeholder
 
 __all__ = ["AbsentPackages", "provider_of"]
 
@@ -32,6 +35,7 @@ DISTRIBUTIONS = {
     "cityscapesscripts": "cityscapesScripts",
     "cv2": "opencv-python-headless",
     "json_tricks": "json-tricks",
+    "mmcv-lite": '"lightning_hooks[openmmlab]"',
     "lyft_dataset_sdk": "lyft-dataset-sdk",
     "mmaction": "--no-deps mmaction2==0.24.1",
     "mmseg": "--no-deps mmsegmentation==0.30.0",
@@ -80,6 +84,15 @@ class AbsentPackages(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     def __init__(self) -> None:
         self.names: set[str] = set()
         """The missing modules; a package stands for all modules below."""
+        self.of_lite: set[str] = set()
+        """The imported names of mmcv-lite, if the wheel is missing."""
+
+    def stand_in(self, module: str, name: str, kind: Kind) -> Any:
+        """Replace a missing name of mmcv: of mmcv-lite's like any missing package's."""
+        if module not in LITE:
+            return placeholder(module, name, kind)
+        self.of_lite.add(name)
+        return _AbsentType(name, (), {"is_absent": True})
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: Any = None

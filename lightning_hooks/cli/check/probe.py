@@ -26,8 +26,7 @@ from lightning_hooks.cli.check.hooks import HookReport, hooks_in
 from lightning_hooks.cli.check.packages import AbsentPackages, provider_of
 from lightning_hooks.cli.check.project import Project, find
 from lightning_hooks.cli.check.report import ABSENT, Finding
-from lightning_hooks.standin import habits
-from lightning_hooks.standin.lite.names import NEEDS_LITE
+from lightning_hooks.standin import habits, placeholders
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.utils.config_files import read_config
 
@@ -57,6 +56,7 @@ class Probe:
         project = self.project
         sys.path[:0] = map(str, (project.root, Path.cwd()))
         sys.meta_path.append(self._absent)
+        placeholders.placeholder = self._absent.stand_in  # type: ignore[assignment]  # no cache
         if project.script:
             self._attempt(self._load, project.script, "start")
         if project.config:
@@ -96,6 +96,10 @@ class Probe:
                 load(path)
             except BaseException as error:  # SystemExit too, and any other that a project raises
                 again = self._add_failure(path, error, level)
+        if self._absent.of_lite and "mmcv-lite" not in self._absent.names:
+            self._absent.names.add("mmcv-lite")
+            write = provider_of("mmcv-lite")
+            self._add(Finding(str(path), 0, f"mmcv-lite{ABSENT}", write, level))
         faulthandler.cancel_dump_traceback_later()
 
     def _read_config(self, path: Path) -> None:
@@ -144,7 +148,8 @@ class Probe:
             return True
         if path.name == "__init__.py":
             self._failed.append(f"{self.project.name_of(path)}.")
-        if not any(name.partition(".")[0] in source for name in self._absent.names):
+        roots = {name.partition(".")[0] for name in self._absent.names}
+        if not any(name in source for name in roots | self._absent.of_lite):
             self._add(Finding(file, line, _reason(error), "", level))
         return False
 
@@ -187,8 +192,6 @@ class Probe:
 def _reason(error: BaseException) -> str:
     """Return the reason of a failed import in a single line."""
     text = " ".join(str(error).split())[:300]
-    if NEEDS_LITE in text:
-        return NEEDS_LITE
     if isinstance(error, SystemExit):
         return f"ends the process when it is imported: SystemExit({error.code!r})"
     if isinstance(error, SyntaxError):

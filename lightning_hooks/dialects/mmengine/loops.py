@@ -49,6 +49,11 @@ _WITHOUT_EFFECT = (
 class TrainLoop(_Loop):
     """``runner.train_loop``."""
 
+    def __init__(self, facade: Any) -> None:
+        super().__init__(facade)
+        # mmengine's loop of epochs keeps its length if a hook replaces the loader
+        self._length = self._runner.max_iters if self._runner.counts_epochs else None
+
     @property
     def _library_name(self) -> str:
         return f"{'Epoch' if self._runner.counts_epochs else 'Iter'}BasedTrainLoop"
@@ -66,15 +71,16 @@ class TrainLoop(_Loop):
     @property
     def max_iters(self) -> Any:
         """Number of iterations of the run; assign ``_max_iters`` to change it."""
-        return self._runner.max_iters
+        return self._max_iters
 
     @property
     def _max_iters(self) -> Any:
-        return self._runner.max_iters
+        return self._runner.max_iters if self._length is None else self._length
 
     @_max_iters.setter
     def _max_iters(self, value: int) -> None:
         self._runner._max_iters = value
+        self._length = value if self._runner.counts_epochs else None
 
     @property
     def max_epochs(self) -> Any:

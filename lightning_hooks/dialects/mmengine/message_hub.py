@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -116,16 +117,21 @@ class MessageHub:
         return self.log_scalars[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the histories, as values and counts, and the other values."""
+        """Return copies of the histories, the other values, and whether each is saved by name."""
+        return self._state(copy.deepcopy)
+
+    def plain_state(self) -> dict[str, Any]:
+        """Return ``state_dict()`` for a file: of each history a list of values, and of counts."""
+        return self._state(lambda history: [part.tolist() for part in history.data])
+
+    def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:
+        names = (*self.log_scalars, *self.runtime_info)
         saved = {k: v for k, v in self.log_scalars.items() if k not in self._unsaved}
         read_pending(saved.values())  # one copy from the device for all scalars
-        pairs = {name: history.values() for name, history in saved.items()}
         return {
-            "log_scalars": {
-                name: [[v for v, _ in values], [c for _, c in values]]
-                for name, values in pairs.items()
-            },
+            "log_scalars": {name: stored(history) for name, history in saved.items()},
             "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._unsaved},
+            "resumed_keys": {name: name not in self._unsaved for name in names},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

@@ -311,6 +311,11 @@ class RunnerFacade(Facade):
         return self.train_loop.max_epochs
 
     @property
+    def max_iters(self) -> Any:
+        """Number of iterations of the run; in epochs, with the loader of the run's start."""
+        return self.train_loop.max_iters
+
+    @property
     def optim_wrapper(self) -> Any:
         """The optimizer in a wrapper, or a dict of several by name."""
         optimizer = self._runner.optimizer
@@ -433,7 +438,7 @@ class RunnerFacade(Facade):
 
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
-        checkpoint["message_hub"] = self.message_hub.state_dict()
+        checkpoint["message_hub"] = self.message_hub.plain_state()
         if self.param_schedulers:
             checkpoint["param_schedulers"] = states_of(self.param_schedulers)
 

@@ -22,25 +22,25 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.pet.hooks import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.pet.hooks import EventWriter as EventWriter
 from lightning_hooks.dialects.pet.hooks import IterationTimer as IterationTimer
 from lightning_hooks.dialects.pet.hooks import JSONWriter as JSONWriter
 from lightning_hooks.dialects.pet.hooks import LRScheduler as LRScheduler
 from lightning_hooks.dialects.pet.hooks import PeriodicWriter as PeriodicWriter
 from lightning_hooks.dialects.pet.hooks import PreciseBN as PreciseBN
-from lightning_hooks.dialects.pet.hooks import TensorboardXWriter as TensorboardXWriter
 from lightning_hooks.dialects.pet.hooks import TrainHook as TrainHook
-from lightning_hooks.dialects.pet.hooks import VisdomWriter as VisdomWriter
 from lightning_hooks.dialects.pet.hooks import accepted_keywords
 from lightning_hooks.dialects.pet.test_hook import TestHook as TestHook
+from lightning_hooks.dialects.pet.tools import EventStorage as EventStorage
 from lightning_hooks.dialects.pet.tools import Timer as Timer
 from lightning_hooks.dialects.pet.tools import get_bn_modules as get_bn_modules
 from lightning_hooks.dialects.pet.tools import logging_rank as logging_rank
 from lightning_hooks.dialects.pet.tools import update_bn_stats as update_bn_stats
-from lightning_hooks.dialects.steps import storage
 from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
+from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
+from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
+from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
+from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
 
 __all__ = [
     "DIALECT",
@@ -63,10 +63,6 @@ __all__ = [
     "logging_rank",
     "update_bn_stats",
 ]
-
-
-class EventStorage(storage.EventStorage):
-    """The scalars, images and histograms of a run."""
 
 
 get_event_storage = EventStorage.innermost

@@ -12,9 +12,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-__all__ = ["TestHook"]
+from lightning_hooks.utils.arguments import check_int
 
-DEFAULT = ("iter", "data", "infer", "post")
+__all__ = ["TestHook"]
 
 
 class _Timer:
@@ -47,7 +47,7 @@ class TestHook(Callback):
 
     In a plain loop::
 
-        hook = TestHook("model.yaml", logperiod=10, num_warmup=3)
+        hook = TestHook("model.yaml", logperiod=10, num_warmup=5)
         hook.iter_tic(); hook.data_tic()
         for i, batch in enumerate(loader):
             hook.data_toc(); hook.infer_tic()
@@ -62,7 +62,8 @@ class TestHook(Callback):
     batch, ``infer`` the test step, ``iter`` both. The module may call ``post_tic`` and
     ``post_toc`` to time the work after inference.
 
-    Starting and stopping a timer synchronizes the device.
+    Starting and stopping a timer synchronizes the device. ``iter`` is the number of stops of the
+    timer ``iter``.
 
     Args:
         cfg_filename: Name at the start of the lines.
@@ -72,51 +73,66 @@ class TestHook(Callback):
 
     hook_dialect = "pet"
     __test__ = False  # for pytest
+    default_timers = ("iter", "data", "infer", "post")
 
-    def __init__(self, cfg_filename: str = "", logperiod: int = 10, num_warmup: int = 3) -> None:
-        if not isinstance(logperiod, int) or logperiod < 1:
-            raise ValueError(f"logperiod must be an int of at least 1, got {logperiod!r}")
-        if not isinstance(num_warmup, int) or num_warmup < 0:
-            raise ValueError(f"num_warmup must be an int of at least 0, got {num_warmup!r}")
+    def __init__(self, cfg_filename: str = "", logperiod: int = 10, num_warmup: int = 5) -> None:
+        check_int("logperiod", logperiod, 1)
+        check_int("num_warmup", num_warmup, 0)
         self.cfg_filename = str(cfg_filename)
         self.logperiod = logperiod
         self.num_warmup = num_warmup
+        self.iter = 0
         self.timers: dict[str, _Timer] = {}
-        for name in DEFAULT:
+        for name in self.default_timers:
             self.add_timer(name)
 
     # -- timers ----------------------------------------------------------------------------
 
     def add_timer(self, name: str) -> None:
-        """Add a timer, with methods ``<name>_tic()`` and ``<name>_toc()``."""
+        """Add a timer, with methods ``<name>_tic()`` and ``<name>_toc()``.
+
+        Raises:
+            ValueError: for the name of a timer, or a name that is no identifier.
+        """
+        if name in self.timers:
+            raise ValueError(f"the timer {name!r} exists already")
         if not name.isidentifier():
             raise ValueError(f"name must be a valid identifier, got {name!r}")
         self.timers[name] = _Timer(self.num_warmup)
 
     def reset_timer(self, name: str | None = None) -> None:
         """Reset a timer, or all timers, to zero."""
-        for each in self.timers if name is None else [name]:
+        for each in [*self.timers] if name is None else [name]:
             self._timer(each)
-            self.add_timer(each)
+            self.timers[each] = _Timer(self.num_warmup)
 
     def tic(self, name: str) -> None:
-        """Start a timer."""
-        timer = self._timer(name)
-        _synchronize()
-        timer.began = time.perf_counter()
+        """Start a timer; a new name adds a timer."""
+        if name not in self.timers:
+            self.add_timer(name)
+        self.wait()
+        self.timers[name].began = time.perf_counter()
 
     def toc(self, name: str) -> float:
         """Stop a timer; return its average in seconds.
 
         Raises:
+            ValueError: for an unknown name.
             RuntimeError: for a stopped timer.
         """
         timer = self._timer(name)
         if timer.began is None:
             raise RuntimeError(f"toc({name!r}) without tic({name!r})")
-        _synchronize()
+        self.wait()
         timer.stop(timer.began)
+        if name == "iter":
+            self.iter += 1
         return timer.average
+
+    def wait(self) -> None:
+        """Wait until the GPU has finished its work."""
+        if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
+            torch.cuda.synchronize()
 
     def average(self, name: str) -> float:
         """Return the average seconds of a timer; during the warm-up, the last seconds."""
@@ -124,12 +140,12 @@ class TestHook(Callback):
 
     def _timer(self, name: str) -> _Timer:
         if name not in self.timers:
-            raise KeyError(f"no timer {name!r}; known: {', '.join(self.timers)}")
+            raise ValueError(f"no timer {name!r}; known: {', '.join(self.timers)}")
         return self.timers[name]
 
     def __getattr__(self, name: str) -> Any:
         timer, _, verb = name.rpartition("_")
-        if verb in ("tic", "toc") and timer in self.__dict__.get("timers", {}):
+        if timer and verb in ("tic", "toc"):
             return functools.partial(getattr(self, verb), timer)
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
 
@@ -137,10 +153,10 @@ class TestHook(Callback):
 
     def log_stats(
         self,
-        cur_idx: int,
-        start_ind: int,
-        end_ind: int,
-        total_num_images: int,
+        cur: int,
+        start: int,
+        end: int,
+        total: int,
         ims_per_gpu: int = 1,
         suffix: str | None = None,
         log_all: bool = False,
@@ -148,23 +164,24 @@ class TestHook(Callback):
         """Log a line every ``logperiod`` iterations and after the last; return the line.
 
         Args:
-            cur_idx: Index of the iteration, from 0.
-            start_ind: Index of this process's first image.
-            end_ind: Index after this process's last image.
-            total_num_images: Number of images of all processes.
+            cur: Index of the iteration, from 0.
+            start: Index of this process's first image.
+            end: Index after this process's last image.
+            total: Number of images of all processes.
             ims_per_gpu: Number of images of an iteration.
             suffix: Text at the end of the line.
             log_all: Whether to show timers added by the user too.
         """
-        done = min((cur_idx + 1) * ims_per_gpu, end_ind - start_ind)
-        if (cur_idx + 1) % self.logperiod and done < end_ind - start_ind:
+        done, images = min((cur + 1) * ims_per_gpu, end - start), end - start
+        if (cur + 1) % self.logperiod and done < images:
             return None
-        shown = [n for n, t in self.timers.items() if n in DEFAULT or (log_all and t.calls)]
+        added = [name for name, timer in self.timers.items() if timer.calls] if log_all else []
+        shown = dict.fromkeys((*self.default_timers, *added))
         parts = " + ".join(f"{n} {self.average(n):.3f}s" for n in shown if n != "iter")
-        rest = (end_ind - start_ind - done) / ims_per_gpu * self.average("iter")
+        rest = (images - done) / ims_per_gpu * self.average("iter")
         line = (
-            f"[Testing][range:{start_ind + 1}-{end_ind} of {total_num_images}]"
-            f"[{done}/{end_ind - start_ind}][{self.average('iter'):.3f}s = {parts}]"
+            f"[Testing][range:{start + 1}-{end} of {total}][{done}/{images}]"
+            f"[{self.average('iter'):.3f}s = {parts}]"
             f"[eta: {datetime.timedelta(seconds=int(rest))}]"
         )
         line = f"{self.cfg_filename} {line}" if self.cfg_filename else line
@@ -176,6 +193,7 @@ class TestHook(Callback):
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Reset all timers."""
+        self.iter = 0
         self.reset_timer()
 
     def on_test_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -212,8 +230,3 @@ class TestHook(Callback):
             self.log_stats(batch_idx, 0, int(batches), int(batches) * trainer.world_size)
         self.tic("iter")
         self.tic("data")
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
-        torch.cuda.synchronize()

@@ -1,4 +1,4 @@
-"""``Timer`` and functions for hooks of Pet."""
+"""``EventStorage``, ``Timer`` and functions for hooks of Pet."""
 
 from __future__ import annotations
 
@@ -8,10 +8,23 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
+from lightning_hooks.dialects.steps import storage
+from lightning_hooks.dialects.steps.hooks import is_first_rank
 from lightning_hooks.hooks.batch_norm import population_stats
 
-__all__ = ["Timer", "get_bn_modules", "is_first_rank", "logging_rank", "update_bn_stats"]
+__all__ = [
+    "EventStorage",
+    "Timer",
+    "get_bn_modules",
+    "logging_rank",
+    "update_bn_stats",
+]
+
+
+class EventStorage(storage.EventStorage):
+    """The scalars, images and histograms of a run."""
 
 
 class Timer:
@@ -92,12 +105,6 @@ class Timer:
         return self.seconds() / self._starts
 
 
-def is_first_rank() -> bool:
-    """Return whether this process is rank 0."""
-    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-    return not distributed or torch.distributed.get_rank() == 0
-
-
 def logging_rank(*parts: Any, distributed: bool = True, local_rank: int | None = None) -> None:
     """Log a line, on the first rank only.
 
@@ -117,15 +124,23 @@ def get_bn_modules(model: torch.nn.Module) -> list[torch.nn.Module]:
 
 
 def update_bn_stats(
-    model: torch.nn.Module, data_loader: Iterable[Any], num_iters: int = 200
+    model: torch.nn.Module,
+    data_loader: Iterable[Any],
+    device: torch.device | str | None = None,
+    num_iters: int = 200,
 ) -> None:
     """Set the statistics of BatchNorm layers from some batches.
 
     Args:
         model: The model.
         data_loader: Iterable of the model's inputs.
+        device: Device for the inputs; by default the inputs stay where they are.
         num_iters: The maximum number of batches.
 
     See :func:`lightning_hooks.update_bn_stats` for the formula.
     """
-    population_stats.update_bn_stats(model, data_loader, num_iters)
+
+    def forward(model: Any, batch: Any) -> Any:
+        return model(batch if device is None else move_data_to_device(batch, torch.device(device)))
+
+    population_stats.update_bn_stats(model, data_loader, num_iters, forward=forward)

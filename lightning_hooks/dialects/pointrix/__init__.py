@@ -39,13 +39,16 @@ from lightning_hooks.dialects.pointrix.hooks import LogHook as LogHook
 from lightning_hooks.dialects.pointrix.hooks import ProgressHook as ProgressHook
 from lightning_hooks.dialects.pointrix.hooks import parse_hooks as parse_hooks
 from lightning_hooks.dialects.pointrix.trainer_facade import TrainerFacade
+from lightning_hooks.dialects.pointrix.writers import WRITER_REGISTRY as WRITER_REGISTRY
 from lightning_hooks.dialects.pointrix.writers import BackendWriter as BackendWriter
 from lightning_hooks.dialects.pointrix.writers import TensorboardWriter as TensorboardWriter
 from lightning_hooks.dialects.pointrix.writers import Writer as Writer
+from lightning_hooks.dialects.pointrix.writers import parse_writer as parse_writer
 
 __all__ = [
     "DIALECT",
     "HOOK_REGISTRY",
+    "WRITER_REGISTRY",
     "BackendWriter",
     "CheckPointHook",
     "Hook",
@@ -55,6 +58,7 @@ __all__ = [
     "TensorboardWriter",
     "Writer",
     "parse_hooks",
+    "parse_writer",
 ]
 
 

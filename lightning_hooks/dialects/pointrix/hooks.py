@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -19,12 +19,17 @@ __all__ = [
     "HookRegistry",
     "LogHook",
     "ProgressHook",
+    "built",
+    "config_part",
     "parse_hooks",
 ]
 
 
 class HookRegistry:
-    """Hook classes by name.
+    """Classes of hooks or of writers by name.
+
+    Args:
+        kind: The word for a class in errors.
 
     >>> registry = HookRegistry()
     >>> @registry.register()
@@ -34,7 +39,8 @@ class HookRegistry:
     True
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kind: str = "hook") -> None:
+        self._kind = kind
         self._classes: dict[str, type] = {}
 
     def register(self, cls: Any = None) -> Any:
@@ -48,10 +54,11 @@ class HookRegistry:
         if cls is None:
             return self.register
         if not inspect.isclass(cls):
-            raise TypeError(f"only classes can be registered as hooks, got {cls!r}")
+            raise TypeError(f"only a class can be registered as a {self._kind}, got {cls!r}")
         other = self._classes.get(cls.__name__, cls)
         if other is not cls and not other.__module__.startswith("lightning_hooks."):
-            raise KeyError(f"the hook {cls.__name__} is registered already, by {other.__module__}")
+            name = f"{self._kind} {cls.__name__}"
+            raise KeyError(f"the {name} is registered already, by {other.__module__}")
         self._classes[cls.__name__] = cls
         return cls
 
@@ -63,7 +70,7 @@ class HookRegistry:
         """
         if name not in self._classes:
             raise UnknownNameError(
-                f"no hook {name!r} is registered; {suggest(name, self._classes)}"
+                f"no {self._kind} {name!r} is registered; {suggest(name, self._classes)}"
             )
         return self._classes[name]
 
@@ -137,33 +144,80 @@ class Hook:
         """After an error in training."""
 
 
-def _check_interval(interval: Any) -> int:
-    if not isinstance(interval, int) or isinstance(interval, bool) or interval < 1:
-        raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
-    return interval
+class _BarHook(Hook):
+    """A hook with a progress bar of the run."""
+
+    progress_bar: Any = None
+
+    def before_train(self, trainner: Any) -> None:
+        """Draw an empty bar."""
+        from tqdm.auto import tqdm  # type: ignore[import-untyped]  # Lightning needs tqdm too
+
+        self.progress_bar = tqdm(
+            desc="Training progress",
+            total=trainner.max_steps,
+            initial=trainner.global_step - 1,
+            disable=trainner.rank != 0 or not self._is_shown(trainner),
+        )
+
+    def _is_shown(self, trainner: Any) -> bool:
+        return True
+
+    def _advance(self, trainner: Any, interval: int | None = None) -> None:
+        """Move the bar to the current step at the end of an interval, and show the losses."""
+        bar, step = self.progress_bar, trainner.global_step
+        interval = interval or getattr(trainner.cfg, "bar_upd_interval", None) or 10
+        if bar is None or bar.disable or (step % interval and step != trainner.max_steps):
+            return
+        losses = trainner.loss_dict.items()
+        bar.set_postfix({name: f"{float(value):.4g}" for name, value in losses}, refresh=False)
+        bar.update(step - bar.n)
+
+    def after_train(self, trainner: Any) -> None:
+        """Stop updating the bar."""
+        self.exception()
+
+    def exception(self) -> None:
+        """Stop updating the bar."""
+        if self.progress_bar is not None:
+            self.progress_bar.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "progress_bar": None}
 
 
 @HOOK_REGISTRY.register()
-class LogHook(Hook):
-    """Writes losses, learning rates and metrics.
+class LogHook(_BarHook):
+    """Writes losses, learning rates and metrics; draws a progress bar.
 
     ===================  ======================================================
     key                  value
     ===================  ======================================================
     name of a loss       every value of ``loss_dict``
     ``lr/<group>``       the rate of each group, by ``name`` or index
-    ``val/<metric>``     every value of ``metric_dict``, after each validation
+    ``val/<metric>``     every logged value, after each validation
+    ``test/<metric>``    ``L1_loss`` and ``psnr``, if returned by the validation
+                         step: the mean over the steps
     ===================  ======================================================
+
+    ``progress_bar`` is tqdm's, not shown beside the Trainer's own progress bar; ``losses_test`` has
+    the sums of ``L1_loss`` and ``psnr`` over a validation.
 
     Args:
         interval: Number of iterations between two writes.
     """
 
     def __init__(self, interval: int = 10) -> None:
-        self.interval = _check_interval(interval)
+        check_int("interval", interval, 1)
+        self.interval = interval
+        self.losses_test: dict[str, Any] = {"L1_loss": 0.0, "psnr": 0.0}
+
+    def _is_shown(self, trainner: Any) -> bool:
+        return trainner.trainer.progress_bar_callback is None
 
     def after_train_iter(self, trainner: Any) -> None:
         """Write losses and rates at the end of an interval."""
+        self._advance(trainner)
         step = trainner.global_step
         if step % self.interval:
             return
@@ -172,8 +226,18 @@ class LogHook(Hook):
         for index, group in enumerate(trainner.optimizer.param_groups):
             trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
+    def after_val_iter(self, trainner: Any) -> None:
+        """Add the results of the step to ``losses_test``."""
+        for name in self.losses_test.keys() & trainner.metric_dict.keys():
+            self.losses_test[name] += trainner.metric_dict[name]
+
     def after_val(self, trainner: Any) -> None:
         """Write metrics."""
+        for name, total in self.losses_test.items():
+            if total:
+                mean = float(total) / trainner.val_dataset_size
+                trainner.writer.write_scalar(f"test/{name}", mean, trainner.global_step)
+            self.losses_test[name] = 0.0
         step = trainner.global_step - 1  # the finished iteration
         for name, value in trainner.metric_dict.items():
             trainner.writer.write_scalar(f"val/{name}", value, step)
@@ -191,7 +255,9 @@ class CheckPointHook(Hook):
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        self.interval = None if interval is None else _check_interval(interval)
+        if interval is not None:
+            check_int("interval", interval, 1)
+        self.interval = interval
         self._saved = -1
 
     def before_train(self, trainner: Any) -> None:
@@ -215,56 +281,38 @@ class CheckPointHook(Hook):
 
 
 @HOOK_REGISTRY.register()
-class ProgressHook(Hook):
+class ProgressHook(_BarHook):
     """Draws a progress bar with the last losses on the terminal.
 
     Args:
         interval: Number of iterations between two updates; ``cfg.bar_upd_interval`` by default.
-
-    Raises:
-        ImportError: if rich is not installed.
     """
 
     def __init__(self, interval: int | None = None) -> None:
-        require("rich", type(self).__name__, extra="cli")
-        self.interval = None if interval is None else _check_interval(interval)
-        self._bar: Any = None
-
-    def before_train(self, trainner: Any) -> None:
-        """Draw an empty bar."""
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
-        from rich.progress import TimeRemainingColumn as Remaining
-
-        if trainner.rank != 0:
-            return
-        columns = (BarColumn(), MofNCompleteColumn(), Remaining(), TextColumn("{task.description}"))
-        self._bar = Progress(*columns)
-        self._task = self._bar.add_task(
-            "", total=trainner.max_steps, completed=trainner.global_step - 1
-        )
-        self._bar.start()
+        if interval is not None:
+            check_int("interval", interval, 1)
+        self.interval = interval
 
     def after_train_iter(self, trainner: Any) -> None:
         """Update the bar at the end of an interval."""
-        interval = self.interval or getattr(trainner.cfg, "bar_upd_interval", None) or 10
-        step = trainner.global_step
-        if self._bar is not None and (step % interval == 0 or step == trainner.max_steps):
-            losses = trainner.loss_dict.items()
-            text = " ".join(f"{name}={float(value):.4g}" for name, value in losses)
-            self._bar.update(self._task, completed=step, description=text)
+        self._advance(trainner, self.interval)
 
-    def after_train(self, trainner: Any) -> None:
-        """Stop updating the bar."""
-        self.exception()
 
-    def exception(self) -> None:
-        """Stop updating the bar."""
-        bar, self._bar = self._bar, None
-        if bar is not None:
-            bar.stop()
+def config_part(cfg: Any, name: str) -> Mapping[str, Any]:
+    """Return a part of a config: a dict, or a YAML file with the dict.
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_bar": None}
+    Args:
+        cfg: The part, a YAML file with the part at its root, under ``name`` or under ``trainer``
+            and ``name``, or None for an empty dict.
+        name: Name of the part.
+    """
+    if isinstance(cfg, (str, os.PathLike)):
+        cfg = read_config(os.fspath(cfg))
+        for key in ("trainer", name):
+            cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
+    if cfg is not None and not isinstance(cfg, Mapping):
+        raise TypeError(f"cfg must be a dict of {name} or a YAML file, got {cfg!r}")
+    return cfg or {}
 
 
 def parse_hooks(cfg: Mapping[str, Any] | str | os.PathLike[str] | None) -> list[Any]:
@@ -283,23 +331,27 @@ def parse_hooks(cfg: Mapping[str, Any] | str | os.PathLike[str] | None) -> list[
         Departures from pointrix: the entries besides ``name`` are passed to the constructor
         (ignored by pointrix), and without a config the list is empty (None in pointrix).
     """
-    if cfg is None:
-        return []
-    if isinstance(cfg, (str, os.PathLike)):
-        cfg = read_config(os.fspath(cfg))
-        for key in ("trainer", "hooks"):
-            cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
-    if not isinstance(cfg, Mapping):
-        raise TypeError(f"cfg must be a dict of hooks or a YAML file, got {cfg!r}")
-    return [_build(key, entry) for key, entry in cfg.items()]
+    return [
+        built(HOOK_REGISTRY, "name", entry, f"the hook {key!r}")
+        for key, entry in config_part(cfg, "hooks").items()
+    ]
 
 
-def _build(key: str, entry: Any) -> Any:
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("name"), str):
-        raise TypeError(f"the hook {key!r} needs a dict with the key 'name', got {entry!r}")
-    arguments = {name: value for name, value in entry.items() if name != "name"}
-    cls = HOOK_REGISTRY.get(entry["name"])
+def built(registry: HookRegistry, name_key: str, entry: Any, what: str, *arguments: Any) -> Any:
+    """Build an entry of a config.
+
+    Args:
+        registry: Registry with the class.
+        name_key: Key of the class's name; the other entries are arguments.
+        entry: The entry.
+        what: The entry's name in errors.
+        arguments: Positional arguments of the class.
+    """
+    if not isinstance(entry, Mapping) or not isinstance(entry.get(name_key), str):
+        raise TypeError(f"{what} needs a dict with the key {name_key!r}, got {entry!r}")
+    keywords = {name: value for name, value in entry.items() if name != name_key}
+    cls = registry.get(entry[name_key])
     try:
-        return cls(**arguments)
+        return cls(*arguments, **keywords)
     except TypeError as error:
-        raise TypeError(f"{error} in the hook {key!r}: {dict(entry)!r}") from error
+        raise TypeError(f"{error} in {what}: {dict(entry)!r}") from error

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of
+from lightning_hooks.dialects.facade import Facade, optimizer_state, scalars_of
 from lightning_hooks.dialects.pointrix.writers import NullWriter, TensorboardWriter
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
@@ -29,6 +29,7 @@ class TrainerFacade(Facade):
         self._logged: dict[str, torch.Tensor] = {}
         self._seen: dict[str, torch.Tensor] = {}
         self._writer: Any = None
+        self._step_shift = 0  # difference of an assigned `global_step` from the run's
         self._given_logger = self._user_attribute("given_logger")
         if self._given_logger is None and hasattr(runner.logger, "write_scalar"):
             self._given_logger = runner.logger
@@ -37,8 +38,15 @@ class TrainerFacade(Facade):
 
     @property
     def global_step(self) -> int:
-        """Number of the iteration, from 1."""
-        return self.iter + 1
+        """Number of the iteration, from 1; after an assignment, pointrix counts on from there.
+
+        The length of the run stays.
+        """
+        return self.iter + 1 + self._step_shift
+
+    @global_step.setter
+    def global_step(self, value: int) -> None:
+        self._step_shift = value - self.iter - 1
 
     @property
     def start_steps(self) -> int:
@@ -102,12 +110,8 @@ class TrainerFacade(Facade):
         if self._runner.rank != 0:
             return
         step = self.global_step if step is None else step
-        optimizer: Any = self.optimizer
-        if isinstance(optimizer, dict):
-            states: Any = {name: each.state_dict() for name, each in optimizer.items()}
-        else:
-            states = optimizer.state_dict()
-        state = {"global_step": step, "optimizer": states, "model": self.model.state_dict()}
+        state = {"optimizer": optimizer_state(self.optimizer), "model": self.model.state_dict()}
+        state["global_step"] = step
         save_torch(to_cpu(state), path or os.path.join(self.exp_dir, f"chkpnt{step}.pth"))
 
     # -- events ----------------------------------------------------------------------------
@@ -120,8 +124,11 @@ class TrainerFacade(Facade):
                 hosted.loaded_checkpoint = None
 
     def at_after_train_iter(self) -> None:
-        """Read the values logged in the step."""
-        self._logged = logged_values.step_metrics(self._runner.trainer, self._seen)
+        """Read the values logged in the step; after the last step, make Lightning validate."""
+        trainer = self._runner.trainer
+        self._logged = logged_values.step_metrics(trainer, self._seen)
+        if self.max_steps is not None and self.iter + 1 >= self.max_steps:
+            trainer.should_stop = True  # Lightning validates before a stop
 
     def at_after_val_iter(self) -> None:
         """Read the result of the step: numbers, images, names."""

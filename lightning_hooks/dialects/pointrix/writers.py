@@ -7,11 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.dialects.backend import Backend
+from lightning_hooks.dialects.pointrix.hooks import HookRegistry, built, config_part
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["BackendWriter", "NullWriter", "TensorboardWriter", "Writer"]
+__all__ = [
+    "WRITER_REGISTRY",
+    "BackendWriter",
+    "NullWriter",
+    "TensorboardWriter",
+    "Writer",
+    "parse_writer",
+]
+
+WRITER_REGISTRY = HookRegistry("writer")
+"""Writers for ``parse_writer``: ``TensorboardWriter``, ``BackendWriter`` and users' writers."""
 
 
 class Writer:
@@ -53,6 +64,7 @@ class NullWriter(Writer):
         """Do nothing."""
 
 
+@WRITER_REGISTRY.register()
 class BackendWriter(Writer):
     """Writes to a tracker of this package, from a separate thread.
 
@@ -95,6 +107,7 @@ class BackendWriter(Writer):
         self._backend.close()
 
 
+@WRITER_REGISTRY.register()
 class TensorboardWriter(BackendWriter):
     """Writes for TensorBoard.
 
@@ -104,3 +117,25 @@ class TensorboardWriter(BackendWriter):
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder, "tensorboard", log_dir=os.fspath(logfolder))
+
+
+def parse_writer(
+    cfg: Mapping[str, Any] | str | os.PathLike[str] | None, logfolder: str
+) -> Writer | None:
+    """Build the writer of a config; None without a config.
+
+    Args:
+        cfg: Dict with ``writer_type`` and optional arguments, as ``{"writer_type":
+            "TensorboardWriter"}``, or a YAML file with such a dict under ``writer`` (also
+            ``trainer: writer``).
+        logfolder: Directory of the writer's files.
+
+    Raises:
+        UnknownNameError: for an unregistered name.
+        TypeError: for another object than a config, or wrong arguments of the writer.
+    """
+    part = config_part(cfg, "writer")
+    if not part:
+        return None
+    writer: Writer = built(WRITER_REGISTRY, "writer_type", part, "the writer", logfolder)
+    return writer

@@ -10,6 +10,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_hooks.utils.arguments import check_int
+
 __all__ = ["HistoryBuffer", "read_pending"]
 
 _MAX_PENDING = 1000
@@ -36,8 +38,7 @@ class HistoryBuffer:
     """
 
     def __init__(self, max_length: int = 1_000_000) -> None:
-        if max_length < 1:
-            raise ValueError(f"max_length must be at least 1, got {max_length!r}")
+        check_int("max_length", max_length, 1)
         self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
         self._pending: list[list[Any]] = []  # unread entries, the oldest first
         self._count = self._averaged = 0

@@ -280,7 +280,9 @@ def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[Mod
             projects have copies of the library.
     """
     given = list(objects)
-    given += [writer for hook in given for writer in getattr(hook, "_writers", None) or ()]
+    for hook in [*given]:
+        writers = getattr(hook, "_writers", getattr(hook, "writers", None))  # Pet: without _
+        given += writers if isinstance(writers, (list, tuple)) else ()
     classes = {base for entry in given for base in type(entry).__mro__}
     roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
     roots -= {"builtins", "lightning_hooks"}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 import weakref
@@ -212,7 +213,15 @@ class StepFacade(Facade):
 
 
 class TrainerFacade(StepFacade):
-    """``self.trainer`` of detectron2's and cvpods' hooks."""
+    """``self.trainer`` of detectron2's and cvpods' hooks.
+
+    ``before_train()``, ``before_step()`` and the other points call the point of all hooks.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._dialect.methods:
+            return functools.partial(self.call_hook, name)
+        return super().__getattr__(name)
 
     def attach(self, hosted: Hosted) -> None:
         """Set the hook's ``trainer`` to a weak reference, as the libraries do."""

@@ -20,6 +20,7 @@ from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.steps.storage import EventStorage
 from lightning_hooks.loggers.trackers import visdom
 from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
     "CommonMetricPrinter",
@@ -37,8 +38,12 @@ Scalar = tuple[str, float, int]
 class EventWriter:
     """The base of writers: subclasses define ``write``, and ``close`` to release resources."""
 
-    def write(self) -> None:
-        """Write the new values."""
+    def write(self, **epochs: Any) -> None:
+        """Write the new values.
+
+        Args:
+            epochs: ``epoch`` and ``max_epoch``, from Pet in a run counted in epochs; ignored here.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define write()")
 
     def close(self) -> None:
@@ -53,8 +58,7 @@ class _WindowWriter(EventWriter):
     """Reads scalars from the storage, smoothed over a window."""
 
     def __init__(self, window_size: int) -> None:
-        if not isinstance(window_size, int) or window_size < 1:
-            raise ValueError(f"window_size must be an int of at least 1, got {window_size!r}")
+        check_int("window_size", window_size, 1)
         self._window_size = window_size
         self._last_iteration = -1
 
@@ -90,7 +94,7 @@ class JSONWriter(_WindowWriter):
         self._path = os.fspath(json_file)
         self._file: Any = None
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Append the scalars after the last written iteration."""
         rows = _by_iteration(self._new_scalars())
         self._append({**row, "iteration": iteration} for iteration, row in rows.items())
@@ -127,12 +131,14 @@ class SnapshotJSONWriter(JSONWriter):
         window_size: Number of values in the window.
     """
 
-    def write(self) -> None:
+    _first_iteration = 0
+
+    def write(self, **epochs: Any) -> None:
         """Append all scalars, new or not."""
         storage = self.storage()
         latest = storage.latest_values(self._window_size)
         values = {name: value for name, (value, _) in latest.items()}
-        self._append([{"iteration": storage.iter, **values}])
+        self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
 
 class TensorboardXWriter(_WindowWriter):
@@ -153,7 +159,7 @@ class TensorboardXWriter(_WindowWriter):
         self._arguments = {"log_dir": os.fspath(log_dir), **kwargs}
         self._writer: Any = None
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Write the new scalars, the images and the histograms."""
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
@@ -199,7 +205,7 @@ class VisdomWriter(_WindowWriter):
         init = {"env": env, "use_incoming_socket": False, "raise_exceptions": True, **kwargs}
         self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Draw the new scalars and show the images."""
         for iteration, row in sorted(_by_iteration(self._new_scalars()).items()):
             self._page.send(iteration, scalars=row)
@@ -227,7 +233,7 @@ class CommonMetricPrinter(_WindowWriter):
         self._max_iter = max_iter
         self._last_write: tuple[int, float] | None = None  # iteration and time of the last line
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Log a line, unless the run has ended."""
         storage = self.storage()
         if storage.iter != self._max_iter:

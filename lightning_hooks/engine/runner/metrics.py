@@ -56,17 +56,16 @@ def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int =
     if not hooks or not (values or runner.waiting_samples):
         return
     before, runner.mode = runner.mode, mode
-    runner.open_val_log()
     try:
-        runner.log_buffer.update(values)
-        if batches:
-            runner.log_buffer.output["eval_iter_num"] = batches
-        for hook in hooks:
-            with calling(hook, "log_values", runner):
-                hook.log_values(runner)
+        with runner.val_log():
+            runner.log_buffer.update(values)
+            if batches:
+                runner.log_buffer.output["eval_iter_num"] = batches
+            for hook in hooks:
+                with calling(hook, "log_values", runner):
+                    hook.log_values(runner)
     finally:
         runner.waiting_samples = ()
-        runner.close_val_log()
         runner.mode = before
 
 

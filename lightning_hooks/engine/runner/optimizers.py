@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
@@ -25,7 +26,6 @@ class Optimizers:
 
     _counts: Any
     _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
-    _step_handles: Sequence[Any] = ()
     _known_optimizer: Any = None
     _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
@@ -88,22 +88,16 @@ class Optimizers:
 
     # -- the rates of the last step ----------------------------------------------------------
 
-    def watch_steps(self) -> None:
-        """Keep the rates of each step, if a scheduler changes rates before loggers read.
+    def watch_steps(self, fit: ExitStack) -> None:
+        """Keep the rates of each step of a fit, if a scheduler changes rates before loggers read.
 
         Lightning steps the module's schedulers before ``on_train_batch_end``.
         """
-        self.unwatch_steps()
         if self.trainer.lr_scheduler_configs:
-            watched = [o for o in self.trainer.optimizers if hasattr(o, "register_step_pre_hook")]
             self._groups_of_steps = {}
-            self._step_handles = [o.register_step_pre_hook(self._keep_rates) for o in watched]
-
-    def unwatch_steps(self) -> None:
-        """Keep no more rates; a second call changes nothing."""
-        for handle in self._step_handles:
-            handle.remove()
-        self._step_handles = ()
+            for optimizer in self.trainer.optimizers:
+                if hasattr(optimizer, "register_step_pre_hook"):
+                    fit.callback(optimizer.register_step_pre_hook(self._keep_rates).remove)
 
     def step_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rates of the last iteration's step; without a step the current rates.

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -226,15 +227,16 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         else:
             self._new_data_loader = value
 
-    def open_val_log(self) -> None:
-        """Use a separate log buffer for a validation, if loggers read the buffer."""
+    @contextlib.contextmanager
+    def val_log(self) -> Iterator[None]:
+        """Use a separate log buffer for a validation in the block, if loggers read the buffer."""
         self.train_log = self.log_buffer
         if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv
             self.log_buffer = LogBuffer()
-
-    def close_val_log(self) -> None:
-        """Go back to the log buffer of the training; a second call changes nothing."""
-        self.log_buffer = self.train_log
+        try:
+            yield
+        finally:
+            self.log_buffer = self.train_log
 
     # -- hooks -----------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
 
@@ -105,6 +105,45 @@ class PreciseBNHook(Hook):
         self.num_iters = num_iters
         self.dataloader = dataloader
         self.forward = forward
+
+    @classmethod
+    def of_average(cls, precise_bn: Any, user: str | None = None) -> PreciseBNHook | None:
+        """Return the hook that estimates an average's statistics, or None.
+
+        Args:
+            precise_bn: The argument of every average: False, True, a number of samples, or a dict
+                of the arguments of this hook.
+            user: The class of the average, for messages.
+
+        Raises:
+            TypeError: for an argument of another type, or unknown to this hook.
+            ValueError: for a number below 1, for an interval, and for values refused by this hook.
+
+        >>> [made and made.num_samples for made in map(PreciseBNHook.of_average, (False, True, 9))]
+        [None, 8192, 9]
+        """
+        if precise_bn is False:
+            return None
+        if isinstance(precise_bn, Mapping):
+            if "interval" in precise_bn:
+                raise ValueError(
+                    f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever a "
+                    "changed average is used; leave interval out"
+                )
+            try:
+                found = cls(**precise_bn)
+            except (TypeError, ValueError) as error:
+                raise type(error)(f"precise_bn={dict(precise_bn)}: {error}") from None
+        elif isinstance(precise_bn, int):
+            check_int("precise_bn", int(precise_bn), 1)
+            found = cls() if precise_bn is True else cls(precise_bn)
+        else:
+            raise TypeError(
+                "precise_bn must be True, False, a number of samples or a dict of PreciseBNHook's "
+                f"arguments, got {precise_bn!r}"
+            )
+        found.user = user
+        return found
 
     def before_run(self, runner: Any) -> None:
         """Raise errors now, before the first epoch."""

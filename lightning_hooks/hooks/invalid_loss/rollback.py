@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -142,7 +141,7 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
             found = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
-                "averages": [average and average.tensors for average in averages],
+                "averages": [one and {**one.tensors, **one.exact} for one in averages],
                 "precision": checkpoint.get(scaler, {}),
             }
         except Exception as error:  # other ranks wait for the broadcast
@@ -180,11 +179,10 @@ def _callbacks(trainer: L.Trainer, kind: type[Any]) -> list[Any]:
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:
     """Return the live tensors of averages in progress, by the module's keys."""
     found = []
-    for hook in _callbacks(trainer, AveragingHook):
-        # RuntimeError: not begun; a warning: bad steps were left out
-        with contextlib.suppress(RuntimeError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            state = hook.ema_state_dict()
+    for hook in averages_of(trainer):
+        if hook.average is not None:
+            hook.average.repair()
+            state = hook.average.state_dict(exact=True)
             found.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
     return found
 

@@ -49,7 +49,7 @@ class Cyclic(Updater):
         cyclic_times: int = 1,
         step_ratio_up: float = 0.4,
         anneal_strategy: str = "cos",
-        gamma: float = 1.0,
+        gamma: float = 1,
         **kwargs: Any,
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)

@@ -39,6 +39,7 @@ class Session:
         owner: The name at the beginning of messages.
         linger: Seconds for collecting records before a send.
         run: The run in the backend. Unsent records of a killed process are sent first.
+        evaluation: Whether the values are of an evaluation outside of a fit.
     """
 
     def __init__(
@@ -51,6 +52,7 @@ class Session:
         owner: str,
         linger: float = LINGER,
         run: TrackedRun | None = None,
+        evaluation: bool = False,
     ) -> None:
         self._run = run or TrackedRun()
         self._backend, self._options = writer_class.name, options
@@ -76,7 +78,8 @@ class Session:
                 f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
                 f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
             )
-        self._spool = Spool(path, {"writer": self._backend, "key": self._run.key, "format": 2})
+        head = {"writer": self._backend, "key": self._run.key, "format": 2}
+        self._spool = Spool(path, {**head, "evaluation": True} if evaluation else head)
         for left_behind in left.values():
             self._take(left_behind.records)
             left_behind.settle()

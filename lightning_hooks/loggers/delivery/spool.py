@@ -295,7 +295,8 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
     head, offset = read_head(path)
     if not rest:
         offset = 0
-    records, failed, head["damaged"], head["end"] = [], True, 0, offset
+    failed = head.get("evaluation") is not True  # an evaluation leaves the run's outcome
+    records, head["damaged"], head["end"] = [], 0, offset
     for line, head["end"] in _read_lines(path, offset):
         fields = unseal(line) or {}
         if isinstance(fields.get("end"), dict):

@@ -85,7 +85,8 @@ class DvcliveWriter(PointWriter):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in ``params.yaml``."""
-        self.run.log_params(dict(params))
+        known = () if self._owned else self.run._params
+        self.run.log_params({k: v for k, v in params.items() if k not in known})
 
     def flush(self) -> None:
         """Write the last values to ``metrics.json``, once for many steps."""
@@ -199,18 +200,17 @@ class DvcliveLoggerHook(TrackerHook):
             timings=timings,
             sync=sync,
         )
-        self.require_client()
         self.model_file = check_path("model_file", model_file)
-        self.live_options = live_options
+        self.live_options = self.init_kwargs = live_options
 
     @property
     def dvclive(self) -> Any:
         """The ``Live``; None before the start."""
         return self.client_run
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client, and the user's arguments."""
-        return self.dvclive_package.Live, self.live_options
+    def client_function(self) -> Callable[..., Any]:
+        """Return the function that starts the client."""
+        return self.dvclive_package.Live  # type: ignore[no-any-return]
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules of the client and of the search for a repository."""

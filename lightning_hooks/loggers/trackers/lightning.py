@@ -210,10 +210,6 @@ class LightningLoggerHook(TrackerHook):
         if self._current:
             super().log(runner)
 
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return no module: the loggers exist already."""
-        return ()
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
@@ -228,9 +224,9 @@ class LightningLoggerHook(TrackerHook):
         found = [each for each in self._current if not isinstance(each, dict)]
         return (found, not self._shares) if found or not self._current else None
 
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
+    def parameters(self, runner: Any) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
-        return super().parameters(runner, own=not self._shares)
+        return {} if self._shares else super().parameters(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration; Lightning's own step for the Trainer's loggers."""

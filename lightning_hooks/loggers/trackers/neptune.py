@@ -16,7 +16,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -130,7 +130,9 @@ class NeptuneWriter(PointWriter):
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters."""
         for name, value in params.items():
-            self.run[f"parameters/{name}"] = "None" if value is None else value
+            path = f"parameters/{name}"
+            if self._owned or not self.run.exists(path):
+                self.run[path] = "None" if value is None else value
 
     def flush(self) -> None:
         """Wait until all values are on the disk."""
@@ -146,7 +148,7 @@ class NeptuneWriter(PointWriter):
 
 
 @HOOKS.register_module()
-class NeptuneLoggerHook(ClientTrackerHook):
+class NeptuneLoggerHook(TrackerHook):
     """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` by default.
 
     Neptune's hosted service closed in March 2026, as a warning says: ``mode="async"`` or
@@ -202,8 +204,9 @@ class NeptuneLoggerHook(ClientTrackerHook):
         tags: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        init_kwargs = with_keywords(init_kwargs, project=project, name=name, mode=mode, tags=tags)
-        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        names = {"project": project, "name": name, "mode": mode}
+        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
         check_bool(with_step=with_step)
         self.with_step = with_step
 

@@ -189,7 +189,6 @@ class TensorboardLoggerHook(TrackerHook):
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.require_client()
         self.log_dir = check_path("log_dir", log_dir)
 
     @property

@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
@@ -174,7 +174,7 @@ def _html_rows(rows: Iterable[Iterable[Any]]) -> str:
 
 
 @HOOKS.register_module()
-class VisdomLoggerHook(ClientTrackerHook):
+class VisdomLoggerHook(TrackerHook):
     """Draws a line for each name on a Visdom server, or into ``{work_dir}/visdom`` offline.
 
     The windows have the names of ``get_loggable_tags``; the x-axis is the iteration. ``[C, H, W]``
@@ -216,12 +216,12 @@ class VisdomLoggerHook(ClientTrackerHook):
         env: str | None = None,
         **options: Any,
     ) -> None:
-        init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
-        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        self.init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client, and the user's arguments."""
-        return self.visdom.Visdom, self.init_kwargs
+    def client_function(self) -> Callable[..., Any]:
+        """Return the function that starts the client."""
+        return self.visdom.Visdom  # type: ignore[no-any-return]
 
     def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
         """Return the last step of the checkpoint; the windows are the run."""

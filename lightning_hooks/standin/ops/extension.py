@@ -14,7 +14,7 @@ import torch
 from lightning_hooks.standin.ops import operators
 from lightning_hooks.utils.default_logger import default_logger
 
-__all__ = ["OFFERED", "get_onnxruntime_op_path", "load_ext", "refuse", "upfirdn2d"]
+__all__ = ["OFFERED", "Extension", "get_onnxruntime_op_path", "load_ext", "refuse", "upfirdn2d"]
 
 
 def get_compiler_version() -> str:
@@ -41,7 +41,16 @@ OFFERED: dict[str, Callable[..., Any]] = {
 """The operators of the stand-in, by their names in mmcv's extension."""
 
 
-def load_ext(name: str, funcs: Sequence[str]) -> Any:
+class Extension(types.ModuleType):
+    """The module ``mmcv._ext`` with the operators of the stand-in; others raise when called."""
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return OFFERED.get(name) or functools.partial(refuse, name)
+
+
+def load_ext(name: str, funcs: Sequence[str]) -> types.ModuleType:
     """Return the compiled operators of an installed mmcv 2.x, or the operators of the stand-in.
 
     Calls of operators missing in the stand-in raise NotImplementedError.
@@ -53,24 +62,15 @@ def load_ext(name: str, funcs: Sequence[str]) -> Any:
     Raises:
         AssertionError: if the compiled module lacks a function.
     """
-    compiled = _compiled(f"mmcv.{name}")
-    if compiled is None:
-        plain = {func: OFFERED.get(func) or functools.partial(refuse, func) for func in funcs}
-        return types.SimpleNamespace(**plain)
-    missing = [func for func in funcs if not hasattr(compiled, func)]
-    if missing:
-        raise AssertionError(f"{', '.join(missing)} miss in module {name}")
-    return compiled
-
-
-def _compiled(name: str) -> types.ModuleType | None:
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError:
-        return None
+        found = importlib.import_module(f"mmcv.{name}")
     except ImportError as error:  # compiled for another torch
         _warn(f"mmcv's compiled operators are not used: {error}")
-        return None
+        return Extension(name)
+    missing = [func for func in funcs if not hasattr(found, func)]
+    if missing:
+        raise AssertionError(f"{', '.join(missing)} miss in module {name}")
+    return found
 
 
 @functools.cache

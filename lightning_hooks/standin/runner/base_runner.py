@@ -16,6 +16,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.dialects import detect
+from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
@@ -344,7 +345,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         filename: str,
         map_location: Any = "cpu",
         strict: bool = False,
-        revise_keys: list[tuple[str, str]] | None = None,
+        revise_keys: Any = (("^module.", ""),),
     ) -> Any:
         """Load the weights of a file into the model; return the whole checkpoint."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
@@ -385,7 +386,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
         """Add a hook by priority, after the hooks of equal priority."""
-        detect(hook)
+        if detect(hook) == "mmcv" and hasattr(hook, "priority") and not is_ours(hook):
+            raise ValueError('"priority" is a reserved attribute for hooks')
         self._hooks.add(hook, get_priority(priority))
 
     def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
@@ -410,9 +412,12 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def register_logger_hooks(self, log_config: Mapping[str, Any] | None) -> None:
         """Add loggers: ``dict(interval=50, hooks=[dict(type="TextLoggerHook")])``."""
-        if log_config is not None:
-            for config in log_config["hooks"]:
-                self._register(config, "VERY_LOW", interval=log_config["interval"])
+        if log_config is None:
+            return
+        if not {"interval", "hooks"} <= {*log_config}:
+            raise KeyError(f"write log_config = dict(interval=50, hooks=[...]), got {log_config}")
+        for config in log_config["hooks"]:
+            self._register(config, "VERY_LOW", interval=log_config["interval"])
 
     def register_timer_hook(self, timer_config: Any) -> None:
         """Add the timer hook."""

@@ -104,7 +104,7 @@ def load_checkpoint(
     map_location: Any = None,
     strict: bool = False,
     logger: logging.Logger | None = None,
-    revise_keys: list[tuple[str, str]] | None = None,
+    revise_keys: Any = ((r"^module\.", ""),),
 ) -> Any:
     """Load the weights of a file into a model and return the whole checkpoint.
 
@@ -122,7 +122,7 @@ def load_checkpoint(
         raise RuntimeError(f"No state_dict found in checkpoint file {filename}")
     state = checkpoint.get("state_dict", checkpoint)
     revised: Any = OrderedDict(state)
-    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+    for pattern, replacement in revise_keys:
         revised = OrderedDict((re.sub(pattern, replacement, k), v) for k, v in revised.items())
     revised._metadata = getattr(state, "_metadata", OrderedDict())
     load_state_dict(model, revised, strict, logger)

@@ -108,6 +108,12 @@ class Registry(native.Registry):
         return self._scope
 
     @property
+    def title(self) -> str:
+        """The registry's name, with the file of the project's package that defines the registry."""
+        file = getattr(sys.modules.get(self.scope), "__file__", None)
+        return f"{super().title} of {self.scope} ({file})" if file else super().title
+
+    @property
     def children(self) -> dict[str, Registry]:
         """The child registries, by scope."""
         return self._children

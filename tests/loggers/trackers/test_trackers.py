@@ -114,7 +114,6 @@ class FragileWriter(Writer):
 class Fragile(TrackerHook):
     """A tracker with such a writer."""
 
-    package = "nothing"
     writer_class = FragileWriter
 
     def __init__(self, point: str) -> None:
