@@ -6,6 +6,7 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -47,11 +48,6 @@ class RunLog:
     path: Path
     rows: tuple[Row, ...]
     damaged: int = 0
-
-    @property
-    def name(self) -> str:
-        """The name of the run's folder."""
-        return printable(self.path.resolve().parent.name)
 
     @property
     def batches(self) -> int | None:
@@ -168,7 +164,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         raise ModuleNotFoundError(
             'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
         ) from error
-    panels = _panels(runs, keys)
+    panels, names = _panels(runs, keys), names_of(runs)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5 * columns, 0.6 + 2.8 * rows), layout="constrained")
@@ -176,7 +172,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():
             label = " ".join(
-                [runs[number].name] * (len(runs) > 1) + [mode] * (len({m for _, m in lines}) > 1)
+                [names[number]] * (len(runs) > 1) + [mode] * (len({m for _, m in lines}) > 1)
             )
             marker = "o--" if mode == "val" else "-"
             axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label or None)
@@ -195,16 +191,17 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
 def runs_in_terminal(
     runs: Sequence[RunLog], width: int, keys: Sequence[str] = (), height: int = 12
 ) -> str:
-    """Return the curves drawn with characters, a panel for each quantity."""
+    """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
     import plotext
 
-    panels = []
+    several = len(runs) > 1
+    panels = [f"{number}: {name}" for number, name in enumerate(names_of(runs), 1) if several]
     for key, lines in _panels(runs, keys).items():
         plotext.clear_figure()
         plotext.theme("clear")
         plotext.plot_size(width, height)
         for (number, mode), line in lines.items():
-            label = f"{runs[number].name} {mode}" if len(lines) > 1 else None
+            label = f"{number + 1} {mode}" if several else mode
             marker = "o" if mode == "val" else "braille"
             points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
             if points:  # plotext fails on a legend whose line begins with NaN
@@ -214,6 +211,15 @@ def runs_in_terminal(
         panels.append(plotext.uncolorize(plotext.build()))
     plotext.clear_figure()
     return "\n".join(panels)
+
+
+def names_of(runs: Sequence[RunLog]) -> list[str]:
+    """Return the paths of the runs' folders, or of files in one folder, below a common folder."""
+    paths = [run.path.resolve().parent for run in runs]
+    if len({*paths}) < len(paths):
+        paths = [run.path.resolve() for run in runs]
+    common = os.path.commonpath([path.parent for path in paths])
+    return [printable(os.path.relpath(path, common)) for path in paths]
 
 
 def _unit(runs: Sequence[RunLog]) -> str:
