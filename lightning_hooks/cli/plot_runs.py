@@ -164,26 +164,25 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         raise ModuleNotFoundError(
             'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
         ) from error
-    panels, names = _panels(runs, keys), names_of(runs)
+    panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = Figure(figsize=(5 * columns, 0.6 + 2.8 * rows), layout="constrained")
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():
-            label = " ".join(
-                [names[number]] * (len(runs) > 1) + [mode] * (len({m for _, m in lines}) > 1)
-            )
+            label = _label(runs, number, mode)
             marker = "o--" if mode == "val" else "-"
-            axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label or None)
+            axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label)
         axis.set_title(key, fontsize=10, parse_math=False)
         axis.set_xlabel(_unit(runs))
         axis.grid(alpha=0.3)
-        if axis.get_legend_handles_labels()[1]:
-            for text in axis.legend(fontsize=8).get_texts():
-                text.set_parse_math(False)
+        if len(lines) > 1:
+            axis.legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.remove()
+    title = "\n".join(_numbered(runs))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=8, parse_math=False)
     figure.savefig(path, dpi=120)
     return Path(path)
 
@@ -194,14 +193,13 @@ def runs_in_terminal(
     """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
     import plotext
 
-    several = len(runs) > 1
-    panels = [f"{number}: {name}" for number, name in enumerate(names_of(runs), 1) if several]
+    panels = _numbered(runs)
     for key, lines in _panels(runs, keys).items():
         plotext.clear_figure()
         plotext.theme("clear")
         plotext.plot_size(width, height)
         for (number, mode), line in lines.items():
-            label = f"{number + 1} {mode}" if several else mode
+            label = _label(runs, number, mode)
             marker = "o" if mode == "val" else "braille"
             points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
             if points:  # plotext fails on a legend whose line begins with NaN
@@ -213,13 +211,18 @@ def runs_in_terminal(
     return "\n".join(panels)
 
 
-def names_of(runs: Sequence[RunLog]) -> list[str]:
-    """Return the paths of the runs' folders, or of files in one folder, below a common folder."""
+def _label(runs: Sequence[RunLog], number: int, mode: str) -> str:
+    return f"{number + 1} {mode}" if len(runs) > 1 else mode
+
+
+def _numbered(runs: Sequence[RunLog]) -> list[str]:
+    """Return the folders of several runs, or the files in one folder, below a common folder."""
     paths = [run.path.resolve().parent for run in runs]
     if len({*paths}) < len(paths):
         paths = [run.path.resolve() for run in runs]
     common = os.path.commonpath([path.parent for path in paths])
-    return [printable(os.path.relpath(path, common)) for path in paths]
+    names = [printable(os.path.relpath(path, common)) for path in paths]
+    return [f"{number}: {name}" for number, name in enumerate(names, 1) if len(names) > 1]
 
 
 def _unit(runs: Sequence[RunLog]) -> str:
