@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAve
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.hooks.updaters.param_groups import (
     describe_groups,
@@ -47,7 +47,10 @@ def check_schedule(hook: Any, runner: Any) -> None:
     if runner.trainer.fast_dev_run:
         return
     if not (counts and moves):
-        reason = "" if counts else ": by_epoch=True, and this run counts iterations"
+        reason = ": by_epoch=True, and this run counts iterations"
+        if counts:
+            unit = "epoch" if hook.by_epoch else hook.iteration_unit
+            reason = f" in this run of {total} {unit}{'' if total == 1 else 's'}" if total else ""
         rank_zero_warn(f"{name} never moves the {hook.quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
 
@@ -155,8 +158,16 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
     if len(names) > 1:
         rank_zero_warn(
             f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
-            "each step takes the value that was set last; leave out all but one"
+            "each step takes the value that was set last; leave out all but one. "
+            f"{class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            + ("; base_lr=... gives another base rate" if hook.quantity.symbol == "lr" else "")
         )
+
+
+def _bases(hook: Any) -> str:
+    """Return the distinct bases of a hook's groups."""
+    each = hook.base.values() if isinstance(hook.base, dict) else [hook.base]
+    return listed(list(dict.fromkeys(str(base) for bases in each for base in bases)))
 
 
 def _optimizers(hook: Any, runner: Any) -> dict[str, Any]:

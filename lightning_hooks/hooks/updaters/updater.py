@@ -149,6 +149,9 @@ class Updater(Hook):
     base: Values = ()
     """The number of each group from which its values are computed."""
 
+    base_origin = ""
+    """The source of ``base``, for messages."""
+
     regular: Values = ()
     """The current values without warm-up."""
 
@@ -207,7 +210,8 @@ class Updater(Hook):
 
     def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
-        quantity = self.quantity
+        quantity, key = self.quantity, f"initial_{self.quantity.symbol}"
+        self.base_origin = f"the groups' {key}"
         for i, group in enumerate(optimizer.param_groups):
             number = quantity.read(group)
             if number is None:
@@ -216,8 +220,8 @@ class Updater(Hook):
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
                     "neither momentum nor betas"
                 )
-            group.setdefault(f"initial_{quantity.symbol}", number)
-        return [group[f"initial_{quantity.symbol}"] for group in optimizer.param_groups]
+            group.setdefault(key, number)
+        return [group[key] for group in optimizer.param_groups]
 
     def is_valid(self, value: Any) -> bool:
         """Whether a group may have this value."""
