@@ -20,7 +20,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
-from lightning_hooks.utils.arguments import check_bool, check_int, check_number
+from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
 
@@ -253,9 +253,9 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     """Return the arguments of :class:`torch.amp.GradScaler` for a loss scale.
 
     Raises:
-        TypeError: for anything but a number, str or dict, and for a bad type in the dict.
-        ValueError: for a number that is not positive, a str other than ``"dynamic"``, an unknown
-            key or a number in the dict out of range.
+        TypeError: for anything but a number, str or dict.
+        ValueError: for a number that is not positive, a str other than ``"dynamic"`` and an unknown
+            key.
 
     >>> scaler_arguments(512), scaler_arguments("dynamic"), scaler_arguments({"growth_interval": 9})
     ({'init_scale': 512.0}, {}, {'growth_interval': 9})
@@ -267,7 +267,6 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
             raise ValueError(f"loss_scale has unknown keys {unknown}; known: {list(ARGUMENTS)}")
         if "init_scale" in loss_scale:
             scaler_arguments(loss_scale["init_scale"])
-        _check_growth(loss_scale)
         return dict(loss_scale)
     if loss_scale == "dynamic":
         return {}
@@ -276,22 +275,6 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
-
-
-def _check_growth(loss_scale: Mapping[str, Any]) -> None:
-    """Check arguments before torch does, later or by an assertion."""
-    for name, value in loss_scale.items():
-        where = f"loss_scale[{name!r}]"
-        if name == "growth_factor":
-            check_number(where, value, above=1)
-        elif name == "backoff_factor":
-            check_number(where, value, above=0)
-            if value >= 1:
-                raise ValueError(f"{where} must be below 1, got {value}")
-        elif name == "growth_interval":
-            check_int(where, value, 1)
-        elif name == "enabled":
-            check_bool(**{where: value})
 
 
 def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:
