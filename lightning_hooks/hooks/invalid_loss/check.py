@@ -18,6 +18,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
 from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read, try_to_dump
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
@@ -145,7 +146,7 @@ class CheckInvalidLossHook(Hook):
         """Whether a step of this fit had a loss."""
         return self._history.has_judged
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""
         self._close()
         self._steps_automatically = runner.module.automatic_optimization
@@ -168,7 +169,7 @@ class CheckInvalidLossHook(Hook):
             unused.append("on_train_batch_end")
         skip_events(self, CheckInvalidLossHook, *unused)
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Check the last steps, and log a summary."""
         self._check(runner)
         if self._action is not None:
@@ -240,7 +241,7 @@ class CheckInvalidLossHook(Hook):
         assert self._action is not None
         self._action.before_step(optimizer, Driver.of(trainer).runner.iter)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Keep the step's loss; read all kept losses at every ``interval``-th iteration."""
         iteration = runner.iter
         self._history.record(runner, iteration)
@@ -263,7 +264,7 @@ class CheckInvalidLossHook(Hook):
 
     # -- the check -------------------------------------------------------------------------
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Check before others save, or evaluate with an average."""
         self._check(runner)
 
@@ -275,7 +276,7 @@ class CheckInvalidLossHook(Hook):
             self._check(Driver.of(trainer).runner)
 
     def _save(
-        self, runner: Any, save: Callable[..., None], filepath: Any, *args: Any, **kwargs: Any
+        self, runner: Runner, save: Callable[..., None], filepath: Any, *args: Any, **kwargs: Any
     ) -> None:
         """Write a checkpoint after a check; write nothing because of an invalid loss."""
         state = runner.trainer.state
@@ -290,14 +291,14 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None and not weights_only:
             self._action.on_saved(filepath)
 
-    def _before_save(self, runner: Any) -> None:
+    def _before_save(self, runner: Runner) -> None:
         counts = progress.batch_counts(runner.trainer)
         # a callback before the hooks may save an unrecorded step
         if progress.batches_processed(runner.trainer) > counts.completed:
             self._history.record(runner, runner.iter)
         self._check(runner)
 
-    def _check(self, runner: Any, at_interval: bool = False) -> None:
+    def _check(self, runner: Runner, at_interval: bool = False) -> None:
         """Read the kept losses and act, on all ranks together."""
         action, history = self._action, self._history
         is_known = not history.iters and (self._weights_are_checked or at_interval)

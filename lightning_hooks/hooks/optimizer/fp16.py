@@ -17,6 +17,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
@@ -159,7 +160,7 @@ class Fp16OptimizerHook(OptimizerHook):
             )
         self._has_own_scaler = True
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Make the hook's own scaler, with the state of a checkpoint; publish the state."""
         if self._has_own_scaler:
             self._make_scaler(runner)
@@ -170,7 +171,7 @@ class Fp16OptimizerHook(OptimizerHook):
                 runner.meta = {}
             runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
 
-    def _make_scaler(self, runner: Any) -> None:
+    def _make_scaler(self, runner: Runner) -> None:
         self.loss_scaler = make_scaler(self.loss_scale, runner.module.device.type)
         saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
         if saved and self.loss_scaler.is_enabled():
@@ -182,20 +183,20 @@ class Fp16OptimizerHook(OptimizerHook):
 
     # -- a step with the hook's own scaler -----------------------------------------------------
 
-    def _owns_step(self, runner: Any) -> bool:
+    def _owns_step(self, runner: Runner) -> bool:
         return self._has_own_scaler or super()._owns_step(runner)
 
-    def _zero_grad(self, runner: Any) -> None:
+    def _zero_grad(self, runner: Runner) -> None:
         if self._has_own_scaler:
             runner.module.zero_grad()
         super()._zero_grad(runner)
 
-    def _backward(self, runner: Any, loss: torch.Tensor) -> None:
+    def _backward(self, runner: Runner, loss: torch.Tensor) -> None:
         if self._has_own_scaler and self.loss_scaler is not None:
             loss = self.loss_scaler.scale(loss)
         super()._backward(runner, loss)
 
-    def _clip_and_step(self, runner: Any) -> None:
+    def _clip_and_step(self, runner: Runner) -> None:
         scaler = self.loss_scaler
         if not self._has_own_scaler or scaler is None:
             super()._clip_and_step(runner)

@@ -13,6 +13,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Probes
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.stopwatch import Account
@@ -148,7 +149,7 @@ class StepTimeHook(Hook):
         if self._probes is not None:
             self._probes.watch.switch(account)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Read the times finished by the GPU, and log the phases."""
         if self._probes is None or not self.every_n_iters(runner, self.interval):
             return

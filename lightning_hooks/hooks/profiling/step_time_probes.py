@@ -81,7 +81,7 @@ class Probes:
         enter, leave, account = self._enter, self._leave, self._account(hook)
 
         @wraps(method)
-        def timed(runner: Any) -> None:
+        def timed(runner: Runner) -> None:
             enter(account)
             try:
                 method(runner)

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.priority import FAMILIES, is_family
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.param_groups import (
     describe_groups,
     describe_optimizers,
@@ -25,7 +26,7 @@ from lightning_hooks.hooks.updaters.param_groups import (
 __all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
 
 
-def check_schedule(hook: Any, runner: Any) -> None:
+def check_schedule(hook: Any, runner: Runner) -> None:
     """Check a schedule against the run, before the first iteration.
 
     Args:
@@ -44,7 +45,7 @@ def check_schedule(hook: Any, runner: Any) -> None:
         except (ArithmeticError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from None
     moves = _check_values(hook, runner, total)
-    if runner.trainer.fast_dev_run:
+    if runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
         return
     if not (counts and moves):
         reason = ": by_epoch=True, and this run counts iterations"
@@ -55,7 +56,7 @@ def check_schedule(hook: Any, runner: Any) -> None:
     _warn_of_long_warm_up(hook, runner, name)
 
 
-def _length(hook: Any, runner: Any) -> int | None:
+def _length(hook: Any, runner: Runner) -> int | None:
     """Return the length of the run in the policy's unit; ``max_steps`` in whole epochs."""
     total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
     if total is None and hook.by_epoch and runner.max_iters is not None:
@@ -64,7 +65,7 @@ def _length(hook: Any, runner: Any) -> int | None:
     return total
 
 
-def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
+def _check_values(hook: Any, runner: Runner, total: int | None) -> bool:
     """Raise for an invalid value during the run; return whether the values change."""
     if not hook.is_predictable() or (hook.needs_length and total is None):
         return True
@@ -88,7 +89,7 @@ def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
     return moves or not checked
 
 
-def _moments(hook: Any, runner: Any, positions: list[int]) -> Iterator[tuple[str, int, float]]:
+def _moments(hook: Any, runner: Runner, positions: list[int]) -> Iterator[tuple[str, int, float]]:
     """Yield a name, the policy's position and the warm-up's factor for moments of the run."""
     length, total = hook.warmup_length(runner), hook.run_length(runner)
     batches: float = 1
@@ -111,7 +112,7 @@ def _sample(length: int) -> list[int]:
     return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
 
 
-def _warn_of_long_warm_up(hook: Any, runner: Any, name: str) -> None:
+def _warn_of_long_warm_up(hook: Any, runner: Runner, name: str) -> None:
     total = runner.max_iters
     if hook.warmup is None or total is None:
         return
@@ -170,7 +171,7 @@ def _bases(hook: Any) -> str:
     return listed(list(dict.fromkeys(str(base) for bases in each for base in bases)))
 
 
-def _optimizers(hook: Any, runner: Any) -> dict[str, Any]:
+def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     """Return the optimizers for which a hook has bases, by name."""
     base = getattr(hook, "base", None)
     found = optimizers_of(runner.optimizer)

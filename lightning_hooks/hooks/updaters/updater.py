@@ -14,6 +14,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.checks import check_schedule, warn_of_rivals
 from lightning_hooks.hooks.updaters.param_groups import (
     Values,
@@ -241,7 +242,7 @@ class Updater(Hook):
 
     # -- the points --------------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
         if self.by_step:
             if runner.trainer.global_step == 0:
@@ -259,7 +260,7 @@ class Updater(Hook):
             self.warmup_iters = None  # an earlier fit may have had another loader
         check_schedule(self, runner)
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
         runner = self.as_counted(runner)
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
@@ -267,7 +268,7 @@ class Updater(Hook):
             self.regular = self.regular_values(runner)
             self.set_values(runner, self.regular)
 
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, if the policy counts iterations or warms up."""
         runner = self.as_counted(runner)
         length, now = self.warmup_length(runner), runner.iter
