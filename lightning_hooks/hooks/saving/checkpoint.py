@@ -73,15 +73,16 @@ def _is_nth_iteration(hook: CheckpointHook, runner: Any) -> bool:
 
 
 def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
-    """Compare the clock; the ranks look at rank 0's, less often while the moment is far."""
+    """Compare the clock; several ranks compare rank 0's, in few iterations between two files."""
     done = runner.iter + 1
     if done < hook.look_at:
         return False
     passed = time.monotonic() - hook.marked[0]
     share = passed / (60 * (hook.every_minutes or 0))
     if runner.world_size > 1:
-        rest = (done - hook.marked[1]) * (1 / share - 1)  # iterations, at the speed so far
-        found = share, done + max(1, int(rest / 2))
+        counted = done - hook.marked[1]
+        left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
+        found = share, done + max(1, min(counted, int(left / 2)))
         share, hook.look_at = runner.trainer.strategy.broadcast(found)
     return share >= 1
 
@@ -249,12 +250,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self.when += [exception()] if on_exception else []
         if save_best is not None:
             self.best = EvalHook(
-                None,
-                by_epoch=by_epoch,
-                save_best=save_best,
-                rule=rule,
-                greater_keys=greater_keys,
-                less_keys=less_keys,
+                *(None, None, 1, by_epoch, save_best, rule, None, greater_keys, less_keys),
                 out_dir=self.out_dir,
                 keep_best=keep_best,
                 background=background,
