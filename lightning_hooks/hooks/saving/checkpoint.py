@@ -64,7 +64,7 @@ def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
         left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
         found = share, done + max(1, min(counted, int(left / 2)))
         share, hook.look_at = runner.trainer.strategy.broadcast(found)
-    return share >= 1
+    return bool(share >= 1)
 
 
 def _has_unsaved(hook: CheckpointHook, runner: Any) -> bool:
