@@ -14,9 +14,8 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Probes
+from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Account, Probes
 from lightning_hooks.utils.arguments import check_bool, check_int
-from lightning_hooks.utils.stopwatch import Account
 
 __all__ = ["StepTimeHook"]
 

@@ -28,7 +28,7 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.utils.stopwatch import GpuClock, Stopwatch
+from lightning_hooks.hooks.profiling.step_time_probes import GpuClock, Stopwatch
 from support.probes import Recorder
 from support.processes import read_ranks, run_job
 from support.training import TinyModule, make_loader, make_trainer
