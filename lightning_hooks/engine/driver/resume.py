@@ -137,7 +137,7 @@ def write(
         "in_epoch": in_epoch,
         "run": runner.run_id,
         "log_buffer": runner.train_log.state_dict(),
-        "last_val_iter": getattr(runner, "last_val_iter", 0),
+        "last_val_iter": runner.last_val_iter,
         "rng": random_states,
         "data": generators,
         "hooks": saved_identities(hooks),
@@ -200,7 +200,7 @@ class ResumeState:
         found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
-    def restore_counters(self, runner: Any) -> bool:
+    def restore_counters(self, runner: Runner) -> bool:
         """Set the runner's counters, name and meta; return whether the run is inside an epoch.
 
         Args:
