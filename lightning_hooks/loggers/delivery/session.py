@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.record import Record, masked
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
 from lightning_hooks.loggers.delivery.spool import Spool, unsent_records
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
@@ -125,6 +125,8 @@ class Session:
         if self._taken:
             found = values.get("scalars", {})
             values["scalars"] = {k: v for k, v in found.items() if (k, step) not in self._taken}
+        if "params" in values:
+            values["params"] = masked(values["params"])
         self._spool.append(time.time(), step, **values)
         self.sender.wake()
         if self._spool.error is not None and not self._has_reported_disk:

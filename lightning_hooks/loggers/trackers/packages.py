@@ -20,7 +20,6 @@ __all__ = [
     "check_arguments",
     "check_client",
     "environment",
-    "import_all",
     "import_clients",
     "require",
     "tolerant",
@@ -42,36 +41,25 @@ class Package:
             return importlib.import_module(self._name)
 
 
-def import_all(names: Iterable[str]) -> None:
-    """Import modules; failing imports are left out.
+def import_clients(hooks: Iterable[Any], runner: Any) -> None:
+    """Import the clients of tracker hooks: an import in a thread holds up each step.
 
     Imports make a million permanent objects, and the garbage collector would search all objects
     repeatedly, perhaps in the middle of a step. The collector runs once, after the imports.
-
-    Args:
-        names: The modules.
     """
     before, enabled = len(sys.modules), gc.isenabled()
     gc.disable()
     try:
         with tolerant():
-            for name in names:
-                with contextlib.suppress(Exception):
-                    importlib.import_module(name)
+            for hook in hooks:
+                with contextlib.suppress(Exception):  # a broken client is reported later
+                    for name in hook.modules(runner):
+                        importlib.import_module(name)
     finally:
         if enabled:
             gc.enable()
             if len(sys.modules) > before:
                 gc.collect()
-
-
-def import_clients(hooks: Iterable[Any], runner: Any) -> None:
-    """Import the clients of tracker hooks: an import in a thread holds up each step."""
-    names: list[str] = []
-    for hook in hooks:
-        with contextlib.suppress(Exception):  # a broken client is reported later
-            names += hook.modules(runner)
-    import_all(names)
 
 
 def require(package: str, user: str, extra: str | None = None) -> None:

@@ -627,6 +627,20 @@ def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> N
     assert not any(record.texts for record in hook.kept.records)
 
 
+def test_passwords_among_the_hyper_parameters_are_neither_sent_nor_kept(tmp_path: Path) -> None:
+    hook = KeepHook(lambda: Kept(broken), interval=1, timeout=0.3)
+    data = {"api_key": "s3cret", "Authorization": "s3cret", "uri": "http://me:s3cret@host/x"}
+    fit(tmp_path, hook, module=Tuned(0.2, data))
+    (path,) = spools(tmp_path)
+    assert b"s3cret" not in path.read_bytes()
+    assert hook.kept.records[0].params == {
+        "lr": 0.2,
+        "data/api_key": "***",
+        "data/Authorization": "***",
+        "data/uri": "http://***@host/x",
+    }
+
+
 class Grouped(TinyModule):
     """Two parameter groups, of which one has a name."""
 
