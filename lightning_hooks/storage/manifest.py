@@ -157,16 +157,20 @@ class Manifest:
         beside the entry of the older file of the name.
         """
         own = [entry for entry in self.entries if entry.run == run]
-        doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]
+        checksums: dict[str, set[str | None]] = {}
+        for entry in own:
+            checksums.setdefault(entry.name, set()).add(entry.crc32)
+        doubtful = [entry for entry in own if len(checksums[entry.name]) > 1]
         directory = self.path.removesuffix(NAME)
-        intact = {e.name: e for e in doubtful if not flaw(directory, e)}
+        intact = {entry.name: entry for entry in doubtful if not flaw(directory, entry)}
         if intact:
-            listed, self.entries = self.entries, []
-            for entry in listed:
-                if entry in own and entry.name in intact:
-                    entry = dataclasses.replace(intact[entry.name], series=entry.series)
-                if entry not in self.entries:
-                    self.entries.append(entry)
+            settled = [
+                dataclasses.replace(intact[entry.name], series=entry.series)
+                if entry.run == run and entry.name in intact
+                else entry
+                for entry in self.entries
+            ]
+            self.entries = [*dict.fromkeys(settled)]
             self.write()
 
     def _delete(self, old: Sequence[Entry]) -> None:

@@ -246,9 +246,7 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
-        self._cycle.in_epoch = self._resumed.restore_counters(
-            runner, keep_timestamp="timestamp" in attributes
-        )
+        self._cycle.in_epoch = self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self.ownership.start()
         self._in_run, self._has_begun = True, False

@@ -18,7 +18,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.method_patch import patched
-from lightning_hooks.storage import checkpoints, earlier_files, files, manifest
+from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
@@ -159,7 +159,7 @@ class CheckpointStore:
         newest = earlier_files.newest_valid(directory, resumable=for_fit)
         if for_fit and newest is None:  # loading the file then raises with the reason
             newest = earlier_files.newest_valid(directory)
-        return newest or earlier_files.newest_unlisted(directory, self.templates)
+        return newest or verification.newest_unlisted(directory, self.templates, for_fit=for_fit)
 
     # -- writing ---------------------------------------------------------------------------
 

@@ -48,7 +48,7 @@ def check_schedule(hook: Any, runner: Any) -> None:
         return
     if not (counts and moves):
         reason = "" if counts else ": by_epoch=True, and this run counts iterations"
-        rank_zero_warn(f"{name} never moves the {hook.quantity}{reason}")
+        rank_zero_warn(f"{name} never moves the {hook.quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
 
 
@@ -78,7 +78,7 @@ def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
             with contextlib.suppress(ArithmeticError):
                 regular = hook.value(base, position, total)
                 values.add(regular)
-                value = hook.with_warmup(regular, factor)
+                value = hook.quantity.warm_up(regular, factor)
             if not hook.is_valid(value):
                 raise hook.range_error(describe_groups(*group), value, when)
         moves = moves or len(values) > 1
@@ -134,7 +134,9 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not _overrides(other, family, f"_set_{hook.symbol}")  # may set some groups only
+        and not _overrides(
+            other, family, f"_set_{hook.quantity.symbol}"
+        )  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -144,16 +146,16 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         names += [
             type(config.scheduler).__name__
             for config in trainer.lr_scheduler_configs
-            if hook.conflicts_with(config.scheduler)
+            if (hook.quantity.symbol == "lr" or getattr(config.scheduler, "cycle_momentum", False))
             and any(config.scheduler.optimizer is one for one in own.values())
         ]
-    if hook.symbol == "lr":
+    if hook.quantity.symbol == "lr":
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         names += [type(c).__name__ for c in callbacks if isinstance(c, StochasticWeightAveraging)]
     if len(names) > 1:
         rank_zero_warn(
-            f"{' and '.join(names)} set the {hook.quantity} of {describe_optimizers(own)}: each "
-            "step takes the value that was set last; leave out all but one"
+            f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
+            "each step takes the value that was set last; leave out all but one"
         )
 
 

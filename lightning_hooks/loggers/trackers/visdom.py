@@ -12,6 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
@@ -232,6 +233,7 @@ class VisdomLoggerHook(TrackerHook):
         init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):
+            claim_timestamp(runner)
             part = f"-{self._tracked.key}" if self._tracked.apart else ""
             path = os.path.join(runner.work_dir, "visdom", f"{runner.timestamp}{part}.log")
             init.update(offline=True, log_to_filename=path)
