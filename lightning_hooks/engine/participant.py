@@ -35,7 +35,7 @@ class Participant(Callback):
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
     joined_fit: Fit | None = None
-    """The present or last fit, or evaluation, of the callback."""
+    """The present fit, or evaluation, of the callback; None between fits."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given."""

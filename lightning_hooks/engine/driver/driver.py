@@ -505,3 +505,4 @@ def _join(callbacks: Iterable[Any], fit: Fit) -> None:
         if earlier is not None and earlier is not fit:
             earlier.close()
         one.joined_fit = fit
+        fit.callback(setattr, one, "joined_fit", None)
