@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.cli.printable import printable
+from lightning_hooks.cli.terminal import printable
 
 __all__ = ["check", "convert", "hooks", "plot", "replay"]
 

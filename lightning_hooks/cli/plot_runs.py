@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_hooks.cli.printable import printable
+from lightning_hooks.cli.terminal import panel, printable
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
@@ -136,10 +136,7 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
             name = printable(f"{key}.{part}" if part else key)
             number = number[0] if isinstance(number, list) and len(number) == 1 else number
             if type(number) in (int, float):
-                try:
-                    found.append((name, float(number)))
-                except OverflowError:
-                    found.append((name, math.inf))
+                found.append((name, float(number) if abs(number) < LARGEST else math.nan))
     return found
 
 
@@ -191,23 +188,16 @@ def runs_in_terminal(
     runs: Sequence[RunLog], width: int, keys: Sequence[str] = (), height: int = 12
 ) -> str:
     """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
-    import plotext
-
     panels = _numbered(runs)
     for key, lines in _panels(runs, keys).items():
-        plotext.clear_figure()
-        plotext.theme("clear")
-        plotext.plot_size(width, height)
+        curves = []
         for (number, mode), line in lines.items():
-            label = _label(runs, number, mode)
-            marker = "o" if mode == "val" else "braille"
             points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
             if points:  # plotext fails on a legend whose line begins with NaN
-                plotext.plot(*zip(*points, strict=True), marker=marker, label=label)
-        plotext.title(key)
-        plotext.xlabel(_unit(runs))
-        panels.append(plotext.uncolorize(plotext.build()))
-    plotext.clear_figure()
+                marker = "o" if mode == "val" else "braille"
+                positions, values = zip(*points, strict=True)
+                curves.append((positions, values, marker, _label(runs, number, mode)))
+        panels.append(panel(key, _unit(runs), width, height, curves))
     return "\n".join(panels)
 
 
@@ -232,12 +222,11 @@ def _unit(runs: Sequence[RunLog]) -> str:
 def _panels(
     runs: Sequence[RunLog], keys: Sequence[str]
 ) -> dict[str, dict[tuple[int, str], Series]]:
-    """Return the lines of each quantity by run and mode, with NaN for numbers too large to draw."""
+    """Return the lines of each quantity by run and mode."""
     panels: dict[str, dict[tuple[int, str], Series]] = {}
     for number, run in enumerate(runs):
         for (key, mode), line in run.series(in_epochs=_unit(runs) == "epoch").items():
-            drawn = [value if abs(value) < LARGEST else math.nan for value in line.values]
-            panels.setdefault(key, {})[number, mode] = Series(line.at, drawn)
+            panels.setdefault(key, {})[number, mode] = line
     absent = [key for key in keys if key not in panels]
     if not panels:
         raise ValueError(f"the logs have no {', '.join(absent) or 'curve'}, and no numbers at all")

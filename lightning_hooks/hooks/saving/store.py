@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -375,7 +374,12 @@ def filename_template(template: Any, by_epoch: bool) -> str:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
     if not isinstance(template, str):
         raise TypeError(f"filename_tmpl must be a str, got {template!r}")
-    if not _has_number(template):
+    text = re.sub(r"\{\{|\}\}", "", template)
+    fields = re.findall(r"\{(.*?)\}", text)
+    # "{}" is allowed once: a second "{}" would be another argument
+    is_plain = all(re.fullmatch(r"0?(:0?\d{0,2}d?)?", field) for field in fields)
+    is_plain = is_plain and text.count("{") == text.count("}") == len(fields)
+    if not (is_plain and (len(fields) == 1 or {field[:1] for field in fields} == {"0"})):
         raise ValueError(
             f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
             f"got {template!r}"
@@ -393,20 +397,6 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
         raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
     return template
-
-
-def _has_number(template: str) -> bool:
-    """Return whether a template has one field, a number with or without leading zeros."""
-    try:
-        fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
-    except ValueError:
-        return False
-    plain = all(
-        name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
-        for name, spec, kind in fields
-    )
-    # "{}" is allowed once: a second "{}" would be another argument
-    return plain and ([name for name, *_ in fields] == [""] or {n for n, *_ in fields} == {"0"})
 
 
 def refuse_other_storage(file_client_args: Any) -> None:

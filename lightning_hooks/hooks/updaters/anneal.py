@@ -10,6 +10,7 @@ from typing import Any
 
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
@@ -331,7 +332,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         check_int("num_last_epochs", num_last_epochs, 0)
         self.num_last_epochs = num_last_epochs
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule: the cosine needs an iteration."""
         super().before_run(runner)
         runner = self.as_counted(runner)

@@ -219,6 +219,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
     ) -> None:
         by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
         super().__init__(by_epoch=by_epoch, **kwargs)
+        if self._given_base is not None:
+            raise ValueError("the base rate is max_lr / div_factor: leave base_lr out")
         set_phases(self, pct_start, anneal_strategy, three_phase)
         check_per_group("max_lr", max_lr)
         if total_steps is not None and not (
@@ -235,6 +237,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
         bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
+        self.base_origin = "max_lr / div_factor"
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases
@@ -306,6 +309,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
         super().bases_of(name, optimizer)
+        self.base_origin = "max_momentum and base_momentum"
         columns = [per_group(bound, self.bounds[bound], name, optimizer) for bound in self.bounds]
         bounds = list(zip(*columns, strict=True))
         for group, pair in zip(optimizer.param_groups, bounds, strict=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from operator import itemgetter, mul
 from typing import Any
 
@@ -9,7 +10,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
-from lightning_hooks.hooks.updaters.param_groups import Values
+from lightning_hooks.hooks.updaters.param_groups import Values, check_per_group, per_group
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["LrUpdaterHook"]
@@ -36,15 +37,15 @@ LEARNING_RATE = Quantity(
 class LrUpdaterHook(Updater):
     """The base of the learning rate policies: override ``get_lr``, or ``value``.
 
-    Every rate is computed from the group's ``initial_lr`` (a part of the optimizer's state), the
-    counters and the length of the run. Nothing else is stored, so the rate is right after any
-    resume, and when ``max_epochs`` changes.
+    Every rate is computed from the group's base rate (``initial_lr``, a part of the optimizer's
+    state), the counters and the length of the run. Nothing else is stored, so the rate is right
+    after any resume, and when ``max_epochs`` changes.
 
     =============  =============================================
     writes         in every parameter group
     =============  =============================================
-    lr             ``get_lr(runner, initial_lr)`` times warm-up
-    initial_lr     the first ``lr``, if missing
+    lr             ``get_lr(runner, base_lr)`` times warm-up
+    initial_lr     the base rate, if missing
     =============  =============================================
 
     Args:
@@ -60,6 +61,9 @@ class LrUpdaterHook(Updater):
             the run (mmcv's ``max_iters``, see ``steps_of_run``) and the runner of
             ``get_lr(runner, base_lr)``. Steps skipped by the Trainer's gradient scaler do not
             count, except of optimizers with ``fused=True``, which do not report a skip.
+        base_lr: The base rate, where a scheduler beside the hook has changed the optimizer's: a
+            number, a list with a number for each parameter group, or a dict of either by the
+            optimizer's name. None for the group's own.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -83,7 +87,9 @@ class LrUpdaterHook(Updater):
     quantity = LEARNING_RATE
 
     base_lr: Values = alias("base")
-    """The ``initial_lr`` of every group."""
+    """The base rate of every group."""
+
+    _given_base: float | list[float] | dict[str, Any] | None = None
 
     min_lr: Any = alias("_minimum")
     min_lr_ratio: Any = alias("_minimum_ratio")
@@ -95,6 +101,31 @@ class LrUpdaterHook(Updater):
         """Warn of rivals, and of callbacks that read the rates too early."""
         super().on_train_start(trainer, pl_module)
         warn_of_early_monitors(self, trainer)
+
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+        by_step: bool = False,
+        base_lr: float | list[float] | dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
+        if base_lr is not None:
+            check_per_group("base_lr", base_lr)
+        self._given_base = base_lr
+
+    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return ``base_lr``, or the ``initial_lr`` of each group."""
+        if self._given_base is None:
+            return super().bases_of(name, optimizer)
+        self.base_origin = "base_lr"
+        bases = per_group("base_lr", self._given_base, name, optimizer)
+        for group, base in zip(optimizer.param_groups, bases, strict=True):
+            group.setdefault("initial_lr", base)
+        return bases
 
     # -- by mmcv's names ---------------------------------------------------------------------
 

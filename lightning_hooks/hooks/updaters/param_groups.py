@@ -8,6 +8,7 @@ from typing import Any
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
@@ -105,7 +106,7 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
     return list(value)
 
 
-def adopt_new_groups(hook: Any, runner: Any) -> bool:
+def adopt_new_groups(hook: Any, runner: Runner) -> bool:
     """Read the bases of groups added by ``optimizer.add_param_group`` or a callback.
 
     Args:

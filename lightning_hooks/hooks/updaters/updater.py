@@ -14,6 +14,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.checks import check_schedule, warn_of_rivals
 from lightning_hooks.hooks.updaters.param_groups import (
     Values,
@@ -149,6 +150,9 @@ class Updater(Hook):
     base: Values = ()
     """The number of each group from which its values are computed."""
 
+    base_origin = ""
+    """The source of ``base``, for messages."""
+
     regular: Values = ()
     """The current values without warm-up."""
 
@@ -207,7 +211,8 @@ class Updater(Hook):
 
     def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
-        quantity = self.quantity
+        quantity, key = self.quantity, f"initial_{self.quantity.symbol}"
+        self.base_origin = f"the groups' {key}"
         for i, group in enumerate(optimizer.param_groups):
             number = quantity.read(group)
             if number is None:
@@ -216,8 +221,8 @@ class Updater(Hook):
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
                     "neither momentum nor betas"
                 )
-            group.setdefault(f"initial_{quantity.symbol}", number)
-        return [group[f"initial_{quantity.symbol}"] for group in optimizer.param_groups]
+            group.setdefault(key, number)
+        return [group[key] for group in optimizer.param_groups]
 
     def is_valid(self, value: Any) -> bool:
         """Whether a group may have this value."""
@@ -237,7 +242,7 @@ class Updater(Hook):
 
     # -- the points --------------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
         if self.by_step:
             if runner.trainer.global_step == 0:
@@ -255,7 +260,7 @@ class Updater(Hook):
             self.warmup_iters = None  # an earlier fit may have had another loader
         check_schedule(self, runner)
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
         runner = self.as_counted(runner)
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
@@ -263,7 +268,7 @@ class Updater(Hook):
             self.regular = self.regular_values(runner)
             self.set_values(runner, self.regular)
 
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, if the policy counts iterations or warms up."""
         runner = self.as_counted(runner)
         length, now = self.warmup_length(runner), runner.iter
