@@ -10,14 +10,13 @@ from typing import Any
 
 import numpy as np
 
-from lightning_hooks.dialects.steps import history
-from lightning_hooks.dialects.steps.history import read_pending
+from lightning_hooks.dialects.steps import events
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
 
 
-class HistoryBuffer(history.HistoryBuffer):
+class HistoryBuffer(events.HistoryBuffer):
     """A scalar's values and counts, with mmengine's statistics of the last values.
 
     >>> loss = HistoryBuffer()
@@ -127,7 +126,7 @@ class MessageHub:
     def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:
         names = (*self.log_scalars, *self.runtime_info)
         saved = {k: v for k, v in self.log_scalars.items() if k not in self._unsaved}
-        read_pending(saved.values())  # one copy from the device for all scalars
+        events.read_pending(saved.values())  # one copy from the device for all scalars
         return {
             "log_scalars": {name: stored(history) for name, history in saved.items()},
             "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._unsaved},

@@ -418,10 +418,7 @@ class LRScheduler:
         """The scheduler."""
         return self.trainer.scheduler if self._scheduler is None else self._scheduler
 
-    @staticmethod
-    def get_best_param_group_id(optimizer: Any) -> int:
-        """Return the index of the group for the ``lr`` scalar."""
-        return reported_group(optimizer)
+    get_best_param_group_id = staticmethod(reported_group)
 
     def before_train(self) -> None:
         """Take the optimizer, and check that the Trainer trains it."""
