@@ -90,7 +90,7 @@ def ours(module: Module) -> Contender:
     trainer: Any = SimpleNamespace(
         global_step=0, current_epoch=0, callbacks=[hook], optimizers=[], precision_plugin=None
     )
-    runner = SimpleNamespace(trainer=trainer, module=module, iter=0)
+    runner: Any = SimpleNamespace(trainer=trainer, module=module, iter=0)
     hook.before_run(runner)
 
     def update() -> None:

@@ -26,15 +26,15 @@ from lightning_hooks.hooks.averaging.mmengine import (
 )
 from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats as update_bn_stats
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook as PreciseBNHook
-from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook as CheckpointHook
+from lightning_hooks.hooks.saving.checkpoint import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
 from lightning_hooks.hooks.freeze import FreezeHook as FreezeHook
-from lightning_hooks.hooks.evaluation.best_checkpoint import (
+from lightning_hooks.hooks.saving.evaluation import (
     BestCheckpointHook as BestCheckpointHook,
 )
-from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook as DistEvalHook
-from lightning_hooks.hooks.evaluation.eval import EvalHook as EvalHook
+from lightning_hooks.hooks.saving.evaluation import DistEvalHook as DistEvalHook
+from lightning_hooks.hooks.saving.evaluation import EvalHook as EvalHook
 from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,

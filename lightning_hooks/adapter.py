@@ -17,8 +17,8 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
-from lightning_hooks.hooks.checkpoint.checkpoint import CheckpointHook
-from lightning_hooks.hooks.evaluation.ranking import BestCheckpoints
+from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
+from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.storage import earlier_files, files
 
 __all__ = ["HookAdapter"]
@@ -139,7 +139,7 @@ class HookAdapter(JoinsTrainer):
         warning.
         """
         found = {self._directory_of(hook): hook for hook in self._of_kind(CheckpointHook)}
-        paths = [hook.newest_in(directory) for directory, hook in found.items()]
+        paths = [hook.store.newest(directory) for directory, hook in found.items()]
         return max(filter(None, paths), key=files.modified, default=None)
 
     @property
@@ -149,16 +149,16 @@ class HookAdapter(JoinsTrainer):
         After a fit, the best file of the fit; in a new process, the best file in the directory
         searched by ``last_checkpoint``.
         """
-        for hook in self._of_kind(BestCheckpoints):
+        for hook in self._of_kind(EvalHook):
             found = hook.best_ckpt_path
             if not found and hook.save_best:
-                found = earlier_files.best_valid(self._directory_of(hook), hook.standing().key)
+                found = earlier_files.best_valid(self._directory_of(hook), hook.monitor)
             if found:
                 return str(found)
         return None
 
     def _directory_of(self, hook: Any) -> str:
-        return str(hook.last_directory(self._options.work_dir))
+        return str(hook.store.last_directory(self._options.work_dir))
 
     def _of_kind(self, kind: type[Any]) -> list[Any]:
         return [hook for hook, _ in self.entries() if isinstance(hook, kind)]

@@ -11,8 +11,7 @@ from typing import Any, NamedTuple
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
-from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
-from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
 from lightning_hooks.utils.arguments import check_python_lists
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 

@@ -27,18 +27,20 @@ version.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import checkpoints, hooks, storage, writers
-from lightning_hooks.dialects.steps.checkpoints import Checkpointer as Checkpointer
-from lightning_hooks.dialects.steps.history import HistoryBuffer as HistoryBuffer
+from lightning_hooks.dialects.steps import checkpoints, events, hooks
+from lightning_hooks.dialects.steps.checkpoints import Checkpointer
+from lightning_hooks.dialects.steps.events import (
+    CommonMetricPrinter,
+    EventWriter,
+    HistoryBuffer,
+    TensorboardXWriter,
+)
 from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
-from lightning_hooks.dialects.steps.writers import CommonMetricPrinter as CommonMetricPrinter
-from lightning_hooks.dialects.steps.writers import EventWriter as EventWriter
-from lightning_hooks.dialects.steps.writers import TensorboardXWriter as TensorboardXWriter
-from lightning_hooks.dialects.steps.writers import VisdomWriter as VisdomWriter
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
     "DIALECT",
@@ -70,7 +72,7 @@ _MAX_ITERATIONS_WITHOUT_STEP = 100
 """Iterations without a step of the optimizer before a warning."""
 
 
-class EventStorage(storage.EventStorage):
+class EventStorage(events.EventStorage):
     """The scalars, images and histograms of a run."""
 
 
@@ -99,22 +101,19 @@ class RunnerFacade(TrainerFacade):
 
     def __init__(self, runner: Any, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self._first_count = self._count = self._count_steps()
+        self._first_count = self._count = runner.optimizer_steps
         self._last_step = self.iter
         self._has_warned = False
 
-    def new_storage(self, start_iter: int) -> storage.EventStorage:
+    def new_storage(self, start_iter: int) -> events.EventStorage:
         """Make the storage of the loaded generation of cvpods, else the dialect's."""
-        is_master = any(map(storage.gives_iterations, self._library))
+        is_master = any(map(events.gives_iterations, self._library))
         return (MasterEventStorage if is_master else self.storage_class)(start_iter)
-
-    def _count_steps(self) -> int:
-        return int(self._runner.optimizer_steps)
 
     def at_before_train_iter(self) -> None:
         """Restart ``inner_iter`` after a step of the optimizer or a whole window."""
         super().at_before_train_iter()
-        count = self._count_steps()
+        count = self._runner.optimizer_steps
         if count != self._count:
             self._count, self._last_step, self.inner_iter = count, self.iter, 0
             return
@@ -132,7 +131,7 @@ class RunnerFacade(TrainerFacade):
     def report(self) -> None:
         """Warn also of a run without a step of the optimizer."""
         super().report()
-        if self._count_steps() == self._first_count and self.iter > self.start_iter:
+        if self._runner.optimizer_steps == self._first_count and self.iter > self.start_iter:
             self._warn_of_no_step()
 
     def _warn_of_no_step(self) -> None:
@@ -173,23 +172,51 @@ DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
 MASTER = step_dialect("cvpods_master", MasterRunnerFacade, owners=("OptimizationHook",))
 
 
-class JSONWriter(writers.SnapshotJSONWriter):
+class JSONWriter(events.SnapshotJSONWriter):
     """Appends all scalars to a file, as one JSON object for each write.
 
     In ``"cvpods_master"`` a write appends the new scalars, one object for each iteration, as
-    :class:`~lightning_hooks.dialects.steps.writers.JSONWriter` does.
+    :class:`~lightning_hooks.dialects.steps.events.JSONWriter` does.
 
     Args:
         json_file: Path of the file; opened by the first write.
         window_size: Number of values in the median of a scalar with a smoothing hint.
     """
 
-    def write(self) -> None:
+    def write(self, **epochs: Any) -> None:
         """Append the scalars."""
         if isinstance(self.storage(), MasterEventStorage):
-            writers.JSONWriter.write(self)
+            events.JSONWriter.write(self)
         else:
             super().write()
+
+
+class VisdomWriter(events.VisdomWriter):
+    """Draws scalars as lines on a Visdom server, and shows images.
+
+    Args:
+        host: Name or URL of the server.
+        port: The server's port.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+        interested_keys: Names of the drawn scalars; all by default.
+        kwargs: Further arguments of
+            :class:`~lightning_hooks.dialects.steps.events.VisdomWriter`.
+    """
+
+    def __init__(
+        self,
+        host: str = "http://localhost",
+        port: int = 8097,
+        window_size: int = 20,
+        interested_keys: Sequence[str] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(window_size, **{"server": host, "port": port, **kwargs})
+        self.interested_keys = interested_keys
+
+    def _new_scalars(self) -> list[events.Scalar]:
+        keys = self.interested_keys
+        return [each for each in super()._new_scalars() if keys is None or each[0] in keys]
 
 
 class IterationTimer(hooks.IterationTimer, HookBase):
@@ -231,8 +258,8 @@ class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
         file_prefix: str = "model",
     ) -> None:
         super().__init__(checkpointer, period, max_iter, max_to_keep, file_prefix)
-        if max_epoch is not None and (not isinstance(max_epoch, int) or max_epoch < 1):
-            raise ValueError(f"max_epoch must be an int of at least 1, or None, got {max_epoch!r}")
+        if max_epoch is not None:
+            check_int("max_epoch", max_epoch, 1)
         self.max_epoch = max_epoch
 
     def name(self, iteration: int) -> str:
@@ -281,10 +308,7 @@ class OptimizationHook(HookBase):
         grad_clipper: Callable[[Any], Any] | None = None,
         mixed_precision: bool = False,
     ) -> None:
-        if not isinstance(accumulate_grad_steps, int) or accumulate_grad_steps < 1:
-            raise ValueError(
-                f"accumulate_grad_steps must be an int of at least 1, got {accumulate_grad_steps!r}"
-            )
+        check_int("accumulate_grad_steps", accumulate_grad_steps, 1)
         if mixed_precision:
             raise ValueError(
                 f"mixed_precision must be False, got {mixed_precision!r}: "

@@ -98,8 +98,7 @@ def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[st
     Raises:
         ValueError: if several dialects match, or none.
     """
-    methods = {point: _parameters(getattr(hook, point)) for point in points}
-    arguments = {parameter.name for parameters in methods.values() for parameter in parameters}
+    arguments = {name for point in points for name in _argument_names(getattr(hook, point))}
     if arguments & {"batch_idx", "data_batch", "metrics"}:
         return "mmengine"
     if "trainner" in arguments:  # pointrix's own spelling
@@ -110,7 +109,6 @@ def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[st
         if arguments & {"storage", "kwargs", "max_epochs"}:
             return "pet"
     elif points <= MMCV:
-        _check_mmcv(hook, methods)
         return "mmcv"
     elif "runner" in arguments and points <= points_of["mmengine"]:
         return "mmengine"
@@ -122,20 +120,8 @@ def _by_points(hook: Any, points: set[str], points_of: Mapping[str, frozenset[st
     )
 
 
-def _check_mmcv(hook: Any, methods: Mapping[str, list[inspect.Parameter]]) -> None:
-    """Raise ValueError for a point with further required arguments besides the runner."""
-    positional = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    for point, parameters in sorted(methods.items()):
-        required = sum(p.default is p.empty and p.kind in positional for p in parameters)
-        if required > 1:
-            raise ValueError(
-                f"cannot detect the dialect of {type(hook).__name__}: {point} takes {required} "
-                "arguments, mmcv's takes only the runner; write HookAdapter(..., dialect=...)"
-            )
-
-
-def _parameters(method: Any) -> list[inspect.Parameter]:
+def _argument_names(method: Any) -> set[str]:
     try:
-        return list(inspect.signature(method).parameters.values())
+        return {*inspect.signature(method).parameters}
     except (TypeError, ValueError):
-        return []
+        return set()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -14,10 +15,24 @@ from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
-__all__ = ["Facade", "scalars_of"]
+__all__ = ["Facade", "load_optimizer_state", "of_runner", "optimizer_state", "scalars_of"]
 
 
 _PLAIN: AbstractContextManager[None] = contextlib.nullcontext()
+
+
+def of_runner(name: str, assigned: str = "") -> Any:
+    """Return a property of a facade: an attribute of the Runner, read and assigned.
+
+    Args:
+        name: Name of the attribute.
+        assigned: Name of the attribute for assignments, if different.
+    """
+
+    def assign(facade: Any, value: Any) -> None:
+        setattr(facade._runner, assigned or name, value)
+
+    return property(attrgetter(f"_runner.{name}"), assign)
 
 
 class Facade:
@@ -61,17 +76,16 @@ class Facade:
 
     # -- attributes of all dialects --------------------------------------------------------
 
-    @property
-    def iter(self) -> int:
-        """Number of finished iterations."""
-        done: int = self._runner.iter
-        return done
-
-    @property
-    def epoch(self) -> int:
-        """Number of finished epochs."""
-        done: int = self._runner.epoch
-        return done
+    iter = property(attrgetter("_runner.iter"))
+    """Number of finished iterations."""
+    epoch = property(attrgetter("_runner.epoch"))
+    """Number of finished epochs."""
+    optimizer = of_runner("optimizer")
+    """The optimizer, or a dict of several by name; an assigned optimizer trains."""
+    should_stop = of_runner("should_stop")
+    """Whether training ends after this iteration; can be assigned."""
+    device = property(attrgetter("_runner.trainer.strategy.root_device"))
+    """The device of the training."""
 
     @property
     def model(self) -> Any:
@@ -83,23 +97,11 @@ class Facade:
         self._runner.model = value
 
     @property
-    def optimizer(self) -> Any:
-        """The optimizer, or a dict of several by name."""
-        return self._runner.optimizer
-
-    @property
-    def device(self) -> Any:
-        """The device of the training."""
-        return self._runner.trainer.strategy.root_device
-
-    @property
     def hooks(self) -> list[Any]:
         """The hooks of the run, of all dialects."""
         return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
 
-    @property
-    def _hooks(self) -> list[Any]:
-        return self.hooks
+    _hooks = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook to the run; the next point is the hook's first.
@@ -120,15 +122,6 @@ class Facade:
         for hook in hooks:
             if hook is not None:
                 self.register_hook(hook)
-
-    @property
-    def should_stop(self) -> bool:
-        """Whether training ends after this iteration; can be assigned."""
-        return bool(self._runner.should_stop)
-
-    @should_stop.setter
-    def should_stop(self, value: bool) -> None:
-        self._runner.should_stop = value
 
     # -- events ----------------------------------------------------------------------------
 
@@ -258,6 +251,20 @@ class Facade:
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )
         self.end()
+
+
+def optimizer_state(optimizer: Any) -> dict[str, Any]:
+    """Return the state of an optimizer, or the states of several by name."""
+    if isinstance(optimizer, dict):
+        return {name: each.state_dict() for name, each in optimizer.items()}
+    state: dict[str, Any] = optimizer.state_dict()
+    return state
+
+
+def load_optimizer_state(optimizer: Any, state: Mapping[str, Any]) -> None:
+    """Restore an optimizer, or several by name."""
+    for name, each in optimizer.items() if isinstance(optimizer, dict) else [("", optimizer)]:
+        each.load_state_dict(state[name] if name else state)
 
 
 def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:

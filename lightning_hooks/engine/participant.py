@@ -9,6 +9,8 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.lightning_api.method_patch import Fit
+
 __all__ = ["Participant", "RunnerOptions", "each_once", "merge_options"]
 
 
@@ -30,6 +32,9 @@ class Participant(Callback):
 
     hosted_at: int | None = None
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
+
+    joined_fit: Fit | None = None
+    """The present or last fit, or evaluation, of the callback."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given."""

@@ -6,16 +6,18 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
-from lightning_hooks.loggers.naming import NamedValues
-from lightning_hooks.loggers.values import mean_over_ranks
+from lightning_hooks.loggers import values
+from lightning_hooks.loggers.values import EPOCH_MODES, as_tags, in_fit, mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["LoggerHook"]
 
 
-class LoggerHook(NamedValues):
+class LoggerHook(Hook):
     """The base of loggers: calls ``log(runner)`` with the values of a line as the output.
 
     A line at iteration ``t`` averages the values of the iterations ``t - interval + 1`` to ``t``,
@@ -229,3 +231,105 @@ class LoggerHook(NamedValues):
     def _forget_epoch(self, buffer: LogBuffer) -> None:
         reach = [hook.interval for hook in self._others if not hook.by_epoch]
         buffer.keep_window(max(reach, default=1))
+
+    # -- names -----------------------------------------------------------------------------
+
+    is_scalar = staticmethod(values.is_scalar)
+
+    def get_mode(self, runner: Any) -> str:
+        """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
+        if runner.mode in ("val", "test"):
+            return str(runner.mode)
+        _check_mode(runner)
+        buffer = runner.log_buffer
+        if not buffer.output:  # old hooks ask before a line and expect mmcv's answer
+            return "val" if getattr(runner, "loops_itself", False) else "train"
+        return "train" if buffer.averages else "val"
+
+    def get_epoch(self, runner: Any) -> int:
+        """The number of the epoch, from 1."""
+        _check_mode(runner)
+        if runner.mode == "train":
+            return int(runner.epoch) + 1
+        # mmcv has counted the epoch by now; within an epoch it is not counted yet
+        trainer = getattr(runner, "trainer", None)
+        if trainer is None or getattr(runner, "loops_itself", False):
+            return int(runner.epoch)
+        return int(trainer.current_epoch) + in_fit(runner)
+
+    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+        """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
+
+        A validation within an epoch has the last training iteration. A validation at the end of
+        an epoch has, as in mmcv, the next iteration or, in the epoch, the number of batches.
+        """
+        inner = self.by_epoch and inner_iter
+        if runner.mode == "train_epoch" and inner:
+            return progress.batch_idx(runner.trainer) + 1
+        if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(runner)):
+            return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
+        return int(runner.inner_iter if inner else runner.iter) + 1
+
+    def get_step(self, runner: Any) -> int:
+        """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
+        at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
+        if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
+            return self.get_epoch(runner)
+        return self.get_iter(runner)
+
+    def get_lr_tags(self, runner: Any) -> dict[str, float]:
+        """``learning_rate`` of the first group; with several optimizers of each, by name."""
+        return as_tags("learning_rate", runner, runner.step_lr)
+
+    def get_momentum_tags(self, runner: Any) -> dict[str, float]:
+        """``momentum`` of the first group; with several optimizers of each, by name."""
+        return as_tags("momentum", runner, runner.step_momentum)
+
+    def get_loggable_tags(
+        self,
+        runner: Any,
+        allow_scalar: bool = True,
+        allow_text: bool = False,
+        add_mode: bool = True,
+        tags_to_skip: tuple[str, ...] = ("time", "data_time"),
+    ) -> dict[str, Any]:
+        """Return the values to log by name.
+
+        ======================================  =======================================
+        key                                     value
+        ======================================  =======================================
+        ``train/<name>``, ``val/<name>``        each value of the output
+        ``learning_rate``, ``momentum``         of the first group
+        ``learning_rate/<optimizer>``, ...      with several optimizers
+        ======================================  =======================================
+
+        Args:
+            runner: The runner.
+            allow_scalar: Whether numbers are included.
+            allow_text: Whether strings are included.
+            add_mode: Whether names begin with the mode.
+            tags_to_skip: Names to leave out.
+        """
+        prefix = f"{self.get_mode(runner)}/" if add_mode else ""
+        tags = {}
+        for name, value in runner.log_buffer.output.items():
+            if name in tags_to_skip or name == "eval_iter_num":
+                continue
+            if not allow_scalar and self.is_scalar(value):
+                continue
+            if not allow_text and isinstance(value, str):
+                continue
+            tags[name if name.startswith(prefix) else prefix + name] = value
+        if runner.mode in EPOCH_MODES or (runner.mode == "val" and not in_fit(runner)):
+            return tags
+        return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
+
+
+def _validates_within_epochs(runner: Any) -> bool:
+    trainer = getattr(runner, "trainer", None)
+    return trainer is not None and validation.validates_within_epochs(trainer)
+
+
+def _check_mode(runner: Any) -> None:
+    if runner.mode not in ("train", "val", *EPOCH_MODES):
+        raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')

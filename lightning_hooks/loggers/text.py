@@ -15,14 +15,14 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.log_file import LogFile, create
-from lightning_hooks.loggers.naming import EPOCH_MODES, EvaluatedFile, in_fit
-from lightning_hooks.loggers.run_files import check_suffix, copy_files
-from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
-from lightning_hooks.loggers.values import peak_memory
+from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.run_files import check_suffix, claim_timestamp, copy_files
+from lightning_hooks.loggers.text_format import console_line, eta, json_line, printable, rounded
+from lightning_hooks.loggers.values import EPOCH_MODES, in_fit, peak_memory
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.samples import is_image
@@ -91,6 +91,7 @@ class TextLoggerHook(LoggerHook):
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
+    _evaluated: _EvaluatedFile | None = None
     _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
 
     def __init__(
@@ -133,7 +134,7 @@ class TextLoggerHook(LoggerHook):
         resumed, self._resumed = self._resumed, {}
         if runner.writes_files:
             if runner.rank == 0:
-                _claim_timestamp(runner)
+                claim_timestamp(runner, resumed)
             self._json = LogFile(_path(runner, ".log.json"))
             self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         if runner.rank != 0:
@@ -189,7 +190,7 @@ class TextLoggerHook(LoggerHook):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Observe the epoch of a checkpoint evaluated outside of a fit."""
-        self._evaluated = self._evaluated or EvaluatedFile()
+        self._evaluated = self._evaluated or _EvaluatedFile()
         self._evaluated.watch(trainer, pl_module)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -212,6 +213,11 @@ class TextLoggerHook(LoggerHook):
         return fsspec.filesystem("file" if backend == "disk" else backend, **options)
 
     # -- lines -----------------------------------------------------------------------------
+
+    def get_epoch(self, runner: Any) -> int:
+        """The number of the epoch, from 1; outside of a fit, of the evaluated checkpoint."""
+        loaded = None if self._evaluated is None else self._evaluated.epoch
+        return super().get_epoch(runner) if loaded is None else loaded
 
     def log(self, runner: Any) -> dict[str, Any]:
         """Print and write the output."""
@@ -258,7 +264,7 @@ class TextLoggerHook(LoggerHook):
             left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
         total = in_epoch if self.by_epoch else end
         lines.append(console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left))
-        for line in lines:
+        for line in map(printable, lines):
             runner.logger.info("%s", line)
             if self._lines is not None:
                 now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
@@ -278,17 +284,38 @@ class TextLoggerHook(LoggerHook):
         return peak_memory(runner)
 
 
-def _claim_timestamp(runner: Any) -> None:
-    """Give the run a unique timestamp if another run began in the same second.
-
-    A timestamp set by the user or restored from a checkpoint stays: its files are continued.
-    """
-    stem, number = runner.timestamp, 1
-    while runner.timestamp == runner.unclaimed_timestamp and not create(_path(runner, ".log.json")):
-        number += 1
-        runner.timestamp = runner.unclaimed_timestamp = f"{stem}_{number}"
-    runner.unclaimed_timestamp = ""
-
-
 def _path(runner: Any, suffix: str) -> str:
     return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
+
+
+class _EvaluatedFile:
+    """Remembers the epoch of the checkpoint loaded by ``validate`` or ``test``.
+
+    Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
+    """
+
+    epoch: int | None = None
+    """The number of the epoch, from 1; None in a fit, and without an epoch in the file."""
+    _patch: MethodPatch | None = None
+
+    def watch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Observe ``on_load_checkpoint`` of the module, except in a fit.
+
+        Args:
+            trainer: The Trainer, in ``setup``.
+            module: The module.
+        """
+        self.forget()  # an error may have ended the last evaluation
+        if trainer.state.fn != TrainerFn.FITTING:
+            self._patch = MethodPatch(module, "on_load_checkpoint", self._load)
+
+    def _load(self, checkpoint: Mapping[str, Any]) -> None:
+        """Read mmcv's count, saved by every Trainer with hooks."""
+        epoch = (checkpoint.get("meta") or {}).get("epoch")
+        self.epoch = epoch if isinstance(epoch, int) else None
+
+    def forget(self) -> None:
+        """Restore the module: the evaluation is over."""
+        if self._patch is not None:
+            self._patch.remove()
+        self._patch = self.epoch = None

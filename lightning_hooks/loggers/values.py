@@ -8,12 +8,31 @@ from typing import Any
 
 import numpy as np
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
 
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.utils.samples import as_image, is_image
 
-__all__ = ["as_tags", "by_group", "by_kind", "is_scalar", "mean_over_ranks", "peak_memory"]
+__all__ = [
+    "EPOCH_MODES",
+    "as_tags",
+    "by_group",
+    "by_kind",
+    "in_fit",
+    "is_scalar",
+    "mean_over_ranks",
+    "peak_memory",
+]
+
+
+EPOCH_MODES = "train_epoch", "test"
+"""Modes without a step and without a learning rate, which mmcv does not have."""
+
+
+def in_fit(runner: Any) -> bool:
+    """Whether a fit is in progress, not a test or validation alone."""
+    return bool(runner.trainer.state.fn == TrainerFn.FITTING)
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:

@@ -33,7 +33,7 @@ class Entry:
             without a size, and for a remote file.
         epoch: Epochs done.
         iter: Iterations done.
-        time: When the contents were taken, ISO 8601.
+        time: When the file was listed, ISO 8601; orders nothing.
         run: The run that wrote the file; a resumed run keeps its name.
         series: The hook, and the key, within the run: a file supersedes older files of its series.
         resumable: Whether a run can be resumed from the file; False for weights alone.

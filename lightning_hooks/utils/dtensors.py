@@ -64,20 +64,23 @@ def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
     return spread
 
 
-def shard_of(whole: torch.Tensor, tensor: Any) -> torch.Tensor:
+def shard_of(whole: torch.Tensor, tensor: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
     """Return the local part of a whole tensor, with another tensor's sharding, device and type.
 
     Nothing is communicated: every rank has the whole tensor, or the local part already.
+
+    Args:
+        whole: The whole tensor.
+        tensor: The other tensor.
+        dtype: The type of the result, if not that of the other tensor.
     """
-    if is_sharded(whole):
-        return local_part(whole).to(local_part(tensor))
-    if not is_sharded(tensor):
-        return whole.to(tensor)
+    local = local_part(whole).to(local_part(tensor).device, dtype or tensor.dtype)
+    if is_sharded(whole) or not is_sharded(tensor):
+        return local
     from torch.distributed.tensor import Replicate
 
-    local = local_part(tensor)
     replicated = type(tensor).from_local(
-        whole.to(local),
+        local,
         tensor.device_mesh,
         [Replicate()] * tensor.device_mesh.ndim,
         run_check=False,

@@ -146,5 +146,5 @@ def test_checkpoints_have_the_names_of_epochs(tmp_path: Path) -> None:
     fit(tmp_path, cvpods.PeriodicCheckpointer(saver, 4, max_iter=8, max_epoch=2))
     names = [path.stem for path in sorted(tmp_path.glob("*.pth"))]
     assert names == ["model_epoch_0001", "model_epoch_0002", "model_final"]
-    with pytest.raises(ValueError, match="max_epoch must be an int of at least 1"):
+    with pytest.raises(ValueError, match="max_epoch must be at least 1"):
         cvpods.PeriodicCheckpointer(saver, 4, max_epoch=0)

@@ -106,8 +106,11 @@ def test_inner_iter_counts_to_the_number_of_accumulated_iterations(
     assert trainer.global_step == 3
 
 
-def test_its_hook_never_steps_over_several_iterations(library: Any) -> None:
+def test_its_hook_never_steps_over_several_iterations_and_does_here(
+    library: Any, tmp_path: Path
+) -> None:
     engine, _ = library
+    assert under_us(tmp_path, engine.OptimizationHook(2)).global_step == BATCHES
     trace = trace_of(engine.HookBase)
     under_library(engine, engine.OptimizationHook(2), trace)
     assert {call[3] for call in trace.calls if call[0] == "before_step"} == {0}

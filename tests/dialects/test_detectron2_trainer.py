@@ -109,14 +109,109 @@ def test_the_loader_has_a_second_iterator(tmp_path: Path) -> None:
     assert len(hook.results) == 3
 
 
-def test_replacing_the_iterator_or_running_the_step_is_refused(tmp_path: Path) -> None:
-    def replace(trainer: Any) -> None:
-        trainer._data_loader_iter = iter([])
-
-    with pytest.raises(AttributeError, match="Lightning loads the batches"):
-        fit(tmp_path, After(replace))
+def test_running_the_step_is_refused(tmp_path: Path) -> None:
     with pytest.raises(NotImplementedError, match="run_step"):
         fit(tmp_path, After(lambda trainer: trainer.run_step()))
+
+
+class Sees(TinyModule):
+    """Records the mean input of each step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.means = [*getattr(self, "means", []), float(batch[0].mean())]
+        return super().training_step(batch, batch_idx)
+
+
+def constant_batches(value: float) -> Any:
+    while True:
+        yield torch.full((4, 4), value), torch.zeros(4, 2)
+
+
+def replace_iterator(trainer: Any, value: float) -> None:
+    trainer._data_loader_iter_obj = constant_batches(value)
+
+
+def reset_loader(trainer: Any, value: float) -> None:
+    class Endless(torch.utils.data.IterableDataset[Any]):
+        def __iter__(self) -> Any:
+            return constant_batches(value)
+
+    trainer.reset_data_loader(lambda: torch.utils.data.DataLoader(Endless(), batch_size=None))
+
+
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])
+@pytest.mark.parametrize("replace", [replace_iterator, reset_loader])
+@pytest.mark.parametrize("when", ["before_train", "after_step"])
+def test_a_hook_replaces_the_training_data(
+    when: str, replace: Any, by_epoch: bool, tmp_path: Path
+) -> None:
+    class Switches(d2.HookBase):
+        lengths: Any = ()
+
+        def before_train(self) -> None:
+            if when == "before_train":
+                replace(self.trainer, 0.5)
+
+        def after_step(self) -> None:
+            if when == "after_step" and self.trainer.iter in (1, 3):
+                replace(self.trainer, 0.5 * self.trainer.iter)
+            self.lengths = (*self.lengths, self.trainer.max_iter)
+
+    hook = Switches()
+    length = {"max_epochs": 2} if by_epoch else {"max_epochs": -1, "max_steps": 6}
+    trainer = fit(tmp_path, hook, module=Sees, by_epoch=by_epoch, **length)
+    means = trainer.lightning_module.means
+    expected = [0.5] * 6 if when == "before_train" else [*means[:2], 0.5, 0.5, 1.5, 1.5]
+    assert means == expected
+    assert hook.lengths == (6,) * 6
+
+
+def test_data_replaced_too_late_or_too_short_is_an_error(tmp_path: Path) -> None:
+    class Late(d2.HookBase):
+        def before_step(self) -> None:
+            replace_iterator(self.trainer, 0.5)
+
+    with pytest.raises(RuntimeError, match="cannot be replaced in before_step"):
+        fit(tmp_path, Late())
+
+    def replace(trainer: Any) -> None:
+        if trainer.iter == 0:
+            trainer._data_loader_iter_obj = iter([next(constant_batches(0.5))])
+
+    with pytest.raises(RuntimeError, match="has ended before the run"):
+        fit(tmp_path, After(replace))
+
+
+def test_an_assigned_optimizer_trains(tmp_path: Path) -> None:
+    def assign(trainer: Any) -> float:
+        if trainer.iter == 1:
+            trainer.optimizer = torch.optim.SGD(trainer.model.parameters(), lr=0.0)
+        return float(trainer.model.net.weight.detach().sum())
+
+    hook = After(assign)
+    fit(tmp_path, hook)
+    assert len({*hook.results[:2]}) == 2
+    assert len({*hook.results[1:]}) == 1
+
+
+def test_the_trainers_points_call_all_hooks(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Counts(d2.HookBase):
+        def before_step(self) -> None:
+            calls.append("before_step")
+
+        def after_train(self) -> None:
+            calls.append("after_train")
+
+    def call(trainer: Any) -> None:
+        if trainer.iter == 2:
+            calls.clear()
+            trainer.before_step()
+            trainer._trainer.after_train()
+
+    fit(tmp_path, Counts(), After(call), max_epochs=1)
+    assert calls == ["before_step", "after_train", "after_train"]
 
 
 def test_private_attributes_of_the_adapter_are_visible(tmp_path: Path) -> None:
@@ -154,6 +249,29 @@ def test_the_state_of_the_trainer(tmp_path: Path) -> None:
         "Counts": {"count": 3}
     }
     assert sorted(state["optimizer"]) == ["param_groups", "state"]
+
+
+def test_the_state_of_the_trainer_is_restored(tmp_path: Path, caplog: Any) -> None:
+    class Counts(d2.HookBase):
+        loaded: Any = None
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"count": 3}
+
+        def load_state_dict(self, state: Any) -> None:
+            self.loaded = state
+
+    def restore(trainer: Any) -> Any:
+        state = trainer.state_dict()
+        state["iteration"], state["hooks"]["Gone"] = 40, {}
+        state["optimizer"]["param_groups"][0]["lr"] = 0.25
+        trainer.load_state_dict(state)
+        return trainer.iter, trainer.optimizer.param_groups[0]["lr"]
+
+    first, hook = Counts(), After(restore)
+    fit(tmp_path, first, hook, max_epochs=1)
+    assert (hook.results, first.loaded) == ([(40, 0.25)] * 3, {"count": 3})
+    assert "Cannot find the hook 'Gone', its state_dict is ignored." in caplog.messages
 
 
 def test_each_rank_has_its_own_data_time(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import HookAdapter
-from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
+from lightning_hooks.dialects.mmengine import DIALECT, HOOKS, Hook, MessageHub
 from support import training
 from support.dialect_hooks.mmengine_style import MeanLoss, StopEarly, SwitchOff, Trace
 from support.training import TinyModule, make_loader, make_trainer
@@ -171,6 +171,25 @@ def test_message_hub_alone() -> None:
         hub.get_scalar("lost")
     with pytest.raises(KeyError, match="unknown statistic 'median'"):
         hub.get_scalar("loss").statistics("median")
+
+
+def test_the_state_of_the_hub_has_copies_of_the_histories() -> None:
+    hub = MessageHub()
+    hub.update_scalar("loss", 2.0, count=3)
+    hub.update_info("passing", 1, resumed=False)
+    state = hub.state_dict()
+    assert type(state["log_scalars"]["loss"]) is type(hub.get_scalar("loss"))
+    hub.update_scalar("loss", 5.0)
+    assert state["resumed_keys"] == {"loss": True, "passing": False}
+    other = MessageHub()
+    other.load_state_dict(state)
+    assert [part.tolist() for part in other.get_scalar("loss").data] == [[2.0], [3]]
+
+
+def test_the_facade_has_its_earlier_import_path() -> None:
+    from lightning_hooks.dialects.mmengine_facade import RunnerFacade
+
+    assert RunnerFacade is DIALECT.facade
 
 
 # -- tests and validations by themselves -----------------------------------------------------

@@ -51,6 +51,7 @@ class Switch(Hook):
 
     def before_train_epoch(self, runner: Any) -> None:
         self.lengths = [*getattr(self, "lengths", []), len(runner.train_loop.dataloader)]
+        assert runner.max_iters == runner.train_loop.max_iters == 9  # as at the start
         if self.point == "before_train_epoch" and runner.epoch == 1:
             self.put(runner)
 

@@ -42,6 +42,31 @@ def test_the_points_come_as_in_the_loop(tmp_path: Path) -> None:
     assert hook.calls == [*expected, ("after_train", 7), ("after_run", 7)]
 
 
+@pytest.mark.parametrize(("steps", "validated"), [(10, [4, 8, 10]), (8, [4, 8])])
+def test_the_last_step_is_validated_too(steps: int, validated: list[int], tmp_path: Path) -> None:
+    hook = Trace()
+    every = {"val_check_interval": 4, "check_val_every_n_epoch": None}
+    fit(tmp_path, hook, by_epoch=False, max_epochs=-1, max_steps=steps, **every)
+    assert [step - 1 for point, step in hook.calls if point == "before_val"] == validated
+    assert hook.calls[-3:] == [
+        (name, steps + 1) for name in ("after_val", "after_train", "after_run")
+    ]
+
+
+def test_an_assigned_step_is_counted_on(tmp_path: Path) -> None:
+    class Jumps(Trace):
+        def after_train_iter(self, trainner: Any) -> None:
+            super().after_train_iter(trainner)
+            if trainner.global_step == 2:
+                trainner.global_step = 100
+
+    hook = Jumps()
+    fit(tmp_path, hook, max_epochs=1)
+    points = ("before_train_iter", "after_train_iter", "after_val", "after_train")
+    steps = [step for point, step in hook.calls if point in points]
+    assert steps == [1, 1, 2, 2, 101, 101, 102, 102]  # three iterations, as without the jump
+
+
 def test_a_hook_that_reads_groups_model_and_losses(tmp_path: Path) -> None:
     hook, writer = GroupLog(), Memory(str(tmp_path))
     trainer = fit(tmp_path, hook, attributes={"writer": writer})
@@ -164,6 +189,50 @@ def test_the_librarys_hooks(tmp_path: Path) -> None:
     saved = torch.load(tmp_path / "chkpnt6.pth", weights_only=True)
     assert saved["global_step"] == 6
     assert torch.equal(saved["model"]["net.weight"], trainer.lightning_module.net.weight)
+
+
+def test_a_subclass_reads_the_bar_and_the_sums_of_the_log_hook(tmp_path: Path, capsys: Any) -> None:
+    class Reads(pointrix.LogHook):
+        seen: Any = None
+
+        def after_train_iter(self, trainner: Any) -> None:
+            super().after_train_iter(trainner)
+            self.progress_bar.set_postfix({"points": 7})
+
+        def after_val(self, trainner: Any) -> None:
+            self.seen = dict(self.losses_test)
+            super().after_val(trainner)
+
+    hook, writer = Reads(), Memory(str(tmp_path))
+    fit(tmp_path, hook, attributes={"writer": writer}, max_epochs=1, module=Scene())
+    assert hook.seen == {"L1_loss": 3.0, "psnr": 61.0}
+    assert hook.losses_test == {"L1_loss": 0.0, "psnr": 0.0}
+    assert ("test/L1_loss", 1.5, 4) in writer.written
+    shown = capsys.readouterr().err
+    assert "Training progress: 100%" in shown
+    assert "points=7" in shown
+
+
+def test_the_log_hooks_bar_gives_way_to_lightnings(tmp_path: Path) -> None:
+    hook = pointrix.LogHook()
+    fit(tmp_path, hook, max_epochs=1, enable_progress_bar=True)
+    assert hook.progress_bar.disable
+
+
+def test_a_writer_from_a_dict_and_from_yaml(tmp_path: Path) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text("trainer: {writer: {writer_type: TensorboardWriter}}")
+    for config in (path, {"writer_type": "TensorboardWriter"}):
+        writer = pointrix.parse_writer(config, str(tmp_path))
+        assert type(writer) is pointrix.TensorboardWriter
+        assert writer.logfolder == str(tmp_path)
+    assert pointrix.parse_writer(None, "") is pointrix.parse_writer({}, "") is None
+    pointrix.WRITER_REGISTRY.register()(Memory)
+    assert type(pointrix.parse_writer({"writer_type": "Memory"}, "")) is Memory
+    with pytest.raises(KeyError, match="no writer 'Memry' is registered; did you mean 'Memory'"):
+        pointrix.parse_writer({"writer_type": "Memry"}, "")
+    with pytest.raises(TypeError, match="unexpected keyword argument 'size' in the writer"):
+        pointrix.parse_writer({"writer_type": "Memory", "size": 3}, "")
 
 
 def test_the_default_writer_is_tensorboards(tmp_path: Path) -> None:

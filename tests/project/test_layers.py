@@ -22,7 +22,7 @@ FLOORS = (
     ("_exports", "optim"),
     ("storage",),
     ("engine.points", "engine.priority", "engine.registry"),
-    ("engine.error_notes", "engine.usage_errors"),
+    ("engine.error_notes", "engine.lightning_api.method_patch", "engine.usage_errors"),
     ("engine.announcement", "engine.participant"),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),

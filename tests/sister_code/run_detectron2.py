@@ -128,7 +128,30 @@ def _calls(d2: Any, place: Place) -> list[Any]:
     return [d2.CallbackHook(**{point: note(point) for point in points})]
 
 
+def _changing(d2: Any, place: Place) -> list[Any]:
+    class Changes(d2.HookBase):  # type: ignore[misc]
+        steps = 0
+
+        def before_step(self) -> None:
+            self.steps += 1
+            d2.get_event_storage().put_scalar("steps", self.steps)
+
+        def after_step(self) -> None:
+            trainer = self.trainer
+            if trainer.iter == 1:
+                trainer._data_loader_iter_obj = iter(loader(6, 7))
+                trainer.before_step()
+            if trainer.iter == 2:
+                trainer.optimizer = torch.optim.SGD(place.net.parameters(), lr=0.5)
+            if trainer.iter == 3:
+                trainer.reset_data_loader(lambda: loader(6, 8))
+                trainer.load_state_dict(trainer.state_dict())
+
+    return [Changes()]
+
+
 CASES: dict[str, Hooks] = {
+    "detectron2: hooks that change the trainer": _changing,
     "detectron2: what its default trainer has": _all,
     "detectron2: writers": _writing,
     "detectron2.CallbackHook": _calls,

@@ -119,6 +119,9 @@ CASES = {
         samples=True,
         schedules=STEPS,
     ),
+    "the length of a run with another loader": Case(
+        (("run_mmengine:reads_length", {}), *one("RuntimeInfoHook"))
+    ),
     "mmdet.CheckInvalidLossHook": Case(mmdet("checkloss_hook", "CheckInvalidLossHook", interval=2)),
     "mmdet.MeanTeacherHook": Case(
         mmdet("mean_teacher_hook", "MeanTeacherHook", momentum=0.2, skip_buffer=False)
@@ -316,6 +319,32 @@ def growing(case: Case) -> list[Any]:
 
     made = type("Grows", (Hook,), {"before_train_iter": before_train_iter, "priority": 10})
     return [made()] if case.grows else []
+
+
+def reads_length() -> Any:
+    """Return a hook that doubles later epochs, and reads the run's length and the hub's state."""
+    from mmengine.hooks import Hook
+
+    class ReadsLength(Hook):
+        def before_train_epoch(self, runner: Any) -> None:
+            if runner.epoch == 1:
+                runner.train_loop.dataloader = loader(8, seed=5)
+
+        def after_train_iter(self, runner: Any, *args: Any, **kwargs: Any) -> None:
+            hub = runner.message_hub
+            hub.update_scalar("length", runner.max_iters)
+            hub.update_scalar("length of the loop", runner.train_loop.max_iters)
+            hub.update_info("is last", self.is_last_train_iter(runner))
+            state = hub.state_dict()
+            history = state["log_scalars"]["length"]
+            hub.update_info(
+                "history", [type(history).__name__, *(part.tolist() for part in history.data)]
+            )
+            hub.update_info("state", [sorted(state), state["resumed_keys"]["length"]])
+            hub.update_scalar("length", 0.0)
+            hub.update_info("length of a copy", len(history.data[0]))
+
+    return ReadsLength()
 
 
 def schedulers_of(case: Case, optimizer: Any, length: int) -> list[Any]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -116,21 +116,19 @@ class Engine:
         runner.model.eval()
         getattr(loop, f"{stage}_loss", {}).clear()
         fitting = trainer.state.fn == TrainerFn.FITTING and self.module is not None
-        module = self.module if fitting else LoopModule(unwrap(runner.model))
-        assert module is not None
-        module.evaluation = EvaluationPass(runner, loop, stage)
-        batches = Batches(lambda: len(loop.dataloader), lambda: iter(loop.dataloader))
+        module: Any = self.module if fitting else LoopModule(unwrap(runner.model))
+        evaluation = module.evaluation = EvaluationPass(runner, loop, stage)
         if fitting:
-            validation.run_validation(trainer, batches)
+            validation.run_validation(trainer, evaluation)
         else:
             run = trainer.validate if stage == "val" else trainer.test
-            run(module, batches, verbose=False)
+            run(module, evaluation, verbose=False)
             self._restore_device()
         runner.model.eval()  # mmengine leaves the model in eval mode; Lightning restored the flags
         runner.call_hook(f"after_{stage}")
-        return module.evaluation.metrics
+        return evaluation.metrics
 
-    def _fit(self, training: Epochs | Iterations) -> None:
+    def _fit(self, training: Training) -> None:
         self.module = LoopModule(unwrap(self._runner.model), training)
         wrapper = self._runner.optim_wrapper
         wrappers = wrapper.values() if isinstance(wrapper, dict) else [wrapper]
@@ -142,7 +140,7 @@ class Engine:
         try:
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", ".*have no `val_dataloader`")
-                self.trainer.fit(self.module, Batches(training.length, training.batches))
+                self.trainer.fit(self.module, training)
         finally:
             self.module = None
             for count in counts:
@@ -156,23 +154,6 @@ class Engine:
             self._runner.model.to(device)
 
 
-class Batches:
-    """A loader for Lightning; iteration starts at the first batch, after the hooks.
-
-    The class is no DataLoader, so that Lightning does not replace samplers.
-    """
-
-    def __init__(self, length: Callable[[], int], batches: Callable[[], Iterator[Any]]) -> None:
-        self._length = length
-        self._batches = batches
-
-    def __len__(self) -> int:
-        return self._length()
-
-    def __iter__(self) -> Iterator[Any]:
-        yield from self._batches()
-
-
 # -- mmengine's loops in Lightning's events --------------------------------------------------
 
 
@@ -182,76 +163,79 @@ def goes_on(loop: Any, *, by_epoch: bool) -> bool:
     return bool(done < length and not getattr(loop, "stop_training", False))
 
 
-class Epochs:
-    """mmengine's training by epoch, as Lightning's events.
+class Training:
+    """A training of mmengine: Lightning's events, and a loader of the batches.
+
+    The class is no DataLoader, so that Lightning does not replace samplers.
 
     Args:
         runner: The runner.
-        loop: Its ``EpochBasedTrainLoop``.
+        loop: Its training loop.
     """
+
+    by_epoch = False
 
     def __init__(self, runner: Any, loop: Any) -> None:
         self._runner = runner
         self.loop = loop
 
-    def length(self) -> int:
-        """Return the number of batches of an epoch."""
+    def begin_epoch(self, trainer: L.Trainer) -> None:
+        """Start an epoch of the Trainer."""
+
+    def end_batch(self, trainer: L.Trainer) -> None:
+        """End an iteration."""
+
+    def _validate(self, trainer: L.Trainer, done: int, length: int) -> None:
+        """Validate if due: every ``val_interval``, and last; end a finished run."""
+        loop = self.loop
+        loop._decide_current_val_interval()
+        is_due = done % loop.val_interval == 0 or done == length
+        if self._runner.val_loop is not None and done >= loop.val_begin and is_due:
+            self._runner.val_loop.run()
+        if not goes_on(loop, by_epoch=self.by_epoch):
+            trainer.should_stop = True
+
+
+class Epochs(Training):
+    """A training by epoch, with mmengine's ``EpochBasedTrainLoop``."""
+
+    by_epoch = True
+
+    def __len__(self) -> int:
         return len(self.loop.dataloader)
 
-    def batches(self) -> Iterator[Any]:
-        """Return the batches of an epoch; hooks may have replaced the loader."""
-        return iter(self.loop.dataloader)
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.loop.dataloader  # after the hooks, which may replace the loader
 
     def begin_epoch(self, trainer: L.Trainer) -> None:
         """Call ``before_train_epoch``, then start the loader; hooks may replace the loader."""
         self._runner.call_hook("before_train_epoch")
         self._runner.model.train()
         if trainer.limit_train_batches == 1.0:
-            data.set_train_length(trainer, self.length())
+            data.set_train_length(trainer, len(self))
         data.renew_iterator(trainer)
 
     def run_iter(self, batch: Any, batch_idx: int) -> None:
         """Run one batch."""
         self.loop.run_iter(batch_idx, batch)
 
-    def end_batch(self, trainer: L.Trainer) -> None:
-        """Do nothing: mmengine validates between epochs."""
-
     def end_epoch(self, trainer: L.Trainer) -> None:
         """Call ``after_train_epoch``, validate if due, and end a finished run."""
-        loop = self.loop
         self._runner.call_hook("after_train_epoch")
-        loop._epoch += 1
-        loop._decide_current_val_interval()
-        _validate(self._runner, loop, loop.epoch, loop.max_epochs)
-        if not goes_on(loop, by_epoch=True):
-            trainer.should_stop = True
+        self.loop._epoch += 1
+        self._validate(trainer, self.loop.epoch, self.loop.max_epochs)
 
 
-class Iterations:
-    """mmengine's training by iteration, as a single epoch in Lightning.
+class Iterations(Training):
+    """A training by iteration, with mmengine's ``IterBasedTrainLoop``: one epoch in Lightning."""
 
-    Args:
-        runner: The runner.
-        loop: Its ``IterBasedTrainLoop``.
-    """
-
-    def __init__(self, runner: Any, loop: Any) -> None:
-        self._runner = runner
-        self.loop = loop
-
-    def length(self) -> int:
-        """Return the number of remaining iterations."""
+    def __len__(self) -> int:
         return int(self.loop.max_iters - self.loop.iter)
 
-    def batches(self) -> Iterator[Any]:
-        """Yield the batches of the loop's iterator, replaceable by hooks; keep train mode."""
+    def __iter__(self) -> Iterator[Any]:
         while True:
             self._runner.model.train()
-            yield next(self.loop.dataloader_iterator)
-
-    def begin_epoch(self, trainer: L.Trainer) -> None:
-        """Do nothing: mmengine counts the whole run as one epoch."""
+            yield next(self.loop.dataloader_iterator)  # hooks may replace the iterator
 
     def run_iter(self, batch: Any, batch_idx: int) -> None:
         """Run one batch."""
@@ -259,26 +243,15 @@ class Iterations:
 
     def end_batch(self, trainer: L.Trainer) -> None:
         """Validate if due, and end a finished run."""
-        loop = self.loop
-        loop._decide_current_val_interval()
-        _validate(self._runner, loop, loop.iter, loop.max_iters)
-        if not goes_on(loop, by_epoch=False):
-            trainer.should_stop = True
+        self._validate(trainer, self.loop.iter, self.loop.max_iters)
 
     def end_epoch(self, trainer: L.Trainer) -> None:
         """End the run."""
         trainer.should_stop = True
 
 
-def _validate(runner: Any, loop: Any, done: int, length: int) -> None:
-    """Validate every ``val_interval`` epochs or iterations, and after the last."""
-    is_due = done % loop.val_interval == 0 or done == length
-    if runner.val_loop is not None and done >= loop.val_begin and is_due:
-        runner.val_loop.run()
-
-
 class EvaluationPass:
-    """A pass of mmengine's ``ValLoop`` or ``TestLoop``.
+    """A pass of mmengine's ``ValLoop`` or ``TestLoop``, and a loader of the batches.
 
     Args:
         runner: The runner.
@@ -291,6 +264,12 @@ class EvaluationPass:
         self.loop = loop
         self._stage = stage
         self.metrics: dict[str, Any] = {}
+
+    def __len__(self) -> int:
+        return len(self.loop.dataloader)
+
+    def __iter__(self) -> Iterator[Any]:
+        yield from self.loop.dataloader
 
     def finish(self) -> dict[str, Any]:
         """Evaluate, and call ``after_{stage}_epoch`` with the metrics; return the metrics."""
@@ -312,20 +291,16 @@ class LoopModule(L.LightningModule):
         training: The training; None in a validation or test outside of a training.
     """
 
-    def __init__(self, model: torch.nn.Module, training: Epochs | Iterations | None = None) -> None:
+    def __init__(self, model: torch.nn.Module, training: Any = None) -> None:
         super().__init__()
         self.automatic_optimization = False  # mmengine's optimizer wrapper does backward and step
         self.model = model
-        self._training = training
-        self.evaluation: EvaluationPass | None = None
+        self._loops = training
+        self.evaluation: Any = None
+        """The ``EvaluationPass`` of a validation or test."""
         self.all_optimizers: list[torch.optim.Optimizer] = []
         self.outputs: Any = None
         """The result of the training step, as passed to hooks."""
-
-    @property
-    def _loops(self) -> Epochs | Iterations:
-        assert self._training is not None
-        return self._training
 
     def configure_optimizers(self) -> Any:
         """Return the optimizers inside mmengine's wrappers."""
@@ -364,12 +339,10 @@ class LoopModule(L.LightningModule):
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         """Run an iteration of mmengine's validation or test."""
-        assert self.evaluation is not None
         self.evaluation.loop.run_iter(batch_idx, batch)
 
     def on_validation_epoch_end(self) -> None:
         """Evaluate; log the metrics for Lightning's callbacks."""
-        assert self.evaluation is not None
         self.log_dict(scalars_of(self.evaluation.finish()), batch_size=1)
 
     test_step = validation_step

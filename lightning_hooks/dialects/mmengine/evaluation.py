@@ -86,12 +86,7 @@ class Evaluation(Callback):
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 
     def on_test_batch_start(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, *_: int
     ) -> None:
         """Call ``before_test_iter``."""
         if self._facade is not None:
@@ -116,7 +111,7 @@ class Evaluation(Callback):
             self._end()
 
     on_validation_start = on_test_start
-    on_validation_batch_start = on_test_batch_start
+    on_validation_batch_start = on_test_batch_start  # type: ignore[assignment]
     on_validation_batch_end = on_test_batch_end  # type: ignore[assignment]
     on_validation_end = on_test_end
 

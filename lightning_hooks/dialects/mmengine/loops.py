@@ -5,9 +5,11 @@ from __future__ import annotations
 import contextlib
 import sys
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from operator import attrgetter
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
+from lightning_hooks.dialects.facade import of_runner
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.extra_pass import ExtraPass
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
@@ -49,14 +51,23 @@ _WITHOUT_EFFECT = (
 class TrainLoop(_Loop):
     """``runner.train_loop``."""
 
+    def __init__(self, facade: Any) -> None:
+        super().__init__(facade)
+        # mmengine's loop of epochs keeps its length if a hook replaces the loader
+        self._length = self._runner.max_iters if self._runner.counts_epochs else None
+
     @property
     def _library_name(self) -> str:
         return f"{'Epoch' if self._runner.counts_epochs else 'Iter'}BasedTrainLoop"
 
-    @property
-    def iter(self) -> int:
-        """Number of finished iterations."""
-        return int(self._runner.iter)
+    iter = property(attrgetter("_runner.iter"))
+    """Number of finished iterations."""
+    max_iters = property(attrgetter("_max_iters"))
+    """Number of iterations of the run; assign ``_max_iters`` to change it."""
+    max_epochs = property(attrgetter("_max_epochs"))
+    """Number of epochs of the run; assign ``_max_epochs`` to change it."""
+    stop_training = of_runner("should_stop")
+    """Whether training ends; can be assigned."""
 
     @property
     def epoch(self) -> int:
@@ -64,22 +75,13 @@ class TrainLoop(_Loop):
         return int(self._runner.epoch) if self._runner.counts_epochs else 0
 
     @property
-    def max_iters(self) -> Any:
-        """Number of iterations of the run; assign ``_max_iters`` to change it."""
-        return self._runner.max_iters
-
-    @property
     def _max_iters(self) -> Any:
-        return self._runner.max_iters
+        return self._runner.max_iters if self._length is None else self._length
 
     @_max_iters.setter
     def _max_iters(self, value: int) -> None:
         self._runner._max_iters = value
-
-    @property
-    def max_epochs(self) -> Any:
-        """Number of epochs of the run; assign ``_max_epochs`` to change it."""
-        return self._max_epochs
+        self._length = value if self._runner.counts_epochs else None
 
     @property
     def _max_epochs(self) -> Any:
@@ -99,15 +101,15 @@ class TrainLoop(_Loop):
     @property
     def dataloader(self) -> Any:
         """The training loader; an assigned loader is used from the next epoch on."""
-        if self._runner._new_data_loader is not None:
-            return self._runner._new_data_loader
+        if self._runner.new_data_loader is not None:
+            return self._runner.new_data_loader
         trainer = self._runner.trainer
         loaders = data.train_loaders(trainer)
         return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
 
     @dataloader.setter
     def dataloader(self, value: Any) -> None:
-        self._runner._new_data_loader = self._runner.loader_of_run = value
+        self._runner.new_data_loader = self._runner.loader_of_run = value
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``dataloader_iterator`` yields the next batch."""
@@ -119,7 +121,7 @@ class TrainLoop(_Loop):
             raise TypeError(
                 f"train_loop.dataloader_iterator must be mmengine's iterator, got {value!r}"
             )
-        self._runner._new_data_loader = None
+        self._runner.new_data_loader = None
         data.switch_loader(self._runner.trainer, loader)
 
     @property
@@ -141,48 +143,25 @@ class TrainLoop(_Loop):
                 *(by, by, length, interval),
             )
 
-    @property
-    def stop_training(self) -> bool:
-        """Whether training ends; can be assigned."""
-        return bool(self._runner.should_stop)
-
-    @stop_training.setter
-    def stop_training(self, value: bool) -> None:
-        self._runner.should_stop = value
-
-
-class _Evaluator:
-    """``val_loop.evaluator``: the values logged by the module in a pass.
-
-    Args:
-        loop: The loop.
-    """
-
-    def __init__(self, loop: _EvaluationLoop) -> None:
-        self._loop = loop
-
-    def evaluate(self, size: int) -> dict[str, float]:
-        """End the pass started by ``run_iter``, and return the metrics."""
-        return self._loop.finish()
-
 
 class _EvaluationLoop(_Loop):
     stage: ClassVar[str]
+    step_name: ClassVar[str]
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
-        self._evaluator = _Evaluator(self)
         self._pass: ExtraPass | None = None
 
     @property
-    def evaluator(self) -> _Evaluator:
-        """The metrics of an extra pass."""
-        return self._evaluator
+    def evaluator(self) -> SimpleNamespace:
+        """``evaluate(size)`` ends the pass started by ``run_iter``, and returns the metrics."""
+        return SimpleNamespace(evaluate=lambda size: self.finish())
 
     @property
     def dataloader(self) -> Any:
-        """The loader; None without one."""
-        return _single(getattr(self._runner.trainer, f"{self.stage}_dataloaders"))
+        """The loader, a list of several, None without a loader."""
+        loaders = getattr(self._runner.trainer, f"{self.stage}_dataloaders")
+        return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
 
     @property
     def total_length(self) -> int:
@@ -208,9 +187,8 @@ class _EvaluationLoop(_Loop):
                 f"{stage}_loop.run_iter: the Trainer has {self._pass.loaders()} loaders, mmengine "
                 f"has one loader; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
             )
-        step = {"val": "validation_step", "test": "test_step"}[stage]
-        takes_idx = takes_batch_idx(getattr(type(runner.module), step))
-        with self._in_stage(), _set(runner, data_batch=data_batch, _stale_inner_iter=idx):
+        takes_idx = takes_batch_idx(getattr(type(runner.module), self.step_name))
+        with _set(runner, mode=stage, data_batch=data_batch, _stale_inner_iter=idx):
             self._facade.call_hook(f"before_{stage}_iter")
             with _set(runner, calls_hooks=False):  # the model runs a step, not a hook's own call
                 result = self._pass.step(data_batch, idx, takes_idx, dataloader_idx)
@@ -227,7 +205,7 @@ class _EvaluationLoop(_Loop):
         """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
         flags = {module: module.training for module in self._runner.module.modules()}
-        with self._in_stage():
+        with _set(self._runner, mode=stage):
             for point in (f"before_{stage}", f"before_{stage}_epoch"):
                 facade.prepare(point)
                 facade.call_hook(point)
@@ -243,21 +221,18 @@ class _EvaluationLoop(_Loop):
             module.training = training
         return metrics
 
-    def _in_stage(self) -> AbstractContextManager[None]:
-        return _set(self._runner, mode=self.stage)
-
 
 class ValLoop(_EvaluationLoop):
     """``runner.val_loop``."""
 
-    stage = "val"
+    stage, step_name = "val", "validation_step"
 
 
 class TestLoop(_EvaluationLoop):
     """``runner.test_loop``."""
 
     __test__ = False  # for pytest
-    stage = "test"
+    stage, step_name = "test", "test_step"
 
 
 @contextlib.contextmanager
@@ -274,7 +249,3 @@ def _set(runner: Any, **values: Any) -> Iterator[None]:
                 setattr(runner, name, before[name])
             elif hasattr(runner, name):
                 delattr(runner, name)
-
-
-def _single(loaders: Any) -> Any:
-    return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders

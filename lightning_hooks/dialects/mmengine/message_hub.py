@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
+import copy
 import sys
 from collections import OrderedDict
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
 
-from lightning_hooks.dialects.steps import history
-from lightning_hooks.dialects.steps.history import read_pending
+from lightning_hooks.dialects.steps import events
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
 
 
-class HistoryBuffer(history.HistoryBuffer):
+class HistoryBuffer(events.HistoryBuffer):
     """A scalar's values and counts, with mmengine's statistics of the last values.
 
     >>> loss = HistoryBuffer()
@@ -116,16 +116,21 @@ class MessageHub:
         return self.log_scalars[key]
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the histories, as values and counts, and the other values."""
+        """Return copies of the histories, the other values, and whether each is saved by name."""
+        return self._state(copy.deepcopy)
+
+    def plain_state(self) -> dict[str, Any]:
+        """Return ``state_dict()`` for a file: of each history a list of values, and of counts."""
+        return self._state(lambda history: [part.tolist() for part in history.data])
+
+    def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:
+        names = (*self.log_scalars, *self.runtime_info)
         saved = {k: v for k, v in self.log_scalars.items() if k not in self._unsaved}
-        read_pending(saved.values())  # one copy from the device for all scalars
-        pairs = {name: history.values() for name, history in saved.items()}
+        events.read_pending(saved.values())  # one copy from the device for all scalars
         return {
-            "log_scalars": {
-                name: [[v for v, _ in values], [c for _, c in values]]
-                for name, values in pairs.items()
-            },
+            "log_scalars": {name: stored(history) for name, history in saved.items()},
             "runtime_info": {k: v for k, v in self.runtime_info.items() if k not in self._unsaved},
+            "resumed_keys": {name: name not in self._unsaved for name in names},
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:

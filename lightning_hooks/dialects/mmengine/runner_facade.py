@@ -7,6 +7,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -136,12 +137,11 @@ class RuntimeInfo:
 
     def before_train(self) -> None:
         """Write the length of the run."""
-        runner = self._runner
         names = ("epoch", "iter", "max_epochs", "max_iters")
-        counters = {name: getattr(runner, name) for name in names}
+        counters = {name: getattr(self._runner, name) for name in names}
         self._hub.update_info_dict({"loop_stage": "train", **counters})
-        if runner.train_loop.metainfo is not None:
-            self._hub.update_info("dataset_meta", runner.train_loop.metainfo)
+        if self._runner.train_loop.metainfo is not None:
+            self._hub.update_info("dataset_meta", self._runner.train_loop.metainfo)
 
     def before_train_epoch(self) -> None:
         """Write the epoch."""
@@ -166,14 +166,17 @@ class RuntimeInfo:
         """Remove the stage."""
         self._hub.pop_info("loop_stage")
 
+    after_test = after_run
+
     def before_val_epoch(self) -> None:
         """Write the stage."""
         self._outer_stage = self._hub.get_info("loop_stage")
         self._hub.update_info("loop_stage", "val")
 
-    def after_val_epoch(self) -> None:
+    def after_val_epoch(self, stage: str = "val") -> None:
         """Write the results of the validation."""
-        self._write_results("val")
+        for name, value in self._runner.metrics.items():
+            self._hub.update_scalar(f"{stage}/{name}", value)
 
     def after_val(self) -> None:
         """Restore the stage before the validation."""
@@ -187,15 +190,7 @@ class RuntimeInfo:
 
     def after_test_epoch(self) -> None:
         """Write the results of the test."""
-        self._write_results("test")
-
-    def after_test(self) -> None:
-        """Remove the stage."""
-        self._hub.pop_info("loop_stage")
-
-    def _write_results(self, stage: str) -> None:
-        for name, value in self._runner.metrics.items():
-            self._hub.update_scalar(f"{stage}/{name}", value)
+        self.after_val_epoch("test")
 
 
 class EmptyConfig(dict[str, Any]):
@@ -284,31 +279,25 @@ class RunnerFacade(Facade):
 
     # -- attributes ------------------------------------------------------------------------
 
-    @property
-    def train_loop(self) -> TrainLoop:
-        """The loop of training."""
-        return self._loops[0]
-
-    @property
-    def _val_loop(self) -> ValLoop:
-        return self._loops[1]
-
-    @property
-    def test_loop(self) -> TestLoop:
-        """The loop of a test."""
-        return self._loops[2]
-
-    _train_loop, _test_loop = train_loop, test_loop
-
-    @property
-    def epoch(self) -> int:
-        """Number of finished epochs; 0 in a run counted in iterations."""
-        return self.train_loop.epoch
-
-    @property
-    def max_epochs(self) -> Any:
-        """Number of epochs of the run."""
-        return self.train_loop.max_epochs
+    train_loop = _train_loop = property(lambda self: self._loops[0])
+    """The loop of training."""
+    test_loop = _test_loop = property(lambda self: self._loops[2])
+    """The loop of a test."""
+    _val_loop = property(lambda self: self._loops[1])
+    epoch = property(attrgetter("_train_loop.epoch"))
+    """Number of finished epochs; 0 in a run counted in iterations."""
+    max_epochs = property(attrgetter("_train_loop.max_epochs"))
+    """Number of epochs of the run."""
+    max_iters = property(attrgetter("_train_loop.max_iters"))
+    """Number of iterations of the run; in epochs, with the loader of the run's start."""
+    val_interval = property(attrgetter("_train_loop.val_interval"))
+    """Number of epochs, or iterations, between two validations."""
+    train_dataloader = property(attrgetter("_train_loop.dataloader"))
+    """The training loader."""
+    val_dataloader = property(attrgetter("_val_loop.dataloader"))
+    """The validation loader."""
+    test_dataloader = property(attrgetter("_test_loop.dataloader"))
+    """The test loader."""
 
     @property
     def optim_wrapper(self) -> Any:
@@ -319,11 +308,6 @@ class RunnerFacade(Facade):
         return OptimWrapper(optimizer)
 
     @property
-    def train_dataloader(self) -> Any:
-        """The training loader."""
-        return self.train_loop.dataloader
-
-    @property
     def val_loop(self) -> ValLoop | None:
         """The loop of validations; None in a run without validation, as in mmengine."""
         trainer = self._runner.trainer
@@ -331,24 +315,9 @@ class RunnerFacade(Facade):
         return self._val_loop if validates else None
 
     @property
-    def val_dataloader(self) -> Any:
-        """The validation loader."""
-        return self._val_loop.dataloader
-
-    @property
-    def test_dataloader(self) -> Any:
-        """The test loader."""
-        return self.test_loop.dataloader
-
-    @property
     def distributed(self) -> bool:
         """Whether several processes train the model."""
         return bool(self._runner.world_size > 1)
-
-    @property
-    def val_interval(self) -> Any:
-        """Number of epochs, or iterations, between two validations."""
-        return self.train_loop.val_interval
 
     @property
     def param_schedulers(self) -> Any:
@@ -433,7 +402,7 @@ class RunnerFacade(Facade):
 
     def save(self, checkpoint: dict[str, Any]) -> None:
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
-        checkpoint["message_hub"] = self.message_hub.state_dict()
+        checkpoint["message_hub"] = self.message_hub.plain_state()
         if self.param_schedulers:
             checkpoint["param_schedulers"] = states_of(self.param_schedulers)
 
@@ -458,7 +427,7 @@ class RunnerFacade(Facade):
         """Attach the hooks, and register the message hub in mmengine, if loaded."""
         super().begin()
         bases = [base for entry in self.hosted_hooks() for base in type(entry.foreign_hook).__mro__]
-        has_hook = any(base.__name__ == "RuntimeInfoHook" for base in bases)
+        has_hook = "RuntimeInfoHook" in [base.__name__ for base in bases]
         self._info = None if has_hook else RuntimeInfo(self)
         library_hubs()[self.message_hub.instance_name] = self.message_hub
 

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.dialects.steps.hooks import is_due
+from lightning_hooks.dialects.steps.hooks import is_due, is_first_rank
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.arguments import check_int
@@ -78,18 +78,13 @@ class Checkpointer:
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save now, with ``kwargs`` as further entries of the file."""
-        if not self.save_dir or not self._saves():
+        saves = is_first_rank() if self.save_to_disk is None else self.save_to_disk
+        if not self.save_dir or not saves:
             return
         state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
         state.update({key: entry.state_dict() for key, entry in self.checkpointables.items()})
         torch_files.save_torch({**state, **kwargs}, files.join(self.save_dir, f"{name}.pth"))
         self.tag_last_checkpoint(f"{name}.pth")
-
-    def _saves(self) -> bool:
-        if self.save_to_disk is not None:
-            return self.save_to_disk
-        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
-        return not distributed or torch.distributed.get_rank() == 0
 
     def load(self, path: str, checkpointables: Sequence[str] | None = None) -> dict[str, Any]:
         """Load a file into the model and the checkpointables; return its other entries.
@@ -162,10 +157,9 @@ class PeriodicCheckpointer:
         file_prefix: str = "model",
     ) -> None:
         _check_checkpointer(checkpointer)
-        if not isinstance(period, int) or period < 1:
-            raise ValueError(f"period must be an int of at least 1, got {period!r}")
-        if max_to_keep is not None and max_to_keep < 1:
-            raise ValueError(f"max_to_keep must be at least 1, or None, got {max_to_keep!r}")
+        check_int("period", period, 1)
+        if max_to_keep is not None:
+            check_int("max_to_keep", max_to_keep, 1)
         self.checkpointer = checkpointer
         self.period = period
         self.max_iter = max_iter

@@ -27,13 +27,13 @@ __all__ = [
     "LRScheduler",
     "PeriodicWriter",
     "PreciseBN",
-    "StatisticsUpdate",
     "StepProfiler",
-    "StepTimer",
     "check_writers",
     "flatten",
     "is_due",
+    "is_first_rank",
     "reported_group",
+    "speed_lines",
 ]
 
 
@@ -68,6 +68,12 @@ def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
     """
     ends_period = period > 0 and (iteration + 1) % period == 0
     return ends_period or (max_iter is not None and iteration == max_iter - 1)
+
+
+def is_first_rank() -> bool:
+    """Return whether this process is rank 0."""
+    distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return not distributed or torch.distributed.get_rank() == 0
 
 
 def flatten(results: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[str, Any]]:
@@ -303,48 +309,22 @@ class AutogradProfiler(StepProfiler):
         return torch.autograd.profiler.profile(use_device=device)
 
 
-class StepTimer:
-    """Measures the time of each step and of all steps, without the hooks between steps.
+def speed_lines(count: int, in_steps: float, total: float) -> Iterator[str]:
+    """Yield detectron2's lines at the end of a run: the speed and the total time.
 
     Args:
-        warmup_iter: Number of the first counted step, from 1.
+        count: Number of timed iterations.
+        in_steps: Seconds of these iterations, without hooks.
+        total: Seconds of the run.
+
+    >>> [*speed_lines(4, 8.0, 10.5)]  # doctest: +NORMALIZE_WHITESPACE
+    ['Overall training speed: 4 iterations in 0:00:08 (2.0000 s / it)',
+     'Total training time: 0:00:10 (0:00:02 on hooks)']
     """
-
-    def __init__(self, warmup_iter: int) -> None:
-        check_int("warmup_iter", warmup_iter, 0)
-        self.warmup_iter = warmup_iter
-        self.reset()
-
-    def reset(self) -> None:
-        """Start again from zero."""
-        self.began = self.step_began = time.perf_counter()
-        self.in_steps = 0.0
-        self.done = self.counted = 0
-
-    def start_step(self) -> None:
-        """Start the clock of a step."""
-        self.step_began = time.perf_counter()
-
-    def end_step(self) -> float | None:
-        """Return the seconds since the start of the step; None during the warm-up."""
-        now = time.perf_counter()
-        self.done += 1
-        if self.done < self.warmup_iter:
-            self.began = now
-            return None
-        self.counted += 1
-        self.in_steps += now - self.step_began
-        return now - self.step_began
-
-    def summary(self) -> Iterator[str]:
-        """Yield the lines with the speed and the total time."""
-        total = time.perf_counter() - self.began
-        if self.counted and self.in_steps > 0:
-            yield (
-                f"Overall training speed: {self.counted} iterations in "
-                f"{_clock(self.in_steps)} ({self.in_steps / self.counted:.4f} s / it)"
-            )
-        yield f"Total training time: {_clock(total)} ({_clock(total - self.in_steps)} on hooks)"
+    if count > 0 and in_steps > 0:
+        speed = f"{count} iterations in {_clock(in_steps)} ({in_steps / count:.4f} s / it)"
+        yield f"Overall training speed: {speed}"
+    yield f"Total training time: {_clock(total)} ({_clock(total - in_steps)} on hooks)"
 
 
 def _clock(seconds: float) -> str:
@@ -363,25 +343,34 @@ class IterationTimer:
     trainer: Any
 
     def __init__(self, warmup_iter: int = 3) -> None:
-        self._timer = StepTimer(warmup_iter)
+        check_int("warmup_iter", warmup_iter, 0)
+        self._warmup_iter = warmup_iter
 
     def before_train(self) -> None:
         """Start the timer of the run."""
-        self._timer.reset()
+        self._began = self._step_began = time.perf_counter()
+        self._in_steps = 0.0
+        self._done = 0
 
     def before_step(self) -> None:
         """Start the timer of the step."""
-        self._timer.start_step()
+        self._step_began = time.perf_counter()
 
     def after_step(self) -> None:
         """Store the seconds of the step."""
-        seconds = self._timer.end_step()
-        if seconds is not None:
-            self.trainer.storage.put_scalars(time=seconds)
+        now = time.perf_counter()
+        self._done += 1
+        if self._done < self._warmup_iter:
+            self._began = now
+            return
+        self._in_steps += now - self._step_began
+        self.trainer.storage.put_scalars(time=now - self._step_began)
 
     def after_train(self) -> None:
         """Log speed and total time."""
-        for line in self._timer.summary():
+        counted = self._done - max(self._warmup_iter - 1, 0)
+        total = time.perf_counter() - self._began
+        for line in speed_lines(counted, self._in_steps, total):
             self.trainer.logger.info(line)
 
 
@@ -429,10 +418,7 @@ class LRScheduler:
         """The scheduler."""
         return self.trainer.scheduler if self._scheduler is None else self._scheduler
 
-    @staticmethod
-    def get_best_param_group_id(optimizer: Any) -> int:
-        """Return the index of the group for the ``lr`` scalar."""
-        return reported_group(optimizer)
+    get_best_param_group_id = staticmethod(reported_group)
 
     def before_train(self) -> None:
         """Take the optimizer, and check that the Trainer trains it."""
@@ -487,39 +473,6 @@ class _ProgressFactor:
         return self.schedule(iteration / self.max_iter)
 
 
-class StatisticsUpdate:
-    """Sets the statistics of BatchNorm layers from the next batches of a loader, at each call.
-
-    Args:
-        model: The model.
-        data_loader: Iterable of the model's inputs; each call continues after the previous call.
-        num_iter: Number of batches for each call.
-        forward: Function of model and batch for a forward pass; ``model(batch)`` by default.
-    """
-
-    def __init__(
-        self,
-        model: torch.nn.Module,
-        data_loader: Iterable[Any],
-        num_iter: int,
-        forward: Callable[[Any, Any], Any] | None = None,
-    ) -> None:
-        check_int("num_iter", num_iter, 1)
-        self._model, self._data_loader, self._num_iter = model, data_loader, num_iter
-        self._forward = forward
-        self._batches: Iterator[Any] | None = None
-
-    def __call__(self) -> None:
-        """Update the statistics now."""
-        if bn_layers(self._model):
-            if self._batches is None:
-                self._batches = iter(self._data_loader)
-            update_bn_stats(self._model, self._batches, self._num_iter, forward=self._forward)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_batches": None}
-
-
 class PreciseBN:
     """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
 
@@ -538,8 +491,10 @@ class PreciseBN:
         self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
     ) -> None:
         check_int("period", period, 0)
-        self._period = period
-        self._update = StatisticsUpdate(model, data_loader, num_iter)
+        check_int("num_iter", num_iter, 1)
+        self._period, self._model, self._num_iter = period, model, num_iter
+        self._data_loader = data_loader
+        self._data_iter: Iterator[Any] | None = None
 
     def after_step(self) -> None:
         """Update if the iteration ends a period."""
@@ -547,5 +502,12 @@ class PreciseBN:
             self.update_stats()
 
     def update_stats(self) -> None:
-        """Update the statistics now."""
-        self._update()
+        """Update the statistics now; scalars stored by the model meanwhile are dropped."""
+        if bn_layers(self._model):
+            if self._data_iter is None:
+                self._data_iter = iter(self._data_loader)
+            with type(self.trainer.storage)():
+                update_bn_stats(self._model, self._data_iter, self._num_iter)
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_data_iter": None}

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import time
 import weakref
 from collections.abc import Mapping
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -13,10 +15,9 @@ import torch.distributed as dist
 
 from lightning_hooks.dialects.detect import EPOCH_POINTS
 from lightning_hooks.dialects.dialect import Dialect, no_arguments
-from lightning_hooks.dialects.facade import Facade
+from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
-from lightning_hooks.dialects.steps import storage as event_storage
-from lightning_hooks.dialects.steps.storage import EventStorage
+from lightning_hooks.dialects.steps import events
 from lightning_hooks.engine.lightning_api import logged_values
 
 __all__ = [
@@ -86,7 +87,7 @@ class StepFacade(Facade):
     values are not. A scalar put by the module in this step is not overwritten.
     """
 
-    storage_class: type[EventStorage]
+    storage_class: type[events.EventStorage]
     first_iter = 0
     """Number of the first iteration in the storage."""
 
@@ -96,7 +97,7 @@ class StepFacade(Facade):
         self.start_epoch = runner.epoch
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
-        self._library = event_storage.library_modules(
+        self._library = events.library_modules(
             self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
@@ -104,24 +105,12 @@ class StepFacade(Facade):
         self._rank_means = RankMeans(self.device)
         self._batch_ended: float | None = None
 
-    @property
-    def max_iter(self) -> Any:
-        """Number of iterations of the run, None if unknown; can be assigned."""
-        return self._runner.max_iters
-
-    @max_iter.setter
-    def max_iter(self, value: int) -> None:
-        self._runner._max_iters = value
-
-    @property
-    def max_epoch(self) -> Any:
-        """Number of epochs of the run; None if the run is counted in iterations."""
-        return self._runner.max_epochs
-
-    @property
-    def data_loader(self) -> Any:
-        """The training loader."""
-        return self._runner.data_loader
+    max_iter = of_runner("max_iters", assigned="_max_iters")
+    """Number of iterations of the run, None if unknown; can be assigned."""
+    max_epoch = property(attrgetter("_runner.max_epochs"))
+    """Number of epochs of the run; None if the run is counted in iterations."""
+    data_loader = property(attrgetter("_runner.data_loader"))
+    """The training loader."""
 
     @property
     def scheduler(self) -> Any:
@@ -133,7 +122,7 @@ class StepFacade(Facade):
 
     # -- events ----------------------------------------------------------------------------
 
-    def new_storage(self, start_iter: int) -> EventStorage:
+    def new_storage(self, start_iter: int) -> events.EventStorage:
         """Make the storage of the run."""
         return self.storage_class(start_iter)
 
@@ -148,7 +137,7 @@ class StepFacade(Facade):
                     *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
                 )
         self.storage.__enter__()
-        event_storage.enter_library(self.storage, self._library)
+        events.enter_library(self.storage, self._library)
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost, for writers."""
@@ -200,7 +189,7 @@ class StepFacade(Facade):
         """Leave the storage."""
         if not self.ended:
             self.storage.__exit__()
-        event_storage.leave_library(self.storage, self._library)
+        events.leave_library(self.storage, self._library)
         super().end()
 
     def fail(self) -> None:
@@ -212,7 +201,15 @@ class StepFacade(Facade):
 
 
 class TrainerFacade(StepFacade):
-    """``self.trainer`` of detectron2's and cvpods' hooks."""
+    """``self.trainer`` of detectron2's and cvpods' hooks.
+
+    ``before_train()``, ``before_step()`` and the other points call the point of all hooks.
+    """
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._dialect.methods:
+            return functools.partial(self.call_hook, name)
+        return super().__getattr__(name)
 
     def attach(self, hosted: Hosted) -> None:
         """Set the hook's ``trainer`` to a weak reference, as the libraries do."""

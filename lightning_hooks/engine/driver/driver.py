@@ -33,13 +33,12 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-import weakref
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.plugins.io import CheckpointIO
-from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.announcement import announce_end
 from lightning_hooks.engine.driver import resume
@@ -52,7 +51,7 @@ from lightning_hooks.engine.driver.collect import (
     work_dir_of,
 )
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, cycle_of
-from lightning_hooks.engine.driver.hook_buffers import HookBuffers
+from lightning_hooks.engine.driver.hook_buffers import HookBuffers, take_out
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
@@ -65,7 +64,7 @@ from lightning_hooks.engine.lightning_api.events import (
     skip_events,
     skip_unused_events,
 )
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant, each_once, merge_options
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import Runner
@@ -86,20 +85,23 @@ class Driver(Callback):
     """A constant, as Lightning reads the key at each event."""
 
     _runner: Runner  # from the first fit on
-    # of the current fit, or of the last fit
-    _ownership: Ownership
+    # of the present fit or evaluation, or of the last
+    _buffers: HookBuffers
+    _loading: contextlib.ExitStack
+    # of the present fit, or of the last
+    ownership: Ownership
+    """The owner of backward in the fit."""
     _step: StepCapture
     _cycle: EpochCycle
+    _train_data: TrainData
 
     def __init__(self) -> None:
-        self._epoch_end: MethodPatch | None = None
-        self._had_fit = False  # whether the three attributes above are set
+        self.fit = Fit()
+        """What the hooks have changed for the present fit or evaluation."""
+        self._had_fit = False  # whether the attributes of a fit are set
         self._hosted = HostedHooks()
-        self._in_run = self._failed = False
-        self._train_data = TrainData()
+        self._in_run = self._failed = self._logs_epochs = False
         self._resumed = resume.ResumeState()
-        self._buffers = HookBuffers()
-        self._own_io: CheckpointIO | None = None
         self._batches_are_new = False
         self._first_iter: int | None = None
 
@@ -125,11 +127,6 @@ class Driver(Callback):
     def _is_of(self, trainer: L.Trainer) -> bool:
         """Whether the runner belongs to a Trainer; a driver may move to another Trainer."""
         return self._has_runner and self._runner.trainer is trainer
-
-    @property
-    def ownership(self) -> Ownership:
-        """The owner of backward in this fit."""
-        return self._ownership
 
     @classmethod
     def of(cls, trainer: L.Trainer, stage: str = "fit") -> Self:
@@ -168,23 +165,31 @@ class Driver(Callback):
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
-        _settle_other_fits(trainer, pl_module, [hook for hook, _ in entries])
-        self._buffers.patch(trainer, pl_module)
+        fit = Fit(trainer)
+        _join([*given, *(hook for hook, _ in entries)], fit)
+        self.fit.close()
+        self.fit = fit
+        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        self._loading = fit.part()
+        self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
         self._entries = entries
         self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
-            self._own_io = check_layout(trainer)  # else a checkpoint hook checks read files
+            own_io = check_layout(trainer)  # else a checkpoint hook checks read files
+            if own_io is not None:
+                fit.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
-        self._failed = False
-        self._ownership = Ownership(runner, self._options.owns_backward)
-        self._ownership.take()
-        self._step = StepCapture(runner, self._calls, self._ownership)
-        self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed)
+        self._failed = self._logs_epochs = False
+        fit.callback(setattr, self, "_in_run", False)
+        self.ownership = Ownership(runner, self._options.owns_backward)
+        self.ownership.take(fit)
+        self._step = StepCapture(runner, self._calls, self.ownership, fit)
+        self._train_data = TrainData(fit)
+        self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed, fit)
         self._had_fit = True
-        _DRIVERS.add(self)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
@@ -196,7 +201,7 @@ class Driver(Callback):
         runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
-        self._model = ModelWatch(runner)
+        self._model = ModelWatch(runner, self.fit)
         if options.meta is not None:
             runner.meta = {**options.meta}
         runner.given_attributes = frozenset(options.attributes or ())
@@ -219,24 +224,21 @@ class Driver(Callback):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._train_data.watch(trainer, self._cycle.hooks_may_change_data())
+        self._train_data.watch(trainer, self._cycle.hooks_may_change_data(), self._loading)
 
     # -- the run ---------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_run``."""
         runner, attributes = self.runner, self._options.attributes or {}
-        self._train_data.unwatch(trainer)
-        self._buffers.remove_load_patch()
+        self._loading.close()
         progress.leave_resumed_epoch(trainer)
         runner.renew()
         runner.mode = None
-        runner._stop_requested = False
-        self._cycle.in_epoch = self._resumed.restore_counters(
-            runner, keep_timestamp="timestamp" in attributes
-        )
+        runner.stop_requested = False
+        self._cycle.in_epoch = self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
-        self._ownership.start()
+        self.ownership.start()
         self._in_run, self._has_begun = True, False
         self._calls.capture_train_mode()
         runner.announce()
@@ -244,11 +246,11 @@ class Driver(Callback):
         runner.common_dialects = self._calls.common_dialects()
         hosted = len(self._hosted)
         if not runner.loops_itself:
-            with self._buffers.added_in(pl_module), self._model.taken_at_once():
+            with self._buffers.added(), self._model.taken_at_once():
                 self._calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
-        if shown is not None and runner._new_data_loader is shown:
-            runner._new_data_loader = None  # for before_run alone, like a loader set before run()
+        if shown is not None and runner.new_data_loader is shown:
+            runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
         for hook in self._hosted[hosted:]:  # registered by a hook in before_run
             hook.on_train_start(trainer, pl_module)
@@ -296,8 +298,8 @@ class Driver(Callback):
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
         calls = None
-        if self._ownership.is_taken:  # the first calls were made inside the training step
-            calls = self._ownership.calls_after_step(self._calls.calls_for("after_train_iter"))
+        if self.ownership.is_taken:  # the first calls were made inside the training step
+            calls = self.ownership.calls_after_step(self._calls.calls_for("after_train_iter"))
         self._calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
@@ -305,7 +307,7 @@ class Driver(Callback):
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
-        if runner._stop_requested or self._calls.settles_every_batch:
+        if runner.stop_requested or self._calls.settles_every_batch:
             self._calls.settle_stop()
 
     def _expect_batches(self) -> None:
@@ -320,7 +322,7 @@ class Driver(Callback):
             # Lightning has now counted the batch after which the checkpoint was written
             self.runner._iter, self._first_iter = self._first_iter, None
         self._model.take()
-        calls, owned = self._calls, self._ownership.is_taken
+        calls, owned = self._calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
             skip_events(self, Driver, "on_train_batch_start")
@@ -408,8 +410,9 @@ class Driver(Callback):
         """Patch the module's hook if a hook is a logger; with several ranks always."""
         runner, module = self._runner, self._runner.module
         has_logger = any(hasattr(hook, "log_values") for hook in runner.hooks)
-        if self._epoch_end is None and (has_logger or runner.world_size > 1):
-            self._epoch_end = MethodPatch(module, "on_train_epoch_end", after=self._log_epoch)
+        if not self._logs_epochs and (has_logger or runner.world_size > 1):
+            self._logs_epochs = True
+            self.fit.patch(module, "on_train_epoch_end", after=self._log_epoch)
 
     def _log_epoch(self, result: Any) -> None:
         """Have the loggers write the values of the epoch, after the module's own hook."""
@@ -430,7 +433,7 @@ class Driver(Callback):
         """Call a point of a batch."""
         self._calls.run(point)
         if point == "after_train_iter" and (
-            self._runner._stop_requested or self._calls.settles_every_batch
+            self._runner.stop_requested or self._calls.settles_every_batch
         ):
             self._calls.settle_stop()
 
@@ -440,7 +443,7 @@ class Driver(Callback):
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return the outputs of a step with a loss that runs backward through the strategy."""
-        return self._ownership.with_strategy_loss(outputs)
+        return self.ownership.with_strategy_loss(outputs)
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
         """Whether a validation inside a fit runs, not the sanity check."""
@@ -455,29 +458,11 @@ class Driver(Callback):
         """Restore the module; suppress further errors, which would hide the raised error."""
         self._failed = True
         with contextlib.suppress(Exception):
-            self._restore(trainer)
+            self.fit.close()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
-        self._restore(trainer)
-
-    def _restore(self, trainer: L.Trainer) -> None:
-        self._buffers.remove_patches()
-        if self._own_io is not None:
-            trainer.strategy.checkpoint_io, self._own_io = self._own_io, None
-        self._in_run = False
-        self._train_data.end_epoch(trainer)
-        self._train_data.unwatch(trainer)
-        if self._had_fit:
-            self._cycle.restore_val_data()
-            self._runner.close_val_log()
-            self._step.remove()
-            if self._epoch_end is not None:
-                self._epoch_end.remove()
-                self._epoch_end = None
-            self._model.unguard()
-            self._ownership.release()
-        restore_events([self, *participants_of(trainer)])
+        self.fit.close()
 
     # -- checkpoints -----------------------------------------------------------------------
 
@@ -490,7 +475,7 @@ class Driver(Callback):
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
             resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=self._failed)
-            self._buffers.take_out(pl_module, checkpoint)  # also when saved after the fit
+            take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
@@ -500,24 +485,21 @@ class Driver(Callback):
             self._resumed.load(checkpoint)
 
 
-_DRIVERS: weakref.WeakSet[Driver] = weakref.WeakSet()
-"""The drivers of past and present fits."""
+def _join(callbacks: Iterable[Any], fit: Fit) -> None:
+    """Have hooks and adapters take part in a fit; end an earlier fit that was cut short.
 
-
-def _settle_other_fits(trainer: L.Trainer, module: L.LightningModule, hooks: list[Any]) -> None:
-    """Refuse a hook of another Trainer's running fit; clean up after a fit that was cut short.
-
-    Lightning calls no event at the end of a fit if another callback raises in ``on_exception``.
+    Raises:
+        RuntimeError: if a hook takes part in a running fit of another Trainer.
     """
-    for driver in list(_DRIVERS):
-        state = driver._runner.trainer.state
-        if state.fn != TrainerFn.FITTING or state.status != TrainerStatus.RUNNING:
-            if driver._runner.module is module:
-                driver._restore(driver._runner.trainer)
-        elif not driver._is_of(trainer):
-            for hook, _ in driver._entries:
-                if any(hook is one for one in hooks):
-                    raise RuntimeError(
-                        f"{class_name(hook)} is in a fit of another Trainer, which goes on: give "
-                        "this Trainer a hook of its own"
-                    )
+    for one in callbacks:
+        if not isinstance(one, Participant):
+            continue
+        earlier = one.joined_fit
+        if earlier is not None and earlier.is_running and earlier.trainer is not fit.trainer:
+            raise RuntimeError(
+                f"{class_name(one)} is in a fit of another Trainer, which goes on: give "
+                "this Trainer a hook of its own"
+            )
+        if earlier is not None and earlier is not fit:
+            earlier.close()
+        one.joined_fit = fit

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -14,9 +13,10 @@ from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
-from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.engine.runner.runner import IterRunner, Runner
 from lightning_hooks.utils.fsdp import state_here
 
 __all__ = ["EpochCycle", "IterCycle", "cycle_of"]
@@ -33,13 +33,13 @@ class EpochCycle:
     """Whether :meth:`begin_batch` and :meth:`end_batch` do something."""
 
     def __init__(
-        self, runner: Any, calls: Calls, train_data: TrainData, resumed: ResumeState
+        self, runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
     ) -> None:
         self._runner = runner
         self._calls = calls
         self._train_data = train_data
         self._resumed = resumed
-        self._val_data: Any = None  # the Trainer's validation data while a hook's loader is used
+        self._val_log, self._val_loader = fit.part(), fit.part()
         self.in_epoch = False
         """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
@@ -47,7 +47,7 @@ class EpochCycle:
 
     def begin_run(self) -> None:
         """Reopen the epoch of a run resumed in mid-epoch."""
-        self._runner.loader_of_run = self._runner._new_data_loader
+        self._runner.loader_of_run = self._runner.new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
                 self._open_epoch()
@@ -64,7 +64,7 @@ class EpochCycle:
     def _open_epoch(self) -> None:
         runner = self._runner
         runner.mode = "train"
-        runner._own_max_iters = None
+        runner.own_max_iters = None
         runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
@@ -74,7 +74,7 @@ class EpochCycle:
         self.in_epoch = True
         runner._inner_iter = None
         self._calls.capture_train_mode()
-        self._take_data(for_run=runner._new_data_loader is runner.loader_of_run)
+        self._take_data(for_run=runner.new_data_loader is runner.loader_of_run)
 
     def begin_batch(self, batch_idx: int) -> None:
         """Do nothing: the counters are Lightning's."""
@@ -86,7 +86,7 @@ class EpochCycle:
         """Call ``after_train_epoch``, unless a validation has closed the epoch."""
         if self.in_epoch:
             self._close_epoch()
-        self._train_data.end_epoch(self._runner.trainer)
+        self._train_data.end_epoch()
 
     def _close_epoch(self) -> None:
         runner = self._runner
@@ -94,7 +94,7 @@ class EpochCycle:
         self._calls.run_at_border("after_train_epoch")
         metrics.publish_results(runner)
         self.in_epoch = False
-        runner._closed_epoch = runner.trainer.current_epoch
+        runner.closed_epoch = runner.trainer.current_epoch
         self._calls.settle_stop()
 
     # -- a validation ----------------------------------------------------------------------
@@ -111,29 +111,25 @@ class EpochCycle:
             metrics.publish_averages(runner)
         runner._inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
-        runner.open_val_log()
+        self._val_log.enter_context(runner.val_log())
         self._calls.run_at_border("before_val_epoch")
-        if runner._new_val_loader is not None:
-            self._val_data = validation.replace_val_loader(trainer, runner._new_val_loader)
+        if runner.new_val_loader is not None:
+            own = validation.replace_val_loader(trainer, runner.new_val_loader)
+            self._val_loader.callback(validation.restore_val_data, trainer, own)
+            self._val_loader.callback(setattr, runner, "new_val_loader", None)
 
     def end_validation(self) -> None:
         """Call ``after_val_epoch``; inside an epoch training goes on."""
         runner = self._runner
-        self.restore_val_data()
+        self._val_loader.close()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
         self._calls.run_at_border("after_val_epoch")
         metrics.publish_results(runner)
-        runner.close_val_log()
+        self._val_log.close()
         if self.in_epoch:
             runner.mode = "train"
             runner._inner_iter = None
         self._calls.settle_stop()
-
-    def restore_val_data(self) -> None:
-        """Go back to the Trainer's validation loaders; a second call changes nothing."""
-        if self._val_data is not None:
-            validation.restore_val_data(self._runner.trainer, self._val_data)
-            self._val_data = self._runner._new_val_loader = None
 
     # -- data and random numbers -----------------------------------------------------------
 
@@ -182,6 +178,7 @@ class IterCycle(EpochCycle):
     """
 
     acts_in_batches = True
+    _runner: IterRunner
 
     def begin_run(self) -> None:
         """Call ``before_epoch``."""
@@ -230,12 +227,12 @@ class IterCycle(EpochCycle):
         """Switch the mode; call no point."""
         metrics.publish_averages(self._runner)
         self._runner.mode = "val"
-        self._runner.open_val_log()
+        self._val_log.enter_context(self._runner.val_log())
 
     def end_validation(self) -> None:
         """Pass the module's logged values to the loggers."""
         runner = self._runner
-        self.restore_val_data()
+        self._val_loader.close()
         runner.last_val_iter = runner.iter
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
         buffer, times = runner.log_buffer, {"time", "data_time"}
@@ -245,15 +242,15 @@ class IterCycle(EpochCycle):
                 if is_family(hook, "LoggerHook"):
                     method(runner)
         metrics.publish_results(runner)
-        runner.close_val_log()
+        self._val_log.close()
 
 
 def cycle_of(
-    runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState
+    runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
 ) -> EpochCycle:
     """Return the cycle of a runner's kind."""
-    kind = EpochCycle if runner.counts_epochs else IterCycle
-    return kind(runner, calls, train_data, resumed)
+    kind = IterCycle if isinstance(runner, IterRunner) else EpochCycle
+    return kind(runner, calls, train_data, resumed, fit)
 
 
 @contextlib.contextmanager

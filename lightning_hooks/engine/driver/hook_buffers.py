@@ -18,49 +18,38 @@ import torch
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.resume import adopt
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.utils.fsdp import state_here
 
-__all__ = ["HookBuffers"]
+__all__ = ["HookBuffers", "take_out"]
 
 
 class HookBuffers:
-    """The keys added by hooks to a module's state dict, kept apart in checkpoints."""
+    """The keys added by hooks to a module's state dict, kept apart in checkpoints.
 
-    def __init__(self) -> None:
+    Args:
+        trainer: The Trainer.
+        module: The module.
+        fit: The fit of the patches.
+        until: The part of the fit in which a checkpoint is loaded.
+    """
+
+    def __init__(
+        self,
+        trainer: L.Trainer,
+        module: L.LightningModule,
+        fit: Fit,
+        until: contextlib.ExitStack,
+    ) -> None:
+        self._trainer, self._module, self._fit = trainer, module, fit
         self._waiting: dict[str, Any] = {}
         self._resumes = False
-        self._load_patch: MethodPatch | None = None
-        self._save_patch: MethodPatch | None = None
+        fit.patch(module, "on_load_checkpoint", self._load, until=until)
 
-    def patch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Take the keys out when a checkpoint is loaded into the module."""
-        self.remove_load_patch()
-        self._waiting, self._resumes = {}, False
-        load = partial(self._load, trainer, module)
-        self._load_patch = MethodPatch(module, "on_load_checkpoint", load)
-
-    def _load(
-        self, trainer: L.Trainer, module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        adopt(trainer, checkpoint)  # first: adopt may replace the state dict
-        self._sort(module, checkpoint)
-
-    def remove_load_patch(self) -> None:
-        """Restore the module's ``on_load_checkpoint``; a second call changes nothing."""
-        if self._load_patch is not None:
-            self._load_patch.remove()
-            self._load_patch = None
-
-    def remove_patches(self) -> None:
-        """Restore the module's methods: the fit is over."""
-        self.remove_load_patch()
-        if self._save_patch is not None:
-            self._save_patch.remove()
-            self._save_patch = None
-
-    def _sort(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        own = set(state_here(module))
+    def _load(self, checkpoint: dict[str, Any]) -> None:
+        """Take the keys out of a checkpoint in loading."""
+        adopt(self._trainer, checkpoint)  # first: adopt may replace the state dict
+        own = set(state_here(self._module))
         kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
         self._waiting = {name: value for name, value in kept.items() if name not in own}
         self._resumes = True
@@ -69,19 +58,19 @@ class HookBuffers:
             state.update({name: value for name, value in kept.items() if name in own})
 
     @contextlib.contextmanager
-    def added_in(self, module: L.LightningModule) -> Iterator[None]:
+    def added(self) -> Iterator[None]:
         """Find the keys added by hooks in the block, and load the values from the checkpoint.
 
         Warn about saved buffers without a hook, and about new buffers that the file lacks.
         """
+        module = self._module
         before = set(state_here(module))
         yield
         state = state_here(module)
-        names, added = self._names(module), set(state) - before
+        names, added = _names(module), set(state) - before
         names.update(added)
-        if names and self._save_patch is None:
-            take_out = partial(self.take_out, module)
-            self._save_patch = MethodPatch(module, "on_save_checkpoint", take_out)
+        if names:
+            self._fit.patch(module, "on_save_checkpoint", partial(take_out, module))
         waiting, self._waiting = self._waiting, {}
         self._warn(waiting.keys() - state.keys(), added - waiting.keys())
         with torch.no_grad():
@@ -104,19 +93,20 @@ class HookBuffers:
                 "checkpoint that was written with it"
             )
 
-    def take_out(self, module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
-        """Move the hooks' buffers out of a checkpoint's state dict."""
-        state = checkpoint.get("state_dict", {})
-        names = sorted(self._names(module) & set(state))
-        if names:
-            kept = {name: state.pop(name) for name in names}
-            checkpoint.setdefault("lightning_hooks", {})["buffers"] = kept
 
-    @staticmethod
-    def _names(module: L.LightningModule) -> set[str]:
-        """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
-        names: set[str] = vars(module).setdefault("hook_buffers", set())
-        return names
+def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    """Move the hooks' buffers out of a checkpoint's state dict."""
+    state = checkpoint.get("state_dict", {})
+    names = sorted(_names(module) & set(state))
+    if names:
+        kept = {name: state.pop(name) for name in names}
+        checkpoint.setdefault("lightning_hooks", {})["buffers"] = kept
+
+
+def _names(module: L.LightningModule) -> set[str]:
+    """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
+    names: set[str] = vars(module).setdefault("hook_buffers", set())
+    return names
 
 
 def _listed(names: Iterable[str]) -> str:

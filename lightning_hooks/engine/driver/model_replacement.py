@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, unwrap
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.runner.side_effects import CallGuards
+from lightning_hooks.engine.runner.side_effects import guard_calls
 
 __all__ = ["ModelWatch", "ReplacedModel"]
 
@@ -20,10 +20,10 @@ __all__ = ["ModelWatch", "ReplacedModel"]
 class ModelWatch:
     """Trains models assigned by hooks, and isolates hooks' calls of the model."""
 
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
+    def __init__(self, runner: Runner, fit: Fit) -> None:
+        self._runner, self._fit = runner, fit
         self._replaced = ReplacedModel(runner)
-        self._guards: CallGuards | None = None
+        self._guards: contextlib.ExitStack | None = None
         self._is_assigned = False
         self._takes_at_once = False
 
@@ -40,7 +40,8 @@ class ModelWatch:
         if not self._is_assigned:
             return
         if self._replaced.take() and self._guards is not None:
-            self.unguard()
+            self._guards.close()
+            self._guards = None
             self.guard()
         self._is_assigned = False
 
@@ -58,13 +59,8 @@ class ModelWatch:
         runner = self._runner
         foreign = not all(is_ours(hook) for hook in runner.hooks)
         if runner.guards_model and foreign and self._guards is None:
-            self._guards = CallGuards(runner, runner.module, unwrap(runner.model))
-
-    def unguard(self) -> None:
-        """Restore the model's methods; a second call changes nothing."""
-        if self._guards is not None:
-            self._guards.remove()
-            self._guards = None
+            self._guards = self._fit.part()
+            guard_calls(runner, (runner.module, unwrap(runner.model)), self._fit, self._guards)
 
 
 _PARTS = ("_parameters", "_buffers", "_modules")
@@ -82,7 +78,7 @@ class ReplacedModel:
         runner: The runner with the assigned ``model``.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._trained, self._wrapper = unwrap(runner.model), runner.model
         self._is_whole = self._trained is runner.module

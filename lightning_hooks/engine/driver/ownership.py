@@ -12,7 +12,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_backward
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import (
     StrategyLoss,
@@ -64,7 +64,18 @@ def _keep_gradients() -> None:
 
 
 class _Suspended(int):
-    """``automatic_optimization`` while hooks own backward: false; true in a copy of the module."""
+    """``automatic_optimization`` while hooks own backward: false in the fit only.
+
+    True in a copy of the module, and after a fit that ended without an event.
+    """
+
+    fit: Fit
+
+    def __bool__(self) -> bool:
+        if self.fit.is_running:
+            return False
+        self.fit.close()
+        return True
 
     def __repr__(self) -> str:
         return "False"
@@ -99,8 +110,6 @@ class Ownership:
             raise ValueError(
                 "owns_backward=True, but no hook can call loss.backward(): add an OptimizerHook"
             )
-        self._automatic: bool | None = None
-        self._patch: MethodPatch | None = None
         self._loss_class: type[StrategyLoss] | None = None
         self._optimizers: Any = None  # the Trainer's list behind the hooks' optimizers
 
@@ -122,14 +131,15 @@ class Ownership:
         owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
         return owned[-1] + 1 if owned else 0
 
-    def take(self) -> None:
-        """Switch the module to manual optimization.
+    def take(self, fit: Fit) -> None:
+        """Switch the module to manual optimization for the length of a fit.
 
         Raises:
             ValueError: if the Trainer is to clip or accumulate too, or to search for a learning
                 rate or batch size; if the module steps by itself and ``owns_backward=True`` was
                 not given.
         """
+        fit.callback(self._hide_optimizers)
         if not self.is_taken:
             return
         trainer, names = self._runner.trainer, self._names()
@@ -158,11 +168,14 @@ class Ownership:
                 f"step itself, as {names} would: leave both to one of them; if its training_step "
                 "only returns the loss, give HookAdapter(owns_backward=True)"
             )
-        self._automatic = module.automatic_optimization
         if module.automatic_optimization:
-            module.automatic_optimization = _Suspended()  # type: ignore[assignment]
+            suspended = _Suspended()
+            suspended.fit = fit
+            fit.callback(setattr, module, "automatic_optimization", True)
+            fit.callback(progress.keep_global_step, trainer)
+            module.automatic_optimization = suspended  # type: ignore[assignment]
         # Lightning clears the gradients before validation; hooks may accumulate across epochs
-        self._patch = MethodPatch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
+        fit.patch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
 
     def start(self) -> None:
         """Give the hooks optimizers with counted steps, and make the loss class.
@@ -225,15 +238,7 @@ class Ownership:
             return outputs
         return {**outputs, "loss": loss.as_subclass(self._loss_class)}
 
-    def release(self) -> None:
-        """Restore the module; a second call changes nothing."""
-        if self._automatic is not None:
-            module = self._runner.module
-            if self._automatic:
-                progress.keep_global_step(self._runner.trainer)
-            module.automatic_optimization, self._automatic = self._automatic, None
-        if self._patch is not None:
-            self._patch.remove()
+    def _hide_optimizers(self) -> None:
         self._runner.use_optimizer(None)
         if hasattr(self._runner.model, "wrap_outputs"):
             self._runner.model.wrap_outputs = None

@@ -12,7 +12,7 @@ from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
@@ -32,10 +32,9 @@ class StepCapture:
     The step is patched only if a hook reads the result.
     """
 
-    def __init__(self, runner: Runner, calls: Calls, ownership: Ownership) -> None:
-        self._runner, self._calls, self._ownership = runner, calls, ownership
-        self._patch: MethodPatch | None = None
-        self._loss_names: logged_values.LossNames | None = None
+    def __init__(self, runner: Runner, calls: Calls, ownership: Ownership, fit: Fit) -> None:
+        self._runner, self._calls, self._ownership, self._fit = runner, calls, ownership, fit
+        self._is_patched = self._seeks_loss = self._watches_steps = False
         self._inside = False
         self._warned = False
         self.fills_log_buffer = False
@@ -44,23 +43,17 @@ class StepCapture:
     def patch(self) -> None:
         """Patch the step if a hook reads the result; call again when the list of hooks changes."""
         hooks, owned = self._runner.hooks, self._ownership.is_taken
-        if self._patch is None and (owned or any(reads_step(hook) for hook in hooks)):
-            self._patch = MethodPatch(self._runner.module, "training_step", after=self._after)
+        if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
+            self._is_patched = True
+            self._fit.patch(self._runner.module, "training_step", after=self._after)
         reads_buffer = any(getattr(hook, "reads_log_buffer", False) for hook in hooks)
-        self.fills_log_buffer = not owned and (self._patch is not None or reads_buffer)
-        if reads_buffer:
-            self._runner.watch_steps()
-        if (self.fills_log_buffer or owned) and self._loss_names is None:
-            self._loss_names = logged_values.LossNames(self._runner.module, self._name_loss)
-
-    def remove(self) -> None:
-        """Take the patch off the step; a second call changes nothing."""
-        if self._patch is not None:
-            self._patch.remove()
-        if self._loss_names is not None:
-            self._loss_names.remove()
-        self._patch, self._loss_names, self.fills_log_buffer = None, None, False
-        self._runner.unwatch_steps()
+        self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
+        if reads_buffer and not self._watches_steps:
+            self._watches_steps = True
+            self._runner.watch_steps(self._fit)
+        if (self.fills_log_buffer or owned) and not self._seeks_loss:
+            self._seeks_loss = True
+            logged_values.LossNames(self._runner.module, self._name_loss, self._fit)
 
     def _name_loss(self, names: frozenset[str]) -> None:
         self._runner.train_log.loss_names = names
@@ -135,7 +128,7 @@ class StepCapture:
         runner = self._runner
         if not outputs and not self._warned:
             self._warn_of_none()
-        if self._patch is not None:
+        if self._is_patched:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches

@@ -12,6 +12,7 @@ a state of its own may stand in mid-epoch. For both kinds the first iterator is 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,7 @@ import torch
 from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.random_state import follow_workers
 
@@ -80,15 +81,15 @@ class _StatefulDeferredLoader(DeferredLoader):
 class TrainData:
     """The training data of a fit: makes its iterator after the hooks; the random state stays."""
 
-    def __init__(self) -> None:
+    def __init__(self, fit: Fit) -> None:
+        self._fit = fit
         self._before: list[tuple[torch.Generator, torch.Tensor]] = []
         self._made_early = False
-        self._process: Any = None
         self._deferred: list[Any] = []  # loaders whose first iterator is a dummy
-        self._patches: list[MethodPatch] = []  # of loaders with restored workers
-        self._default: Any = None  # the Trainer's data while a hook's loader is used
+        self._replaced = fit.part()  # until the end of an epoch with a hook's loader
+        self._is_replaced = False
 
-    def watch(self, trainer: L.Trainer, hooks_may_change_data: bool) -> None:
+    def watch(self, trainer: L.Trainer, hooks_may_change_data: bool, until: ExitStack) -> None:
         """Save the random state whenever Lightning is about to iterate a training loader."""
         strategy = trainer.strategy
         process = strategy.process_dataloader
@@ -107,18 +108,10 @@ class TrainData:
             stateful = all(hasattr(processed, f"{verb}state_dict") for verb in ("", "load_"))
             return (_StatefulDeferredLoader if stateful else DeferredLoader)(processed)
 
-        self._made_early, self._deferred = False, []
-        self._process = process_dataloader
-        strategy.process_dataloader = process_dataloader  # type: ignore[assignment]
+        until.callback(self._show_loaders, trainer)
+        self._fit.patch(strategy, "process_dataloader", instead=process_dataloader, until=until)
 
-    def unwatch(self, trainer: L.Trainer) -> None:
-        """Stop watching, and show the loaders themselves; a second call changes nothing."""
-        for patch in self._patches:
-            patch.remove()
-        if self._process is not None:
-            if trainer.strategy.process_dataloader is self._process:
-                del trainer.strategy.process_dataloader
-            self._process = None
+    def _show_loaders(self, trainer: L.Trainer) -> None:
         if self._deferred:
             data.show_train_loaders(
                 trainer, lambda one: one.loader if isinstance(one, DeferredLoader) else one
@@ -126,7 +119,7 @@ class TrainData:
 
     def restore_workers(self, trainer: L.Trainer, states: list[list[Any]]) -> None:
         """Have the next iterator begin with persistent workers in a checkpoint's states."""
-        self._patches = data.restore_workers(trainer, states)
+        data.restore_workers(trainer, states, self._fit)
 
     def can_renew(self, trainer: L.Trainer, *, resumed: bool) -> bool:
         """Whether the epoch's iterator exists already and can be remade without loss."""
@@ -160,9 +153,10 @@ class TrainData:
             hooks_may_change_data: Whether hooks could have changed data; else the iterator stays.
         """
         trainer = runner.trainer
-        new, runner._new_data_loader = runner._new_data_loader, None
-        if new is not None and not for_run and self._default is None:
-            self._default = data.train_data(trainer)
+        new, runner.new_data_loader = runner.new_data_loader, None
+        if new is not None and not for_run and not self._is_replaced:
+            self._is_replaced = True
+            self._replaced.callback(data.restore_train_data, trainer, data.train_data(trainer))
         replace = new is not None and all(new is not x for x in data.train_loaders(trainer))
         changed = hooks_may_change_data or bool(self._deferred)
         renew = self.can_renew(trainer, resumed=resumed) and (resumed or changed)
@@ -177,11 +171,10 @@ class TrainData:
             self._make(partial(data.renew_iterator, trainer), drawn_from, resumed or undrawn)
         self._made_early, self._deferred = False, []
 
-    def end_epoch(self, trainer: L.Trainer) -> None:
+    def end_epoch(self) -> None:
         """Go back to the loader replaced for a single epoch, as mmcv does."""
-        if self._default is not None:
-            data.restore_train_data(trainer, self._default)
-            self._default = None
+        self._replaced.close()
+        self._is_replaced = False
 
     def _make(
         self, make: Callable[[], None], drawn_from: list[torch.Generator], natural: bool

@@ -13,7 +13,7 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
 
@@ -88,27 +88,21 @@ def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any
     return [generator.get_state() for generator in train_generators(trainer)], workers
 
 
-def restore_workers(trainer: L.Trainer, states: list[list[Any]]) -> list[MethodPatch]:
-    """Have the next training iterator begin with persistent workers in the given states.
-
-    Returns:
-        The patches of the loaders, to be removed if no iterator follows.
-    """
-    patches = []
+def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> None:
+    """Have the next training iterator begin with persistent workers in the given states."""
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
         if of_loader and getattr(loader, "persistent_workers", False):
             loader._iterator = None
-            patches.append(_at_next_iterator(loader, restored_workers(loader, of_loader)))
-    return patches
+            _at_next_iterator(loader, restored_workers(loader, of_loader), fit)
 
 
-def _at_next_iterator(loader: Any, block: AbstractContextManager[None]) -> MethodPatch:
+def _at_next_iterator(loader: Any, block: AbstractContextManager[None], fit: Fit) -> None:
     def leave(iterator: Any) -> None:
         block.__exit__(None, None, None)
-        patch.remove()
+        patched.close()
 
-    patch = MethodPatch(loader, "_get_iterator", block.__enter__, leave)
-    return patch
+    patched = fit.part()
+    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=patched)
 
 
 def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:

@@ -59,7 +59,7 @@ def skip_events(callback: Callback, owner: type, *events: str) -> None:
 
 
 def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS) -> None:
-    """Call the skipped events again; a second call changes nothing."""
+    """Call the skipped events again."""
     for callback in callbacks:
         for name in events:
             if vars(callback).get(name, callback) is None:

@@ -11,7 +11,7 @@ import lightning as L
 import torch
 from torchmetrics import Metric
 
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = [
     "LossNames",
@@ -65,18 +65,20 @@ class LossNames:
     Args:
         module: The module; ``log`` and ``training_step`` are patched until the names are found.
         found: Called with the names.
+        fit: The fit of the patches.
     """
 
-    def __init__(self, module: L.LightningModule, found: Callable[[frozenset[str]], None]) -> None:
+    def __init__(
+        self, module: L.LightningModule, found: Callable[[frozenset[str]], None], fit: Fit
+    ) -> None:
         self._module, self._found = module, found
         self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is reused
         self._steps_left = 2
-        self._patches: list[MethodPatch] = []
+        self._patches = fit.part()
         if module._compiler_ctx is None:  # a compiled step would be compiled twice
-            self._patches = [
-                MethodPatch(module, "log", before=self._note),
-                MethodPatch(module, "training_step", after=self._compare),
-            ]
+            fit.patch(module, "log", before=self._note, until=self._patches)
+            fit.patch(module, "training_step", after=self._compare, until=self._patches)
+            self._patches.callback(setattr, self, "_logged", [])
 
     def _note(self, name: str = "", value: Any = None, *args: Any, **kwargs: Any) -> None:
         # a module's own log() may have other argument names
@@ -92,15 +94,9 @@ class LossNames:
         if isinstance(loss, torch.Tensor):
             names = {name for name, value in logged if _is_same(value, loss)} - {"loss"}
             self._found(frozenset(names))
-            self.remove()
+            self._patches.close()
         elif not self._steps_left:
-            self.remove()
-
-    def remove(self) -> None:
-        """Take the patches off; a second call changes nothing."""
-        for patch in self._patches:
-            patch.remove()
-        self._patches, self._logged = [], []
+            self._patches.close()
 
 
 def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:

@@ -1,4 +1,4 @@
-"""Patch a method of a single object: call a function before, after or instead of the method."""
+"""Change objects for the length of a fit: patched methods, and a stack that undoes the changes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["MethodPatch", "patched"]
+import lightning as L
+from lightning.pytorch.trainer.states import TrainerState, TrainerStatus
+
+__all__ = ["Fit", "MethodPatch", "patched"]
 
 
 class MethodPatch:
@@ -26,6 +29,9 @@ class MethodPatch:
         after: Called with the method's result.
         instead: Called in place of the method.
     """
+
+    fit: Fit | None = None
+    """The fit of the patch. The first call after the fit undoes all changes of the fit."""
 
     def __init__(
         self,
@@ -48,6 +54,9 @@ class MethodPatch:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the method, or the function instead, between the two callbacks."""
+        if self.fit is not None and self.fit.state.status is not TrainerStatus.RUNNING:
+            self.fit.close()
+            self.remove()
         if self._before is not None:
             self._before(*args, **kwargs)
         result = (self._instead or self._call)(*args, **kwargs)
@@ -73,6 +82,59 @@ class MethodPatch:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return getattr, (self._module, self._name)  # the class's: the copy has no patch
+
+
+class Fit(contextlib.ExitStack):
+    """All changes made for a fit, validation or test of a Trainer; closing the stack undoes them.
+
+    If a callback raises in ``on_exception``, Lightning calls no further event of any callback. The
+    changes are then undone by the next fit of a hook or of the Trainer, or at the first call of a
+    patched method.
+
+    Args:
+        trainer: The Trainer; None for a stack without changes.
+    """
+
+    def __init__(self, trainer: L.Trainer | None = None) -> None:
+        super().__init__()
+        self.trainer = trainer
+        self.state = TrainerState() if trainer is None else trainer.state
+
+    @property
+    def is_running(self) -> bool:
+        """Whether the Trainer is at work; false after an error, before any ``on_exception``."""
+        return self.state.status is TrainerStatus.RUNNING
+
+    def part(self) -> contextlib.ExitStack:
+        """Return a stack for changes to undo before the end of the fit."""
+        return self.enter_context(contextlib.ExitStack())
+
+    def patch(
+        self,
+        owner: Any,
+        name: str,
+        before: Callable[..., None] | None = None,
+        after: Callable[[Any], None] | None = None,
+        instead: Callable[..., Any] | None = None,
+        *,
+        until: contextlib.ExitStack | None = None,
+    ) -> None:
+        """Patch a method, as :class:`MethodPatch` does, for the length of the fit.
+
+        Args:
+            owner: The object with the method.
+            name: The method's name.
+            before: Called before the method, with the method's arguments.
+            after: Called with the method's result.
+            instead: Called in place of the method.
+            until: A part of the fit, for a patch to remove earlier.
+        """
+        self.hold(MethodPatch(owner, name, before, after, instead), until)
+
+    def hold(self, patch: MethodPatch, until: contextlib.ExitStack | None = None) -> None:
+        """Remove a patch at the end of the fit, or of a part of the fit."""
+        patch.fit = self
+        (until or self).callback(patch.remove)
 
 
 @contextlib.contextmanager

@@ -83,7 +83,7 @@ def average_in(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[s
 
 
 def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
-    """Have the module load the raw weights in place of the average; a second call does nothing.
+    """Have the module load the raw weights in place of the average.
 
     Lightning's own averaging callbacks restore raw weights themselves.
 

@@ -2,7 +2,7 @@
 
 A hook that owns backward calls ``runner.outputs["loss"].backward()`` and ``optimizer.step()``,
 inside Lightning's ``training_step`` under manual optimization, where Lightning counts optimizer
-steps. Unless a plain ``backward`` would do the same, the loss is a :class:`StrategyLoss`, so that
+steps. Unless a plain ``backward`` would do the same, the loss is a ``StrategyLoss``, so that
 DDP synchronises and the precision plugin scales.
 """
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
+from contextlib import ExitStack
 from types import MappingProxyType
 from typing import Any
 
@@ -25,33 +26,32 @@ class Optimizers:
 
     _counts: Any
     _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
-    _step_handles: Sequence[Any] = ()
-    _known_optimizer: Any = None
+    known_optimizer: Any = None
     _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
     @functools.cached_property
     def optimizer(self) -> Any:
         """The optimizer, or a dict of several optimizers by name; may be replaced."""
-        self._known_optimizer = self._find_optimizer()
-        return self._known_optimizer
+        self.known_optimizer = self._find_optimizer()
+        return self.known_optimizer
 
     def use_optimizer(self, optimizer: Any) -> None:
         """Set the optimizer for hooks to step; None if Lightning steps."""
         self.hooks_step = self._keeps_optimizer = optimizer is not None
-        self.optimizer = self._known_optimizer = optimizer
+        self.optimizer = self.known_optimizer = optimizer
         self.renew()
 
     def renew(self) -> None:
         """Forget the cached optimizer, which is kept for an epoch."""
-        known = vars(self).get("optimizer") is self._known_optimizer
+        known = vars(self).get("optimizer") is self.known_optimizer
         if known and not self._keeps_optimizer:
             vars(self).pop("optimizer", None)
 
     def take_optimizer(self) -> None:
         """Train with an optimizer, or dict of optimizers, assigned by a hook, if any."""
-        if self.optimizer is self._known_optimizer:
+        if self.optimizer is self.known_optimizer:
             return
-        value = self._known_optimizer = self.optimizer
+        value = self.known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
         many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
         if not all(isinstance(one, torch.optim.Optimizer) for one in many):
@@ -88,22 +88,16 @@ class Optimizers:
 
     # -- the rates of the last step ----------------------------------------------------------
 
-    def watch_steps(self) -> None:
-        """Keep the rates of each step, if a scheduler changes rates before loggers read.
+    def watch_steps(self, fit: ExitStack) -> None:
+        """Keep the rates of each step of a fit, if a scheduler changes rates before loggers read.
 
         Lightning steps the module's schedulers before ``on_train_batch_end``.
         """
-        self.unwatch_steps()
         if self.trainer.lr_scheduler_configs:
-            watched = [o for o in self.trainer.optimizers if hasattr(o, "register_step_pre_hook")]
             self._groups_of_steps = {}
-            self._step_handles = [o.register_step_pre_hook(self._keep_rates) for o in watched]
-
-    def unwatch_steps(self) -> None:
-        """Keep no more rates; a second call changes nothing."""
-        for handle in self._step_handles:
-            handle.remove()
-        self._step_handles = ()
+            for optimizer in self.trainer.optimizers:
+                if hasattr(optimizer, "register_step_pre_hook"):
+                    fit.callback(optimizer.register_step_pre_hook(self._keep_rates).remove)
 
     def step_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rates of the last iteration's step; without a step the current rates.

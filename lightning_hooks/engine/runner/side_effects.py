@@ -7,18 +7,18 @@ states and the random state are restored.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterable, Iterator
+from contextlib import ExitStack, contextmanager, nullcontext
 from typing import Any
 
 import lightning as L
 import torch
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.utils import random_state
 
-__all__ = ["STEPS", "CallGuards", "isolated_model_calls"]
+__all__ = ["STEPS", "guard_calls", "isolated_model_calls"]
 
 STEPS = (
     "forward",
@@ -54,38 +54,30 @@ def isolated_model_calls(runner: Any) -> Iterator[None]:
 class _Guard(MethodPatch):
     """A method that is isolated when called by a hook."""
 
-    def __init__(self, module: torch.nn.Module, name: str, runner: Any) -> None:
-        super().__init__(module, name)
+    def __init__(self, part: torch.nn.Module, name: str, runner: Any) -> None:
+        super().__init__(part, name)
         self._runner = runner
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        if not (self._is_active and self._runner.calls_hooks):
+        if not self._runner.calls_hooks:
             return self._call(*args, **kwargs)
         with isolated_model_calls(self._runner):
             return self._call(*args, **kwargs)
 
 
-class CallGuards:
-    """Patches that isolate hooks' calls of the methods that run a module, for one run.
+def guard_calls(runner: Any, parts: Iterable[torch.nn.Module], fit: Fit, until: ExitStack) -> None:
+    """Isolate hooks' calls of the methods that run a module.
 
     Args:
         runner: The runner; ``runner.calls_hooks`` is True while a hook runs.
         parts: The trained module and ``runner.model.module``.
+        fit: The fit of the patches.
+        until: The part of the fit.
     """
-
-    def __init__(self, runner: Any, *parts: torch.nn.Module) -> None:
-        self._guards = [
-            _Guard(part, name, runner)
-            for part in dict.fromkeys(parts)
-            for name in STEPS
-            if _defines(part, name)
-        ]
-
-    def remove(self) -> None:
-        """Restore the methods; a second call changes nothing."""
-        for guard in self._guards:
-            guard.remove()
-        self._guards.clear()
+    for part in dict.fromkeys(parts):
+        for name in STEPS:
+            if _defines(part, name):
+                fit.hold(_Guard(part, name, runner), until)
 
 
 def _defines(part: torch.nn.Module, name: str) -> bool:

@@ -1,4 +1,4 @@
-"""``AveragingHook``: evaluate with an average of the weights; save, load and export the average."""
+"""``AveragingHook``: the base of the hooks that evaluate with an average of the weights."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
 from lightning_hooks.engine.runner import mmcv_checkpoint
-from lightning_hooks.hooks.averaging.checks import check_strategy
+from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -31,17 +33,24 @@ from lightning_hooks.hooks.averaging.saved_average import (
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
+from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
 
-__all__ = ["AveragingHook", "averages_of"]
+__all__ = ["AveragingHook", "averages_of", "check_momentum"]
 
 
 class AveragingHook(Hook):
     """Trains with the raw weights and evaluates with their average.
 
+    ``average += w * (parameter - average)`` after optimizer steps. A subclass returns the weight
+    ``w`` of the model (``get_momentum``) and the steps of the updates (``updates_at``). A step with
+    NaN or infinite weights is left out, on the device, and the next evaluation or checkpoint warns.
+    Steps skipped by a gradient scaler do not count, except with a fused optimizer: a fused
+    optimizer skips on the device, and the unchanged weights are averaged once more.
+
     The module has the average's values from ``after_train_epoch`` (for hooks of lower priority
     that evaluate at this point) to the end of the validation, and in ``Trainer.validate``, ``test``
     and ``predict``; after an error or an interrupt the module has the raw weights. A Trainer with
-    several averages evaluates with the first. A subclass starts and updates the average.
+    several averages evaluates with the first.
 
     =======================  =================================================================
     key in a checkpoint      value
@@ -51,7 +60,8 @@ class AveragingHook(Hook):
     ``current_model_state``  the raw weights, from which a resumed run trains on
     ``averaging_state``      ``n_averaged``, the number of updates
     ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
-                             average, and the ``state_dict`` of each but the first
+                             average, and the ``state_dict`` of each but the first; ``exact``
+                             values in float32, if the parameters' type is lower
     =======================  =================================================================
 
     The first three keys are the keys of Lightning's ``WeightAveraging``: either can resume from the
@@ -67,54 +77,127 @@ class AveragingHook(Hook):
     while every rank holds the whole model, DeepSpeed partitions the trained weights and keeps the
     weights in another precision.
 
+    Args:
+        interval: Optimizer steps from one update to the next.
+        resume_from: A checkpoint to resume from (weights, average, counters and optimizer), as
+            with ``Trainer.fit(ckpt_path=...)``, which takes precedence. Not where parameters are
+            sharded.
+        buffers: ``"ignore"``: the average uses the model's own buffers. ``"average"``: buffers of
+            floating-point type in the state dict are averaged like parameters, integers are the
+            model's. ``"copy"``: the average has the buffers of the last update.
+        begin_iter: Iterations of training before averaging begins. Until then the average is the
+            model itself.
+        begin_epoch: Epochs of training before averaging begins; instead of ``begin_iter``.
+        swap: ``"auto"`` points the parameters at the average, and copies where storage is shared
+            or a compiled module may have a CUDA graph. ``"copy"`` always copies: for your own
+            captured graphs.
+        check: ``"sample"`` searches for NaN in all numbers of a small model and in a part of a
+            large model, see ``NanSafeUpdate``; ``"all"`` searches all numbers and costs half an
+            update more.
+        device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
+            Every update then copies the weights and waits for the accelerator: choose a larger
+            ``interval``. None for the devices of the parameters.
+        precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
+            data with the averaged weights: after each epoch, before a validation within an epoch
+            and with each checkpoint, if the average was updated since. True for 8192 samples, an
+            int for another number, or a dict of ``PreciseBNHook``'s arguments. The model keeps its
+            own statistics; ``buffers`` is for all other buffers.
+
     Raises:
-        ValueError: at the start of a fit, for a strategy that flattens or partitions the
-            parameters (FSDP, DeepSpeed).
+        TypeError: for arguments of another type.
+        ValueError: for values out of range; at the start of a fit, for a strategy that flattens or
+            partitions the parameters (FSDP, DeepSpeed), for ``resume_from`` where parameters are
+            sharded, or beside a hook that swaps as mmcv's EMAHook does.
     """
 
     reads_step = False
+    interval = 1
+    resume_from: str | None = None
+    begin_iter = begin_epoch = 0
     buffers: Literal["ignore", "average", "copy"] = "ignore"
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
     precise_bn: bool | int | dict[str, Any] = False
-    _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
-    _average: ModuleAverage | None = None
-    _steps = _updates = 0
+    distinguishing: tuple[str, ...] = ("interval",)
+    """Arguments of the class that distinguish two hooks in a checkpoint."""
+
+    average: ModuleAverage | None = None
+    """The averaged tensors, from the start of the first fit on."""
+
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
     _is_evaluated: bool | None = None  # None: the first average is evaluated
+    _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
+    _applied: AppliedSteps | None = None
+    _counted = 0  # applied steps seen so far
     _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
     _patches: tuple[MethodPatch, ...] = ()
 
-    def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
-        """Make the average: from a checkpoint, an earlier fit or the present weights.
+    def __init__(
+        self,
+        interval: int = 1,
+        resume_from: str | None = None,
+        *,
+        buffers: Literal["ignore", "average", "copy"] = "ignore",
+        begin_iter: int = 0,
+        begin_epoch: int = 0,
+        swap: Literal["auto", "copy"] = "auto",
+        check: Literal["sample", "all"] = "sample",
+        device: str | None = None,
+        precise_bn: bool | int | dict[str, Any] = False,
+    ) -> None:
+        check_int("interval", interval, 1)
+        check_int("begin_iter", begin_iter, 0)
+        check_int("begin_epoch", begin_epoch, 0)
+        if begin_iter and begin_epoch:
+            raise ValueError(
+                "give begin_iter or begin_epoch, not both, "
+                f"got begin_iter={begin_iter} and begin_epoch={begin_epoch}"
+            )
+        check_choice("buffers", buffers, ("ignore", "average", "copy"))
+        check_choice("swap", swap, ("auto", "copy"))
+        check_choice("check", check, ("sample", "all"))
+        PreciseBNHook.of_average(precise_bn)  # raises for a bad argument
+        self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
+        self.buffers, self.swap, self.check = buffers, swap, check
+        self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
+        self.device, self.precise_bn = check_device(device), precise_bn
 
-        Args:
-            module: The module to train.
-            goes_on: Whether the run continues an earlier run of this hook.
-        """
-        self._swap_out()
-        loaded, self._loaded = self._loaded, None
-        old = self._average
-        if loaded is None and goes_on and old is not None and old.is_of(module):
-            old.follow()
-            return old
-        if old is not None:
-            self._earlier = (*self._earlier, weakref.ref(old.module))
-        start = {} if loaded is None else loaded.tensors
-        if not start:
-            self._steps = self._updates = 0
-        estimated = self.buffers == "ignore" and self.precise_bn is not False
-        buffers = "statistics" if estimated else self.buffers
-        self._average = ModuleAverage(
-            module, start, buffers, self.swap == "copy", self.check == "all", self.device
-        )
-        return self._average
+    def state_arguments(self) -> dict[str, Any]:
+        """Return the constructor arguments that distinguish two hooks of the class."""
+        arguments = {name: getattr(self, name) for name in self.distinguishing}
+        for name in ("buffers", "begin_iter", "begin_epoch"):
+            value = getattr(self, name)
+            if value != getattr(AveragingHook, name):  # the key in files should change rarely
+                arguments[name] = value
+        return arguments
+
+    # -- the rule --------------------------------------------------------------------------
+
+    def get_momentum(self, runner: Runner) -> float:
+        """Return the weight of the model in the coming update, in (0, 1]."""
+        raise NotImplementedError(f"{type(self).__name__} has no get_momentum(runner)")
+
+    def updates_at(self, step: int) -> bool:
+        """Whether an optimizer step, counted from 0, is followed by an update."""
+        return step % self.interval == 0
+
+    @property
+    def steps(self) -> int:
+        """Optimizer steps since averaging began."""
+        source = self._loaded or self.average
+        return 0 if source is None else source.steps or 0
+
+    @property
+    def updates(self) -> int:
+        """Updates of the average since averaging began."""
+        source = self._loaded or self.average
+        return 0 if source is None else source.updates or 0
 
     # -- the average for others ------------------------------------------------------------
 
     def ema_state_dict(self) -> dict[str, Any]:
-        """Return the module's state dict with the average's live tensors.
+        """Return the module's state dict with the average's values.
 
         Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor.
 
@@ -123,11 +206,11 @@ class AveragingHook(Hook):
         """
         if self._loaded is not None and self._loaded.tensors:
             return dict(self._loaded.tensors)  # not trained with: the run to go on with is over
-        if self._average is None:
+        if self.average is None:
             name = type(self).__name__
             raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")
         self._repair()
-        return self._average.state_dict()
+        return self.average.state_dict()
 
     def apply_to(self, module: torch.nn.Module) -> None:
         """Load the average and its buffers into a module of the same keys.
@@ -150,13 +233,148 @@ class AveragingHook(Hook):
         """
         torch_files.save_state_dict(self.ema_state_dict(), path)
 
-    # -- evaluation ------------------------------------------------------------------------
+    def _repair(self) -> None:
+        if self.average is not None and (left_out := self.average.repair()):
+            rank_zero_warn(
+                f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
+                "or infinite, and the average stayed as before. CheckInvalidLossHook finds the "
+                "bad step"
+            )
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def _prepare(self, trainer: L.Trainer) -> None:
+        """Repair the average and estimate its statistics, before an evaluation or a checkpoint."""
+        self._repair()
+        runs = trainer.state.status == TrainerStatus.RUNNING  # after an error the model may fail
+        if self.average is not None and self._statistics is not None and runs:
+            runner = Driver.of(trainer).runner
+            self.average.estimate_statistics(partial(self._statistics.update, runner))
+
+    # -- training --------------------------------------------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
+        super().setup(trainer, pl_module, stage)
+        if stage == "fit":
+            check_strategy(self, trainer, resumes=self.resume_from is not None)
+            self._is_evaluated = None
+        self._patch(
+            MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
+            MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
+        )
+
+    def before_run(self, runner: Runner) -> None:
+        """Start the average: from a checkpoint, an earlier fit or the present weights."""
+        trainer = runner.trainer
+        if self.resume_from is not None and self._loaded is None and runner.iter == 0:
+            runner.resume(self.resume_from)
+            checkpoint = torch_files.load_torch(self.resume_from)
+            hooks = averages_of(trainer)
+            found = find_averages(checkpoint, runner.module, hooks)
+            self._take(found[hooks.index(self)], for_fit=True)
+        self._statistics = PreciseBNHook.of_average(self.precise_bn, class_name(self))
+        if self._statistics is not None:
+            self._statistics.check_run(runner)
+        average = self.start(runner.module, goes_on=runner.iter > 0)
+        begins = self._begins(runner.iter, trainer.current_epoch)
+        if not begins and not average.steps:
+            average.tracks = True
+        elif average.tracks:  # the fit before ended before averaging began
+            average.begin()
+        self._stop_counting()
+        self._applied, self._counted = AppliedSteps(trainer), 0
+
+    def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
+        """Make the average: from a checkpoint, an earlier fit or the present weights.
+
+        Args:
+            module: The module to train.
+            goes_on: Whether the run continues an earlier run of this hook.
+        """
+        self._swap_out()
+        loaded, self._loaded = self._loaded, None
+        old = self.average
+        if loaded is None and goes_on and old is not None and old.is_of(module):
+            old.follow()
+            return old
+        if old is not None:
+            self._earlier = (*self._earlier, weakref.ref(old.module))
+        estimated = self.buffers == "ignore" and self.precise_bn is not False
+        buffers = "statistics" if estimated else self.buffers
+        self.average = ModuleAverage(
+            module, loaded, buffers, self.swap == "copy", self.check == "all", self.device
+        )
+        return self.average
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Check that nothing else swaps the weights of the module."""
+        if averages_of(trainer)[0] is self:
+            check_rivals(self, trainer)
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin at epoch ``begin_epoch``; average parameters added in the last epoch."""
+        average = self.average
+        if average is None or average.module is not pl_module:
+            return
+        if names := average.new_parameters():
+            self._repair()
+            self._loaded = average.saved(Identity.of(self))
+            tracks, average = average.tracks, self.start(pl_module, goes_on=True)
+            average.tracks = tracks
+            line = "%s also averages the new %s from now on, beginning with their present values"
+            Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))
+        if average.tracks and 0 < self.begin_epoch <= trainer.current_epoch:
+            average.begin()
+
+    def before_train_epoch(self, runner: Runner) -> None:
         """Train with the raw weights."""
         self._swap_out()
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
+        """Update the average after an optimizer step."""
+        average = self.average
+        if average is None or self._applied is None:
+            return
+        counted, self._counted = self._counted, self._applied.made
+        if average.tracks:
+            if self._begins(runner.iter + 1, runner.trainer.current_epoch):
+                average.begin()
+        elif self._counted != counted:
+            if self.updates_at(average.steps):
+                average.update(self.get_momentum(runner))
+            average.steps += 1
+
+    def _begins(self, iterations: int, epoch: int) -> bool:
+        return iterations >= self.begin_iter and epoch >= self.begin_epoch
+
+    def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Estimate the statistics of the average for an export after the run."""
+        if self._statistics is not None:
+            self._prepare(trainer)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Clean up without raising: a second error would hide the first."""
+        with contextlib.suppress(Exception):
+            self.teardown(trainer, pl_module, "fit")
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Restore the module and the optimizers."""
+        self._stop_counting()
+        self._statistics = None
+        self._swap_out()
+        # files saved after the run are written by the strategy alone
+        save = partial(self._save, trainer)
+        self._patch(MethodPatch(trainer.strategy, "save_checkpoint", save))
+
+    def _stop_counting(self) -> None:
+        if self._applied is not None:
+            self._applied.close()
+            self._applied = None
+
+    # -- evaluation ------------------------------------------------------------------------
+
+    def after_train_epoch(self, runner: Runner) -> None:
         """Evaluate with the average, until the validation or the epoch has ended."""
         self._swap_in(runner.trainer, runner.module)
 
@@ -181,7 +399,7 @@ class AveragingHook(Hook):
         if self._loaded is not None and self._loaded.tensors:  # evaluated without a fit
             check_strategy(self, trainer)
             self.start(module, goes_on=False)
-        average = self._average if self._loaded is None else None
+        average = self.average if self._loaded is None else None
         if average is not None and self._evaluates_in(trainer):
             if average.module is module:
                 self._prepare(trainer)
@@ -198,26 +416,16 @@ class AveragingHook(Hook):
         return averages_of(trainer)[0] is self
 
     def _swap_out(self) -> None:
-        if self._average is not None:
-            self._average.swap_out()
-
-    def _prepare(self, trainer: L.Trainer) -> None:
-        """Repair the average and estimate its statistics, before an evaluation or a checkpoint."""
-        self._repair()
-        runs = trainer.state.status == TrainerStatus.RUNNING  # after an error the model may fail
-        if self._average is not None and self._statistics is not None and runs:
-            runner = Driver.of(trainer).runner
-            self._average.estimate_statistics(partial(self._statistics.update, runner))
-
-    def _repair(self) -> None:
-        if self._average is not None and (left_out := self._average.repair()):
-            rank_zero_warn(
-                f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
-                "or infinite, and the average stayed as before. CheckInvalidLossHook finds the "
-                "bad step"
-            )
+        if self.average is not None:
+            self.average.swap_out()
 
     # -- checkpoints -----------------------------------------------------------------------
+
+    def _patch(self, *patches: MethodPatch) -> None:
+        """Replace the patches of the checkpoint events."""
+        for patch in self._patches:
+            patch.remove()
+        self._patches = patches
 
     def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
         """Save the averages of all hooks, at the event of the first hook."""
@@ -231,14 +439,14 @@ class AveragingHook(Hook):
         of, evaluated = Identity.of(self), self._evaluates_in(trainer)
         if self._loaded is not None:  # not started yet: a tuner saves before the run
             return dataclasses.replace(self._loaded, of=of, is_validated=evaluated)
-        average = self._average
+        average = self.average
         if average is None or average.module is not trainer.lightning_module:
             return SavedAverage(of)
         self._prepare(trainer)
-        return SavedAverage(of, average.state_dict(), self._steps, self._updates, evaluated)
+        return average.saved(of, evaluated)
 
     def _raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
-        module, average = trainer.lightning_module, self._average
+        module, average = trainer.lightning_module, self.average
         if average is not None and average.module is module:
             return average.raw_state_dict()
         return module.state_dict()
@@ -259,49 +467,30 @@ class AveragingHook(Hook):
         if saved is None and for_fit:
             rank_zero_warn(finds_none("no average", Identity.of(self)))
         self._loaded = loaded = saved or SavedAverage()
-        self._steps, self._updates = loaded.steps or 0, loaded.updates or 0
+        if loaded.steps is None:  # a file of Lightning's counts the updates only
+            loaded.steps = (loaded.updates or 0) * self.interval
+        if loaded.updates is None:  # an older file of ours counts the steps only
+            loaded.updates = sum(map(self.updates_at, range(loaded.steps)))
         self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy has the same arguments and no state of a run
         state = super().__getstate__()
-        return {key: value for key, value in state.items() if not key.startswith("_")}
-
-    # -- start and end of a run ------------------------------------------------------------
-
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
-        super().setup(trainer, pl_module, stage)
-        if stage == "fit":
-            check_strategy(self, trainer)
-            self._is_evaluated = None
-        self._remove_patches()
-        self._patches = (
-            MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
-            MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
-        )
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Clean up without raising: a second error would hide the first."""
-        with contextlib.suppress(Exception):
-            self.teardown(trainer, pl_module, "fit")
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore the module and the optimizers."""
-        self._swap_out()
-        self._remove_patches()
-        # files saved after the run are written by the strategy alone
-        save = partial(self._save, trainer)
-        self._patches = (MethodPatch(trainer.strategy, "save_checkpoint", save),)
-
-    def _remove_patches(self) -> None:
-        for patch in self._patches:
-            patch.remove()
-        self._patches = ()
+        return {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
     """Return the averages of a Trainer, in the order given."""
     return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]
+
+
+def check_momentum(value: Any) -> None:
+    """Raise unless the value is a number in (0, 1).
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is out of range.
+    """
+    check_number("momentum", value)
+    if not 0 < value < 1:
+        raise ValueError(f"momentum must be in (0, 1), got {value}")

@@ -13,16 +13,23 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.schedules.averages import share_of_beginning
 
 __all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
 
 
-def check_strategy(hook: Any, trainer: L.Trainer) -> None:
+def check_strategy(hook: Any, trainer: L.Trainer, resumes: bool = False) -> None:
     """Check that the strategy leaves the parameters to the module.
 
+    Args:
+        hook: The average.
+        trainer: The Trainer.
+        resumes: Whether the hook loads a checkpoint itself.
+
     Raises:
-        ValueError: for a strategy that flattens or partitions parameters.
+        ValueError: for a strategy that flattens or partitions parameters, and with ``resumes`` for
+            a strategy that loads checkpoints itself.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
@@ -32,21 +39,25 @@ def check_strategy(hook: Any, trainer: L.Trainer) -> None:
             "parameters are not the module's own; use ModelParallelStrategy, with "
             "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
         )
+    if shards and resumes:
+        raise ValueError(
+            f"resume_from={hook.resume_from!r} does not work with {type(strategy).__name__}, "
+            "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
+        )
 
 
-def check_device(hook: Any) -> None:
-    """Check that torch can use the device of an average.
+def check_device(device: object) -> str | None:
+    """Return the full name of a device; None stays None.
 
     Raises:
-        ValueError: if torch cannot.
+        ValueError: if torch knows no such device.
     """
     try:
-        torch.empty(0, device=hook.device)
-    except (RuntimeError, AssertionError) as error:  # depends on torch's build
-        raise ValueError(
-            f"{class_name(hook)}(device={hook.device!r}): torch cannot use this device here: "
-            f"{str(error).partition('. ')[0]}; write device='cpu', or leave it out for the model's"
-        ) from None
+        # torch.device(3) has a name that torch.device refuses
+        return None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
+    except (RuntimeError, TypeError, ValueError):
+        message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
+        raise ValueError(message) from None
 
 
 def check_rivals(hook: Any, trainer: L.Trainer) -> None:
@@ -76,7 +87,7 @@ def check_rivals(hook: Any, trainer: L.Trainer) -> None:
             )
 
 
-def warn_of_young_average(hook: Any, runner: Any) -> None:
+def warn_of_young_average(hook: Any, runner: Runner) -> None:
     """Warn of an ``EMAHook`` that stays near its first weights: the run is too short.
 
     Args:
@@ -84,7 +95,8 @@ def warn_of_young_average(hook: Any, runner: Any) -> None:
         runner: The run.
     """
     steps: float = runner.max_optimizer_steps or 0
-    if steps == 0 or math.isinf(steps) or runner.trainer.fast_dev_run:
+    trainer: Any = runner.trainer
+    if steps == 0 or math.isinf(steps) or trainer.fast_dev_run:
         return
     begins = [(hook.begin_epoch, runner.max_epochs), (hook.begin_iter, runner.max_iters)]
     waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)

@@ -8,8 +8,9 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.hooks.averaging.checks import warn_of_young_average
-from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
 from lightning_hooks.utils.arguments import check_int
 
@@ -17,7 +18,7 @@ __all__ = ["EMAHook", "ema_momentum"]
 
 
 @HOOKS.register_module()
-class EMAHook(StepAverageHook):
+class EMAHook(AveragingHook):
     """Keeps an exponential moving average of the parameters and validates with it.
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step. The average starts with
@@ -36,7 +37,7 @@ class EMAHook(StepAverageHook):
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint to resume from.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -49,7 +50,7 @@ class EMAHook(StepAverageHook):
         Departures from mmcv: ``warm_up`` works (see ``ema_momentum``); an ``interval`` of k
         gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not batches;
         steps skipped by a gradient scaler do not count (except with fused optimizers, see
-        :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`); the update is a lerp,
+        :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`); the update is a lerp,
         closer to the exact value; a step to NaN is left out; after the run the model holds the
         raw weights (in checkpoints ``state_dict`` is the average, as in mmcv); the average is no
         buffer of the model.
@@ -73,7 +74,7 @@ class EMAHook(StepAverageHook):
         self.momentum = momentum
         self.warm_up = warm_up
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         momentum = over_interval(self.momentum, self.interval)
         return ema_momentum(self.steps, momentum, self.warm_up)

@@ -6,14 +6,15 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.schedules.averages import exp_momentum, linear_momentum, over_interval
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int
 
 __all__ = ["BaseEMAHook", "ExpMomentumEMAHook", "LinearMomentumEMAHook"]
 
 
-class BaseEMAHook(StepAverageHook):
+class BaseEMAHook(AveragingHook):
     """Keeps an exponential moving average of parameters and buffers and validates with it.
 
     ``average = (1 - m) * average + m * value`` after every ``interval``-th optimizer step, with
@@ -26,7 +27,7 @@ class BaseEMAHook(StepAverageHook):
         resume_from: A checkpoint to resume from.
         momentum_fun: A function of the optimizer step, counted from 0, for the weight.
         options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and ``precise_bn``
-            of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+            of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -74,7 +75,7 @@ class BaseEMAHook(StepAverageHook):
         """Whether this is an ``interval``-th optimizer step."""
         return (step + 1) % self.interval == 0
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         rule = self._rule if self.momentum_fun is None else self.momentum_fun
         return rule(self.steps)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.averaging.per_step import StepAverageHook, check_momentum
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.schedules.averages import annealing_momentum, equal_share
 from lightning_hooks.utils.arguments import check_number
 
@@ -13,7 +14,7 @@ __all__ = ["MomentumAnnealingEMAHook", "StochasticWeightAverageHook"]
 
 
 @HOOKS.register_module()
-class MomentumAnnealingEMAHook(StepAverageHook):
+class MomentumAnnealingEMAHook(AveragingHook):
     """Keeps an exponential moving average that starts as a plain mean and validates with it.
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step, with
@@ -26,7 +27,7 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         resume_from: A checkpoint to resume from.
         power: The speed of the fall, above 0; a lower power gives the newest models more weight.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -62,13 +63,13 @@ class MomentumAnnealingEMAHook(StepAverageHook):
         self.gamma = gamma
         self.power = power
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         return annealing_momentum(self.steps, self.momentum, self.gamma, self.power)
 
 
 @HOOKS.register_module()
-class StochasticWeightAverageHook(StepAverageHook):
+class StochasticWeightAverageHook(AveragingHook):
     """Keeps the mean of the models of all updates so far and validates with it (SWA).
 
     ``average = (1 - m) * average + m * parameter`` after an optimizer step, with
@@ -78,7 +79,7 @@ class StochasticWeightAverageHook(StepAverageHook):
         interval: Optimizer steps between two models of the mean.
         resume_from: A checkpoint to resume from.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.per_step.StepAverageHook`.
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -91,6 +92,6 @@ class StochasticWeightAverageHook(StepAverageHook):
         Departures from MMEngine: as :class:`MomentumAnnealingEMAHook`.
     """
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         return equal_share(self.updates)

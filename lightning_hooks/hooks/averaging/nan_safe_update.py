@@ -67,12 +67,15 @@ class NanSafeUpdate:
         self._left_out += bad
         skips = bad > 0
         for averages, values, _, fused in self._groups:
+            if values[0].dtype != averages[0].dtype:
+                values = [value.to(averages[0].dtype) for value in values]
             if fused and weight < 0.5:  # from 0.5 on, lerp starts from the value, for precision
                 _fused_lerp(averages, values, weight, bad)
             else:
                 for average, value in zip(averages, values, strict=True):
                     average.copy_(torch.where(skips, average, average.lerp(value, weight)))
         for average, value in self._buffers:
+            value = value.to(average.dtype)
             new = value if self._copies else average.lerp(value, weight)
             average.copy_(torch.where(skips | ~new.isfinite(), average, new))
 
@@ -118,10 +121,8 @@ def _fused_lerp(
 
 def _can_be_fused(average: torch.Tensor, value: torch.Tensor) -> bool:
     """Whether the fused kernel takes a pair."""
-    types = [torch.float32, torch.float64]
-    if value.device.type == "cuda":  # on the CPU the kernel rounds half precision in between
-        types += [torch.float16, torch.bfloat16]
-    has_kernel = value.device.type in ("cpu", "cuda") and value.dtype in types
+    types = (torch.float32, torch.float64)
+    has_kernel = value.device.type in ("cpu", "cuda") and average.dtype in types
     return has_kernel and _is_dense(value) and average.stride() == value.stride()
 
 

@@ -29,6 +29,7 @@ class SavedAverage:
         steps: Optimizer steps since averaging began; None if only ``updates`` is known.
         updates: Updates since averaging began; None if only ``steps`` is known.
         is_validated: Whether the run validated with this average.
+        exact: The values of higher precision than in ``tensors``, by the same keys.
     """
 
     of: Identity | None = None
@@ -36,17 +37,20 @@ class SavedAverage:
     steps: int | None = 0
     updates: int | None = 0
     is_validated: bool = False
+    exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def entry(self, tensors: Mapping[str, Any] | None) -> dict[str, Any]:
+    def entry(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
         """Return the average's entry in a file.
 
         Args:
             tensors: The gathered values; None for the checkpoint's ``state_dict``.
+            exact: The gathered values of higher precision.
         """
         assert self.of is not None
         name, arguments = self.of
         counts = {"steps": self.steps, "updates": self.updates}
-        return {"class": name, "arguments": arguments, **counts, "state_dict": tensors}
+        values = {"state_dict": tensors, **({"exact": exact} if exact else {})}
+        return {"class": name, "arguments": arguments, **counts, **values}
 
 
 def write_averages(
@@ -75,9 +79,10 @@ def write_averages(
             weight_averaging.put_average(
                 checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates or 0
             )
-            entries.append(average.entry(None))
+            tensors = None
         else:
-            entries.append(average.entry(in_file(average.tensors)))
+            tensors = in_file(average.tensors)
+        entries.append(average.entry(tensors, in_file(average.exact)))
     checkpoint.setdefault(KEY, {})["averages"] = entries
 
 
@@ -124,7 +129,8 @@ def _of_entry(
     if is_validated:
         tensors = weight_averaging.average_in(checkpoint, module)
     of = Identity(entry["class"], entry["arguments"])
-    return SavedAverage(of, tensors, entry["steps"], entry["updates"], is_validated)
+    counts = entry["steps"], entry["updates"]
+    return SavedAverage(of, tensors, *counts, is_validated, entry.get("exact", {}))
 
 
 def _of_older_file(checkpoint: Mapping[str, Any]) -> list[SavedAverage]:

@@ -1,1 +1,1 @@
-"""``CheckpointHook`` and its parts: when to save, under which name, and which files to keep."""
+"""The former place of :mod:`lightning_hooks.hooks.saving`, for two paths shown on pages."""

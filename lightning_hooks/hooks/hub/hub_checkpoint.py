@@ -120,7 +120,8 @@ class HubCheckpointHook(Hook):
             needed = WRITERS[self.upload]
             self._warn(f"it pushes nothing, as no hook writes such a file: add {needed}")
             return
-        remote = [d for d in (hook.directory(runner) for hook in writers) if not files.is_local(d)]
+        directories = [hook.store.directory(runner) for hook in writers]
+        remote = [directory for directory in directories if not files.is_local(directory)]
         if remote or precision.writes_directories(runner.trainer.strategy):
             where = remote[0] if remote else "folders of shards"
             raise ValueError(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import warnings
 from collections.abc import Iterator
 from typing import Any
 
@@ -17,7 +16,7 @@ from torch import nn
 from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
-from lightning_hooks.hooks.checkpoint.writer import CheckpointWriter
+from lightning_hooks.hooks.saving.lightning import SavingHook
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.utils.dtensors import local_part
@@ -87,12 +86,13 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        writers = _callbacks(self._trainer, CheckpointWriter)
+        callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
+        writers = [one for one in callbacks if isinstance(one, SavingHook)]
         # before the write, the path may be an earlier run's file
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(writer.is_writing(path) for writer in writers) and _is_file(path)
+            if not any(writer.store.is_writing(path) for writer in writers) and _is_file(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
 
@@ -106,11 +106,11 @@ def _is_file(path: str) -> bool:
 def _raw_weights(trainer: L.Trainer) -> Iterator[None]:
     """Swap averages out of the module during a validation."""
     module = trainer.lightning_module
-    for hook in _callbacks(trainer, AveragingHook):
+    for hook in averages_of(trainer):
         hook.on_validation_end(trainer, module)
     yield
     if trainer.validating:
-        for hook in _callbacks(trainer, AveragingHook):
+        for hook in averages_of(trainer):
             hook.on_validation_start(trainer, module)
 
 
@@ -142,7 +142,7 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
             found = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
-                "averages": [average and average.tensors for average in averages],
+                "averages": [one and {**one.tensors, **one.exact} for one in averages],
                 "precision": checkpoint.get(scaler, {}),
             }
         except Exception as error:  # other ranks wait for the broadcast
@@ -172,19 +172,13 @@ def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:
             live.copy_(saved.get(key, weights[key]))
 
 
-def _callbacks(trainer: L.Trainer, kind: type[Any]) -> list[Any]:
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    return [callback for callback in callbacks if isinstance(callback, kind)]
-
-
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:
     """Return the live tensors of averages in progress, by the module's keys."""
     found = []
-    for hook in _callbacks(trainer, AveragingHook):
-        # RuntimeError: not begun; a warning: bad steps were left out
-        with contextlib.suppress(RuntimeError), warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            state = hook.ema_state_dict()
+    for hook in averages_of(trainer):
+        if hook.average is not None:
+            hook.average.repair()
+            state = hook.average.state_dict(exact=True)
             found.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
     return found
 

@@ -1,15 +1,19 @@
-"""``Probes``: time the calls of Lightning and of hooks with a stopwatch."""
+"""``Probes``: time the calls of Lightning and of hooks with a stopwatch.
+
+``Stopwatch`` has accounts for the host's time, and ``GpuClock`` reads GPU events without a
+synchronization.
+"""
 
 from __future__ import annotations
 
-import dataclasses
-import math
-from collections import Counter
-from collections.abc import Callable, Iterable
+import time
+from collections import Counter, deque
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
 import lightning as L
+import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hook import Hook
@@ -17,12 +21,13 @@ from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.stopwatch import Account, GpuClock, Stopwatch
 
-__all__ = ["DATA", "OTHER", "Probes"]
+__all__ = ["DATA", "OTHER", "Account", "GpuClock", "Probes", "Stopwatch"]
+
+Account = tuple[str, str]
+"""A phase, and the name of the hook or method within the phase, or an empty string."""
 
 DATA, OTHER = ("data", ""), ("other", "")
-RECURRING = ("evaluation", "checkpoint")
 FAMILIES = {
     "EvalHook": "evaluation",
     "CheckpointHook": "checkpoint",
@@ -30,6 +35,126 @@ FAMILIES = {
     "OptimizerHook": "optimizer",
 }
 """The phase of a hook's time by its family; ``hooks`` for all others."""
+
+
+class Stopwatch:
+    """Charges every moment to a single account; the accounts add up to the elapsed time.
+
+    ``enter(account)`` and ``leave()`` enclose a piece of work; an inner piece is charged to the
+    inner account only. ``switch(account)`` sets the account for the time outside of all pieces.
+
+    Args:
+        account: The first account.
+        gpu: A GPU clock; gets every change of phase.
+        clock: A function; returns seconds.
+
+    >>> now = iter([0.0, 1.0, 3.0, 3.5])
+    >>> watch = Stopwatch(("data", ""), clock=lambda: next(now))
+    >>> watch.enter(("hooks", "EMAHook")); watch.leave(); watch.switch(("other", ""))
+    >>> watch.seconds
+    {('data', ''): 1.5, ('hooks', 'EMAHook'): 2.0}
+    """
+
+    def __init__(
+        self,
+        account: Account,
+        gpu: GpuClock | None = None,
+        clock: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        self.seconds: dict[Account, float] = {}
+        self.calls: dict[Account, int] = {}
+        self.gpu = gpu
+        self._clock = clock
+        self._open = [account]
+        self._since = clock()
+        if gpu is not None:
+            gpu.mark(account[0])
+
+    def enter(self, account: Account) -> None:
+        """Charge an account from now on; a phase inside the same phase keeps the hook's name."""
+        current = self._open[-1]
+        if not account[1] and account[0] == current[0]:
+            account = current
+        else:
+            self.calls[account] = self.calls.get(account, 0) + 1
+        self._charge(account)
+        self._open.append(account)
+
+    def leave(self) -> None:
+        """Charge the previous account again."""
+        if len(self._open) > 1:  # else a switch has closed it after an error
+            self._charge(self._open[-2])
+            self._open.pop()
+
+    def switch(self, account: Account) -> None:
+        """Close all open pieces and charge an account from now on."""
+        self._charge(account)
+        self._open = [account]
+
+    def read(self) -> dict[Account, float]:
+        """Return the seconds of all accounts up to now."""
+        self._charge(self._open[-1])
+        return dict(self.seconds)
+
+    def reset(self) -> None:
+        """Restart from zero, in the current account."""
+        self._charge(self._open[-1])
+        self.seconds.clear()
+        self.calls.clear()
+        if self.gpu is not None:
+            self.gpu.reset(self._open[-1][0])
+
+    def _charge(self, following: Account) -> None:
+        now, account = self._clock(), self._open[-1]
+        self.seconds[account] = self.seconds.get(account, 0.0) + now - self._since
+        self._since = now
+        if self.gpu is not None and following[0] != account[0]:
+            self.gpu.mark(following[0])
+
+
+class GpuClock:
+    """Measures a GPU stream's time in each phase, by events.
+
+    The host queues work ahead of the GPU: an event is recorded behind the work of a phase, and the
+    time between two events is read after the GPU has passed both, without waiting. Time of the GPU
+    without work, for example before a batch, counts for the host's phase.
+
+    Args:
+        new_event: A function; returns an event with ``record``, ``query``, ``synchronize`` and
+            ``elapsed_time`` (milliseconds).
+    """
+
+    def __init__(self, new_event: Callable[[], Any] | None = None) -> None:
+        self.seconds: dict[str, float] = {}
+        self._new_event = new_event or partial(torch.cuda.Event, enable_timing=True)
+        self._marks: deque[tuple[str, Any]] = deque()  # a phase, and the event of its start
+        self._spare: list[Any] = []
+
+    def mark(self, phase: str) -> None:
+        """Begin a phase behind the work queued so far."""
+        event = self._spare.pop() if self._spare else self._new_event()
+        event.record()
+        self._marks.append((phase, event))
+
+    def collect(self, wait: bool = False) -> None:
+        """Add up the phases finished by the GPU.
+
+        Args:
+            wait: Whether to wait for the remaining phases, at the end of a run.
+        """
+        if wait and self._marks:
+            self._marks[-1][1].synchronize()
+        while len(self._marks) > 1 and self._marks[1][1].query():
+            phase, start = self._marks.popleft()
+            spent = start.elapsed_time(self._marks[0][1]) / 1e3
+            self.seconds[phase] = self.seconds.get(phase, 0.0) + spent
+            self._spare.append(start)
+
+    def reset(self, phase: str) -> None:
+        """Restart from zero, in a phase."""
+        self.seconds.clear()
+        self._marks.clear()
+        self.mark(phase)
 
 
 class Probes:
@@ -43,9 +168,7 @@ class Probes:
 
     def __init__(self, runner: Runner, module: L.LightningModule, warmup_iters: int) -> None:
         self._warmup_iters = warmup_iters
-        self._first = runner.iter
         self._iterations = 0
-        self._recurring: dict[Account, Recurring] = {}
         self._names: dict[int, str] = {}
         self._hooks = runner.hooks
         self.watch = Stopwatch(OTHER, GpuClock() if module.device.type == "cuda" else None)
@@ -86,7 +209,7 @@ class Probes:
         enter, leave, account = self._enter, self._leave, self._account(hook)
 
         @wraps(method)
-        def timed(runner: Any) -> None:
+        def timed(runner: Runner) -> None:
             enter(account)
             try:
                 method(runner)
@@ -106,8 +229,6 @@ class Probes:
 
     def _enter(self, account: Account, *args: Any, **kwargs: Any) -> None:
         self.watch.enter(account)
-        if account[0] in RECURRING:
-            self._recurring.setdefault(account, Recurring()).record(self._iterations)
 
     def _leave(self, result: Any = None) -> None:
         self.watch.leave()
@@ -118,7 +239,6 @@ class Probes:
         self.watch.switch(DATA)
         if self._iterations == self._warmup_iters:
             self.watch.reset()
-            self._recurring.clear()
 
     # -- the numbers -------------------------------------------------------------------------
 
@@ -143,20 +263,6 @@ class Probes:
             "hooks": hooks,
         }
 
-    def seconds_left(self, max_iters: int, open_batch: bool) -> float | None:
-        """Return the seconds until the end of the run, None before the first measured iteration."""
-        measured = self.iterations(open_batch)
-        if not measured:
-            return None
-        spent = self.watch.read()
-        steady = sum(s for account, s in spent.items() if account[0] not in RECURRING)
-        recurring = [
-            (work, spent.get(account, 0.0) / work.times)
-            for account, work in self._recurring.items()
-        ]
-        done, total = self._iterations + open_batch, max_iters - self._first
-        return seconds_left(done, total, steady / measured, recurring)
-
 
 def _is_timer(hook: Any) -> bool:
     return is_family(hook, "StepTimeHook")
@@ -168,55 +274,3 @@ def _events_of(hook: Any) -> list[str]:
         return []
     own = [n for n in EVENTS if getattr(type(hook), n) is not getattr(Callback, n)]
     return [name for name in own if callable(getattr(hook, name))]
-
-
-@dataclasses.dataclass
-class Recurring:
-    """Work that recurs after a number of iterations: an evaluation, a checkpoint.
-
-    >>> work = Recurring()
-    >>> for iteration in (100, 200, 200): work.record(iteration)
-    >>> work.times, work.times_left(total=500)
-    (2, 3)
-    """
-
-    times: int = 0
-    first: int = 0
-    last: int = 0
-
-    def record(self, iteration: int) -> None:
-        """Count the work after a number of iterations, once per number."""
-        if self.times and iteration == self.last:
-            return
-        if not self.times:
-            self.first = iteration
-        self.times += 1
-        self.last = iteration
-
-    def times_left(self, total: int) -> int:
-        """Return the remaining times in a run of ``total`` iterations."""
-        if not self.times:
-            return 0
-        gap = self.last if self.times == 1 else (self.last - self.first) / (self.times - 1)
-        return max(0, math.floor((total - self.last) / max(gap, 1) + 1e-9))
-
-
-def seconds_left(
-    done: int, total: int, per_iteration: float, recurring: Iterable[tuple[Recurring, float]]
-) -> float:
-    """Return the remaining seconds of a run.
-
-    ``(total - done) * per_iteration``, and the seconds of each recurring work multiplied by the
-    remaining times.
-
-    Args:
-        done: Iterations done.
-        total: Iterations of the run.
-        per_iteration: Seconds of an iteration without recurring work.
-        recurring: Each recurring work with the seconds of a single time.
-
-    >>> seconds_left(100, 300, 0.1, [(Recurring(times=1, first=100, last=100), 5.0)])
-    30.0
-    """
-    later = sum(work.times_left(total) * seconds for work, seconds in recurring)
-    return max(0, total - done) * per_iteration + later

@@ -39,6 +39,7 @@ class Session:
         owner: The name at the beginning of messages.
         linger: Seconds for collecting records before a send.
         run: The run in the backend. Unsent records of a killed process are sent first.
+        evaluation: Whether the values are of an evaluation outside of a fit.
     """
 
     def __init__(
@@ -51,9 +52,11 @@ class Session:
         owner: str,
         linger: float = LINGER,
         run: TrackedRun | None = None,
+        evaluation: bool = False,
     ) -> None:
         self._run = run or TrackedRun()
         self._backend, self._options = writer_class.name, options
+        self._connect, self._evaluation = connect, evaluation
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._has_told_of_refusal = False
@@ -76,18 +79,25 @@ class Session:
                 f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
                 f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
             )
-        self._spool = Spool(path, {"writer": self._backend, "key": self._run.key, "format": 2})
+        head = {"writer": self._backend, "key": self._run.key, "format": 2}
+        self._spool = Spool(path, {**head, "evaluation": True} if evaluation else head)
         for left_behind in left.values():
             self._take(left_behind.records)
             left_behind.settle()
         self.sender = Sender(
-            *(writer_class, connect, self._spool),
+            *(writer_class, self._open, self._spool),
             on_error=self.report,
             on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
             on_refused=self._keep_refusal,
             on_progress=self._report_note,
             linger=linger,
         )
+
+    def _open(self) -> Writer:
+        writer = self._connect()
+        if self._evaluation:  # all values are new
+            writer.stored, writer.note = {}, ""
+        return writer
 
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged``, ``sent`` and ``refused``; the last ``error``."""

@@ -24,6 +24,7 @@ __all__ = [
     "count_rest",
     "create",
     "discard",
+    "discard_delivered",
     "exclusive",
     "is_run_id",
     "lines_of",
@@ -226,6 +227,19 @@ def discard(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
+def discard_delivered(path: str, head: Mapping[str, Any]) -> None:
+    """Remove a delivered spool; a spool with damaged lines stays, without undelivered records.
+
+    Args:
+        path: The file.
+        head: The description returned by :func:`read_spool`.
+    """
+    if head["damaged"]:
+        write_ack(path, head["end"], head["run"])
+    else:
+        discard(path)
+
+
 def write_ack(path: str, offset: int, run_id: str | None) -> None:
     """Store the position of the first undelivered record, and the backend's id of the run."""
     temporary = f"{path}.ack.tmp"
@@ -295,7 +309,8 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
     head, offset = read_head(path)
     if not rest:
         offset = 0
-    records, failed, head["damaged"], head["end"] = [], True, 0, offset
+    failed = head.get("evaluation") is not True  # an evaluation leaves the run's outcome
+    records, head["damaged"], head["end"] = [], 0, offset
     for line, head["end"] in _read_lines(path, offset):
         fields = unseal(line) or {}
         if isinstance(fields.get("end"), dict):

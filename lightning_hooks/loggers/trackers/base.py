@@ -6,32 +6,41 @@ import contextlib
 import functools
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
-from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
-from lightning_hooks.loggers.naming import in_fit
-from lightning_hooks.loggers.trackers.inputs import check_run, experiment, flatten_params
+from lightning_hooks.loggers.delivery.writer import Writer, fail
+from lightning_hooks.loggers.trackers.checkpoints import CheckpointUploads
+from lightning_hooks.loggers.trackers.inputs import (
+    check_run,
+    experiment,
+    flatten_params,
+    is_lightning_logger,
+)
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
     import_clients,
     require,
     tolerant,
 )
-from lightning_hooks.loggers.values import by_group, by_kind, peak_memory
+from lightning_hooks.loggers.values import by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
 
-__all__ = ["ClientTrackerHook", "TrackerHook", "with_keywords"]
+__all__ = ["TrackerHook", "with_keywords"]
+
+_RATES = "learning_rate", "momentum"
 
 
 class TrackerHook(LoggerHook):
@@ -57,11 +66,15 @@ class TrackerHook(LoggerHook):
         all_groups: Whether to send every parameter group's rate, by the group's name or number.
         timings: Whether to send ``time`` and ``data_time`` (seconds) and the device's peak
             ``memory`` (MiB).
+        upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send to the run, for writers
+            that take checkpoints; None sends no checkpoints.
 
     Raises:
-        ValueError: if ``timeout`` is negative, or ``resume`` another word.
-        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type, and, at the
-            beginning of the run, for an argument unknown to the client.
+        ImportError: if the client is not installed.
+        ValueError: if ``timeout`` is negative, or ``resume`` or ``upload`` another word.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
+            ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
+            argument unknown to the client.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
@@ -73,8 +86,8 @@ class TrackerHook(LoggerHook):
     writer_class: type[Writer]
     """The writer for the backend."""
 
-    package: str
-    """The backend's package, and the name of the extra."""
+    package: str = ""
+    """The backend's package, and the name of the extra; empty for a backend without a package."""
 
     run_attribute: str = "log"
     """An attribute of every run of the client."""
@@ -85,19 +98,29 @@ class TrackerHook(LoggerHook):
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
 
-    upload: str | None = None
-    """The checkpoints to send; the run is closed after the last checkpoint."""
+    init_kwargs: Mapping[str, Any] = MappingProxyType({})
+    """The user's arguments for the function that starts the client."""
 
-    transient: tuple[str, ...] = ("_session", "_peers", "_ended", "_tracked", "_restored")
+    transient: tuple[str, ...] = (
+        "_session",
+        "_peers",
+        "_ended",
+        "_tracked",
+        "_restored",
+        "_rates_at",
+    )
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"
+    upload: str | None = None
+    uploads: CheckpointUploads | None = None
     _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
     _session: Session | None = None
     _peers: Sequence[TrackerHook] = ()
+    _rates_at: int | None = None  # the step of the last line
 
     def __init__(
         self,
@@ -113,6 +136,7 @@ class TrackerHook(LoggerHook):
         resume: str = "allow",
         all_groups: bool = False,
         timings: bool = False,
+        upload: str | None = None,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         check_number("timeout", timeout, 0)
@@ -122,18 +146,19 @@ class TrackerHook(LoggerHook):
         self.timeout, self.strict = timeout, strict
         self.resume = resume
         self.all_groups, self.timings = all_groups, timings
+        self.upload = upload
+        if upload is not None:
+            if "checkpoints" not in self.takes:
+                raise TypeError(
+                    f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
+                )
+            self.uploads = CheckpointUploads(upload, type(self).__name__)
+        # import_wandb() and its like are mmcv's, overridden by old subclasses
+        getattr(self, f"import_{self.package}", self.require_client)()
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return the arguments of ``writer_class.connect``."""
+        """Return the arguments of ``writer_class.connect``, to begin or continue the run."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return further arguments of ``connect``, to begin or to continue a run.
-
-        Args:
-            run: The run, with the backend's id if known from the checkpoint.
-        """
-        return {}
 
     def last_step(self, runner: Any) -> int:
         """Return the last step of the checkpoint at the beginning of the run."""
@@ -145,15 +170,20 @@ class TrackerHook(LoggerHook):
         Raises:
             ImportError: for a missing client; the message names the extra to install.
         """
-        require(self.package, type(self).__name__)
+        if self.package:
+            require(self.package, type(self).__name__)
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]] | None:
-        """Return the function that starts the client, and the user's arguments, if any."""
+    def client_function(self) -> Callable[..., Any] | None:
+        """Return the function that starts the client with ``init_kwargs``."""
         return None
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules imported by the client at the start."""
-        return (self.package,)
+        return (self.package,) if self.package else ()
+
+    def start_arguments(self) -> Collection[str]:
+        """Return the names of the user's arguments for a new run, useless to an open run."""
+        return self.init_kwargs
 
     def active_run(self) -> Any:
         """Return a run started by the program, if any."""
@@ -163,9 +193,11 @@ class TrackerHook(LoggerHook):
         """Return the argument ``run`` in the form for ``connect``."""
         return experiment(self._client_run)
 
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        """Return the hyper-parameters for a run opened by the hook (``own``)."""
-        return flatten_params(logged_values.hyper_parameters(runner.module)) if own else {}
+    def parameters(self, runner: Any) -> dict[str, Any]:
+        """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
+        if is_lightning_logger(self._client_run):
+            return {}
+        return flatten_params(logged_values.hyper_parameters(runner.module))
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
@@ -210,7 +242,9 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        self._peers, self._session = peers, None
+        if not in_fit(runner):
+            peers = [self]  # other trackers begin and end on their own
+        self._peers, self._session, self._rates_at = peers, None, None
         if runner.rank == 0 and runner.writes_files:
             if self in peers[:1]:
                 import_clients(peers, runner)
@@ -219,26 +253,30 @@ class TrackerHook(LoggerHook):
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.settle(self.timeout)
+        if self.uploads is not None and self._session is not None and in_fit(runner):
+            self.uploads.begin(runner, self._session, self._tracked)
 
     def _open_session(self, runner: Any) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
-                target = {**self.target(runner), **self.run_arguments(self._tracked)}
+                target = self.target(runner)
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
             options = without_secrets(self.writer_class.options(run, **target))
         except Exception as error:
             connect = functools.partial(fail, error)
-        if not in_fit(runner):
-            connect = functools.partial(connect_for_evaluation, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
             *(options, runner.logger, type(self).__name__),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
+            evaluation=not in_fit(runner),
         )
-        if params := self.parameters(runner, own=run is None):
+        if run is not None and in_fit(runner) and (useless := self.start_arguments()):
+            text = f"the run was open before: {', '.join(useless)} have no effect"
+            runner.logger.warning("%s: %s", type(self).__name__, text)
+        if params := self.parameters(runner):
             session.append(runner.iter, params=params)
         return session
 
@@ -247,7 +285,11 @@ class TrackerHook(LoggerHook):
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
-        session.append(self.get_iter(runner), **by_kind(tags))
+        step = self.get_iter(runner)
+        if self._repeats_rates(runner, step):
+            tags = {k: v for k, v in tags.items() if not k.startswith(_RATES)}
+        self._rates_at = step
+        session.append(step, **by_kind(tags))
         if self.synchronous:
             session.settle(self.timeout)
         if self.strict and (error := session.undelivered()):
@@ -257,6 +299,11 @@ class TrackerHook(LoggerHook):
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
         self._restored = self._ended if runner.mode != "train_epoch" else None
         super().log_values(runner)
+
+    def _repeats_rates(self, runner: Any, step: int) -> bool:
+        """Whether a line of training at the same step has the learning rates of a validation."""
+        follows = self.interval == 1 and runner.iter != runner.max_iters
+        return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
 
     def _tags(self, runner: Any) -> dict[str, Any]:
         skipped = () if self.timings else ("time", "data_time")
@@ -271,13 +318,29 @@ class TrackerHook(LoggerHook):
 
     def after_run(self, runner: Any) -> None:
         """Send the run's files and close the run."""
-        if not any(peer.upload for peer in self._peers):
+        if not (in_fit(runner) and any(peer.upload for peer in self._peers)):
             for error in self._close_all(runner):
                 raise error
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as failed."""
         self._close_all()
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
+        """Send the files and close the run, after the last checkpoint."""
+        if self.upload is not None:
+            for error in self._close_all(Driver.of(trainer).runner):
+                raise error
+
+    def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
+        """Note deleted files; the tracker deletes its copies after the next checkpoint."""
+        if self.uploads is not None:
+            self.uploads.deleted += paths
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Send a saved file, if wanted by ``upload``."""
+        if self.uploads is not None and self._session is not None:
+            self.uploads.send(path, is_late=not self._peers)
 
     def on_save_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
         """Add the run to the checkpoint."""
@@ -317,7 +380,7 @@ class TrackerHook(LoggerHook):
         return [error for peer, error in errors if peer.strict and error is not None]
 
 
-def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any] | None:
+def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any]:
     """Return ``init_kwargs`` with the client's arguments given as keywords.
 
     Raises:
@@ -340,34 +403,9 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
         elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):
             wanted = "an int" if name == "port" else "a str"
             raise TypeError(f"{name} must be {wanted}, got {value!r}")
-    if not given:
-        return init_kwargs
     known = check_dict("init_kwargs", init_kwargs) or {}
     for name in given.keys() & known.keys():
         raise ValueError(
             f"{name} is given twice: as a keyword, and in init_kwargs; write one of them"
         )
     return {**known, **given}
-
-
-class ClientTrackerHook(TrackerHook):
-    """A tracker with a client started by a function.
-
-    Args:
-        init_kwargs: Arguments of the client's function.
-        interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
-        options: See ``TrackerHook``.
-    """
-
-    def __init__(
-        self,
-        init_kwargs: dict[str, Any] | None = None,
-        interval: int = 10,
-        ignore_last: bool = True,
-        reset_flag: bool = False,
-        by_epoch: bool = True,
-        **options: Any,
-    ) -> None:
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.require_client()
-        self.init_kwargs = check_dict("init_kwargs", init_kwargs) or {}

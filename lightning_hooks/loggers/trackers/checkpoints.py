@@ -1,4 +1,4 @@
-"""``UploadsCheckpoints``: the base of trackers with checkpoints."""
+"""``CheckpointUploads``: send the checkpoints of a run's hooks to a tracker."""
 
 from __future__ import annotations
 
@@ -6,16 +6,14 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import lightning as L
-
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.loggers.delivery.session import Session
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
-from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
 
-__all__ = ["UPLOADS", "UploadsCheckpoints"]
+__all__ = ["UPLOADS", "CheckpointUploads"]
 
 UPLOADS = {
     "best": "BestCheckpointHook(...) or CheckpointHook(save_best=...)",
@@ -25,66 +23,63 @@ UPLOADS = {
 """The hooks to add, by ``upload``."""
 
 
-class UploadsCheckpoints(TrackerHook):
-    """A tracker for values and for checkpoints of the run's hooks.
+class CheckpointUploads:
+    """Queues checkpoints of the run's hooks for a tracker.
 
     A complete checkpoint is linked or copied beside the spool, independently of the original file,
     and sent by the thread for values. Deleting a checkpoint deletes the tracker's copy too.
-    ``writer_class`` defines ``send_checkpoint`` and ``delete_checkpoint``.
 
     Args:
-        arguments: Arguments of the next class.
-        upload: ``"best"``, ``"last"``, ``"all"``, or None for no checkpoints.
-        options: Options of the next class.
+        which: ``"best"``, ``"last"`` or ``"all"``.
+        owner: The name at the beginning of messages.
+
+    Raises:
+        ValueError: for another ``which``.
     """
 
-    transient: tuple[str, ...] = (*TrackerHook.transient, "_runner")
-    _runner: Any = None
+    _runner: Any
+    _session: Session
 
-    def __init__(self, *arguments: Any, upload: str | None = None, **options: Any) -> None:
-        super().__init__(*arguments, **options)
-        if upload is not None:
-            check_choice("upload", upload, [*UPLOADS])
-        self.upload = upload
-        self._deleted: list[str] = []  # paths, until the next record of checkpoints
+    def __init__(self, which: str, owner: str) -> None:
+        check_choice("upload", which, [*UPLOADS])
+        self._which, self._owner = which, owner
+        self.deleted: list[str] = []
+        """Paths of deleted files, until the next record of checkpoints."""
         self._sent: set[str] = set()  # names, by this process
         self._names = Names(_label_of, 120)
+        self._continues = False
 
-    def before_run(self, runner: Any) -> None:
-        """Open the session; warn if no hook writes the wanted checkpoints."""
-        super().before_run(runner)
-        self._runner, self._sent = runner, set()
-        if self.upload is None or self._session is None:
-            return
+    def __reduce__(self) -> Any:  # without the run
+        return CheckpointUploads, (self._which, self._owner)
+
+    def begin(self, runner: Any, session: Session, run: TrackedRun) -> None:
+        """Begin a run; warn if no hook writes the wanted checkpoints."""
+        self._runner, self._session, self._sent = runner, session, set()
+        self._continues = run.after is not None
         writers = [h for h in runner.hooks if getattr(h, "keeps", "") and h.writes_files]
-        nothing = f"upload={self.upload!r} sends nothing, as"
+        nothing = f"upload={self._which!r} sends nothing, as"
         if runner.writes_mmcv_files:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
-        elif not any(self.upload in (hook.keeps, "all") for hook in writers):
-            self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self.upload]}")
+        elif not any(self._which in (hook.keeps, "all") for hook in writers):
+            self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")
         self._append(runner.iter, {})
 
-    def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
-        """Note deleted files; the tracker deletes its copies after the next checkpoint."""
-        if self.upload is not None:
-            self._deleted += paths
+    def send(self, path: str, *, is_late: bool) -> None:
+        """Queue a saved file if wanted, and the deletion of deleted files.
 
-    def on_checkpoint_saved(self, path: str) -> None:
-        """Queue a saved file, if wanted by ``upload``."""
-        if self.upload is None or self._session is None:
-            return
+        Args:
+            path: The file.
+            is_late: Whether the run has ended.
+        """
         aliases = self._aliases(path)
-        is_wanted = self.upload == "all" or any(a.startswith(self.upload) for a in aliases)
-        if not self._peers:
+        if is_late:
             self._warn(f"{path} is not sent: it was written after the end of the run")
-        elif is_wanted:
-            self._append(*self._staged(path.removeprefix("file://"), aliases, self._session.folder))
+        elif self._which == "all" or any(a.startswith(self._which) for a in aliases):
+            self._append(*self._staged(path.removeprefix("file://"), aliases))
         else:
             self._append(int(self._runner.iter), {})
 
-    def _staged(
-        self, path: str, aliases: Sequence[str], folder: str
-    ) -> tuple[int, dict[str, Upload]]:
+    def _staged(self, path: str, aliases: Sequence[str]) -> tuple[int, dict[str, Upload]]:
         """Return a file's number of iterations, and the file to send by name in the tracker."""
         step, directory, name = int(self._runner.iter), *os.path.split(path)
         if not os.path.isfile(path):
@@ -96,7 +91,7 @@ class UploadsCheckpoints(TrackerHook):
         listed = (entry.iter for entry in reversed(manifest.read(directory)) if entry.name == name)
         label = self._names.of(path)
         try:
-            upload = Upload.staged(path, folder, label, aliases)
+            upload = Upload.staged(path, self._session.folder, label, aliases)
         except OSError as error:
             self._warn(f"{path} is not sent ({type(error).__name__}: {error})")
             return step, {}
@@ -112,25 +107,18 @@ class UploadsCheckpoints(TrackerHook):
     def _append(self, step: int, found: Mapping[str, Upload]) -> None:
         """Append a record of checkpoints to send, followed by checkpoints to delete."""
         gone: dict[str, None] = {}
-        while self._deleted:
-            path = self._deleted.pop().removeprefix("file://")
+        while self.deleted:
+            path = self.deleted.pop().removeprefix("file://")
             name = self._names.of(path)
-            is_there = name in self._sent or self._tracked.after is not None
-            if is_there and not os.path.lexists(path):
+            if (name in self._sent or self._continues) and not os.path.lexists(path):
                 gone[name] = None
         self._sent |= found.keys()
         self._sent -= gone.keys()
-        if self._session is not None and (found or gone):
+        if found or gone:
             self._session.append_checkpoints(step, {**found, **gone})
 
-    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Send the files and close the run, after the last checkpoint."""
-        if self.upload is not None:
-            for error in self._close_all(Driver.of(trainer).runner):
-                raise error
-
     def _warn(self, text: str) -> None:
-        self._runner.logger.warning("%s: %s", type(self).__name__, text)
+        self._runner.logger.warning("%s: %s", self._owner, text)
 
 
 def _label_of(path: str) -> str:

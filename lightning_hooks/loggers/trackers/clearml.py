@@ -15,11 +15,9 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
@@ -158,7 +156,9 @@ class ClearMLWriter(PointWriter):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in the section General."""
-        self.run.connect({k: "None" if v is None else v for k, v in params.items()})
+        known = () if self._owned else self.run.get_parameters()
+        new = {k: v for k, v in params.items() if f"General/{k}" not in known}
+        self.run.connect({k: "None" if v is None else v for k, v in new.items()})
 
     def flush(self) -> None:
         """Make the client write soon."""
@@ -200,7 +200,7 @@ def _stored_steps(folder: str) -> dict[str, set[int]]:
 
 
 @HOOKS.register_module()
-class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
+class ClearMLLoggerHook(TrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
     The keys are the keys of ``get_loggable_tags``: each key is the name of a title and of a
@@ -251,19 +251,12 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         upload: str | None = None,
         **options: Any,
     ) -> None:
-        init_kwargs = with_keywords(
-            init_kwargs, project_name=project_name, task_name=task_name, tags=tags
-        )
         shared = interval, ignore_last, reset_flag, by_epoch
-        super().__init__(init_kwargs, *shared, upload=upload, **options)
+        super().__init__(*shared, upload=upload, **options)
+        names = {"project_name": project_name, "task_name": task_name}
+        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
 
-    def import_clearml(self) -> None:
-        """Check that clearml is installed; reading ``self.clearml`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_clearml()
+    import_clearml = TrackerHook.require_client
 
     @property
     def task(self) -> Any:
@@ -274,14 +267,9 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         """Return the program's current task."""
         return self.clearml.Task.current_task()
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the task's id, unless chosen by the user."""
-        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
-        return {"run_id": None if chosen else run.run_id, "after": run.after}
-
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client, and the user's arguments."""
-        return self.clearml.Task.init, self.init_kwargs
+    def client_function(self) -> Callable[..., Any]:
+        """Return the function that starts the client."""
+        return self.clearml.Task.init  # type: ignore[no-any-return]
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules of the client and of its plots."""
@@ -300,7 +288,12 @@ class ClearMLLoggerHook(UploadsCheckpoints, ClientTrackerHook):
             **self.init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
-        return {"init": init, "offline": offline, "folder": folder if offline and local else None}
+        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        return {
+            **{"init": init, "offline": offline, "folder": folder if offline and local else None},
+            "run_id": None if chosen else self._tracked.run_id,
+            "after": self._tracked.after,
+        }
 
 
 def has_clearml_server() -> bool:

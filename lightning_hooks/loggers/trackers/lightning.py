@@ -14,7 +14,6 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
@@ -210,27 +209,19 @@ class LightningLoggerHook(TrackerHook):
         if self._current:
             super().log(runner)
 
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return no module: the loggers exist already."""
-        return ()
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return nothing: the logger itself continues a run."""
-        return {}
 
     def active_run(self) -> Any:
         """Return the loggers given as objects, and whether the writer must finalize the loggers."""
         found = [each for each in self._current if not isinstance(each, dict)]
         return (found, not self._shares) if found or not self._current else None
 
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
+    def parameters(self, runner: Any) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
-        return super().parameters(runner, own=not self._shares)
+        return {} if self._shares else super().parameters(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration; Lightning's own step for the Trainer's loggers."""

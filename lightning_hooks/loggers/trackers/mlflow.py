@@ -21,10 +21,9 @@ from filelock import FileLock
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, metric_key
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import atomic_path, is_local
@@ -78,7 +77,7 @@ class MlflowWriter(Writer):
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
         super().__init__(run_id, owned=owned)
         self.client = client
-        self._params: dict[str, str] = {}  # of a continued run
+        self._params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
 
     @classmethod
@@ -123,9 +122,10 @@ class MlflowWriter(Writer):
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            for name, value in (tags or {}).items():
-                client.set_tag(found, name, value)
             writer = cls(client, found, owned=run is None)
+            writer._params = dict(client.get_run(found).data.params)
+            for name, value in (tags or {}).items() if run is None else ():
+                client.set_tag(found, name, value)
             if after is not None:
                 writer.go_on(after)
             return writer
@@ -164,7 +164,6 @@ class MlflowWriter(Writer):
         if self._owned:
             self.client.update_run(self.run, status="RUNNING")
         self.keep_stored(_stored_steps(self.client, self.run), after)
-        self._params = dict(self.client.get_run(self.run).data.params)
 
     def stored_name(self, name: str) -> str:
         """Return MLflow's key."""
@@ -226,8 +225,8 @@ class MlflowWriter(Writer):
         changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
         if changed:
             self.note = (
-                f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the "
-                "continued run stays as it was"
+                f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the run "
+                "stays as it was"
             )
         texts = [p for p in texts if p.key not in changed]
         for batch in _batches(texts, _MAX_BATCH[1]):
@@ -384,7 +383,7 @@ def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tup
 
 
 @HOOKS.register_module()
-class MlflowLoggerHook(UploadsCheckpoints):
+class MlflowLoggerHook(TrackerHook):
     """Logs to MLflow: in ``{work_dir}/mlflow.db``, unless a tracking URI is configured.
 
     The keys are the keys of ``get_loggable_tags``. ``mlflow ui --backend-store-uri
@@ -442,7 +441,6 @@ class MlflowLoggerHook(UploadsCheckpoints):
     ) -> None:
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
-        self.require_client()
         names = {"exp_name": exp_name, "tracking_uri": tracking_uri, "run_name": run_name}
         for key, value in names.items():
             if not (value is None or isinstance(value, str)):
@@ -454,13 +452,7 @@ class MlflowLoggerHook(UploadsCheckpoints):
         self.params = check_dict("params", params) or {}
         self.log_model = log_model
 
-    def import_mlflow(self) -> None:
-        """Check that mlflow is installed; reading ``self.mlflow`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_mlflow()
+    import_mlflow = TrackerHook.require_client
 
     def active_run(self) -> Any:
         """Return the store and the id of the active run."""
@@ -492,7 +484,9 @@ class MlflowLoggerHook(UploadsCheckpoints):
         """Return an sqlite file in the work dir, unless another store is configured."""
         work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
-        target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
+        run = self._tracked
+        target: dict[str, Any] = {"run_id": run.run_id, "label": run.key, "after": run.after}
+        target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
         if self.run_name is not None:
             target["tags"][RUN_NAME] = self.run_name
         if self._uses_file(runner):
@@ -510,13 +504,13 @@ class MlflowLoggerHook(UploadsCheckpoints):
             "experiment": name,
         }
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, and the tag to find the run without an id."""
-        return {"run_id": run.run_id, "label": run.key, "after": run.after}
-
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
+    def parameters(self, runner: Any) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""
-        return {**super().parameters(runner, own), **self.params}
+        return {**super().parameters(runner), **self.params}
+
+    def start_arguments(self) -> Sequence[str]:
+        """Return the names of the user's arguments for a new run."""
+        return [name for name in ("exp_name", "run_name", "tags") if getattr(self, name)]
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the files of the model, for ``mlflow.pytorch.load_model``."""

@@ -14,9 +14,8 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -130,7 +129,9 @@ class NeptuneWriter(PointWriter):
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters."""
         for name, value in params.items():
-            self.run[f"parameters/{name}"] = "None" if value is None else value
+            path = f"parameters/{name}"
+            if self._owned or not self.run.exists(path):
+                self.run[path] = "None" if value is None else value
 
     def flush(self) -> None:
         """Wait until all values are on the disk."""
@@ -146,7 +147,7 @@ class NeptuneWriter(PointWriter):
 
 
 @HOOKS.register_module()
-class NeptuneLoggerHook(ClientTrackerHook):
+class NeptuneLoggerHook(TrackerHook):
     """Logs with Neptune's client, offline to ``{work_dir}/.neptune`` by default.
 
     Neptune's hosted service closed in March 2026, as a warning says: ``mode="async"`` or
@@ -202,18 +203,13 @@ class NeptuneLoggerHook(ClientTrackerHook):
         tags: Sequence[str] | None = None,
         **options: Any,
     ) -> None:
-        init_kwargs = with_keywords(init_kwargs, project=project, name=name, mode=mode, tags=tags)
-        super().__init__(init_kwargs, interval, ignore_last, reset_flag, by_epoch, **options)
+        super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
+        names = {"project": project, "name": name, "mode": mode}
+        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
         check_bool(with_step=with_step)
         self.with_step = with_step
 
-    def import_neptune(self) -> None:
-        """Check that neptune is installed; reading ``self.neptune`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_neptune()
+    import_neptune = TrackerHook.require_client
 
     @property
     def run(self) -> Any:
@@ -224,21 +220,17 @@ class NeptuneLoggerHook(ClientTrackerHook):
         """Return the client, and IPython, imported by the client."""
         return "neptune", "IPython"
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the custom run id, unless chosen by the user."""
-        is_chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
-        if is_chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ:
-            return {}
-        return {"custom_run_id": run.key}
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         local = is_local(runner.work_dir)
+        chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
+        is_chosen = chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ
         return {
             "init": {**_QUIET, **self.init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
             "with_step": self.with_step,
+            **({} if is_chosen else {"custom_run_id": self._tracked.key}),
         }
 
 

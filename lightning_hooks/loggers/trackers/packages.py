@@ -119,12 +119,11 @@ def check_arguments(function: Callable[..., Any], names: Iterable[str], user: st
 
 def check_client(hook: Any) -> None:
     """Check the user's arguments for the client of a tracker hook."""
-    call = None
+    function = None
     with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-        call = hook.client_call()
-    if call is not None:
-        function, given = call
-        check_arguments(function, given, type(hook).__name__)
+        function = hook.client_function()
+    if function is not None:
+        check_arguments(function, hook.init_kwargs, type(hook).__name__)
 
 
 @contextlib.contextmanager

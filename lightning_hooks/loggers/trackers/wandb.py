@@ -8,7 +8,7 @@ import netrc
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -16,13 +16,11 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
-from lightning_hooks.loggers.trackers.base import ClientTrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.checkpoints import UploadsCheckpoints
-from lightning_hooks.loggers.trackers.inputs import Names
+from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
@@ -163,7 +161,7 @@ class WandbWriter(Writer):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
-        known = dict(self.run.config)
+        known = flatten_params(dict(self.run.config))
         self.run.config.update({k: v for k, v in params.items() if k not in known})
 
     def close(self, failed: bool = False) -> None:
@@ -253,7 +251,7 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 
 
 @HOOKS.register_module()
-class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
+class WandbLoggerHook(TrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
     The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters are in the config.
@@ -322,9 +320,9 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         **options: Any,
     ) -> None:
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
-        init_kwargs = with_keywords(init_kwargs, tags=tags, **texts)
         shared = interval, ignore_last, reset_flag, by_epoch
-        super().__init__(init_kwargs, *shared, upload=upload, **options)
+        super().__init__(*shared, upload=upload, **options)
+        self.init_kwargs = with_keywords(init_kwargs, **texts, tags=tags)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
@@ -334,21 +332,15 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
         for metric, summary in self.define_metric_cfg.items():
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
-    def import_wandb(self) -> None:
-        """Check that wandb is installed; reading ``self.wandb`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_wandb()
+    import_wandb = TrackerHook.require_client
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
         return self.wandb.run
 
-    def client_call(self) -> tuple[Callable[..., Any], Mapping[str, Any]]:
-        """Return the function that starts the client, and the user's arguments."""
-        return self.wandb.init, self.init_kwargs
+    def client_function(self) -> Callable[..., Any]:
+        """Return the function that starts the client."""
+        return self.wandb.init  # type: ignore[no-any-return]
 
     def modules(self, runner: Any) -> Sequence[str]:
         """Return the modules imported by ``wandb.init``."""
@@ -368,18 +360,25 @@ class WandbLoggerHook(UploadsCheckpoints, ClientTrackerHook):
             init["dir"] = runner.work_dir
         if not ("mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()):
             init["mode"] = "offline"
+        chosen = "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
             "with_step": self.with_step,
             "commit": self.commit,
             "summaries": self.define_metric_cfg,
+            "run_id": None if chosen else self._tracked.run_id or self._tracked.key,
+            "after": self._tracked.after,
         }
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, unless chosen by the user."""
-        if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
-            return {"after": run.after}
-        return {"run_id": run.run_id or run.key, "after": run.after}
+    def start_arguments(self) -> Collection[str]:
+        """Return the names of the user's arguments for a new run; any run gets the config."""
+        return [name for name in self.init_kwargs if name not in ("config", "settings", "dir")]
+
+    def parameters(self, runner: Any) -> dict[str, Any]:
+        """Return the module's hyper-parameters, and the config in ``init_kwargs``."""
+        config = self.init_kwargs.get("config")
+        given = flatten_params(config) if isinstance(config, dict) else {}
+        return {**super().parameters(runner), **given}
 
     def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         """Return the text files of the run."""

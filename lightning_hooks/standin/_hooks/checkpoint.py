@@ -7,7 +7,7 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.hooks.checkpoint import checkpoint as native
+from lightning_hooks.hooks.saving import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 

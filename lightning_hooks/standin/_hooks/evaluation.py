@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from lightning_hooks.hooks.evaluation import dist_eval, eval
+from lightning_hooks.hooks.saving import evaluation
 from lightning_hooks.standin._hooks.adjusted import asserting
 from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
 from lightning_hooks.standin.parallel.inference import with_bar
@@ -13,7 +13,7 @@ __all__ = ["DistEvalHook", "EvalHook"]
 
 
 @asserting
-class EvalHook(eval.EvalHook):
+class EvalHook(evaluation.EvalHook):
     """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
 
     In a Trainer the hook behaves as :class:`lightning_hooks.EvalHook`, which describes the
@@ -86,7 +86,7 @@ class EvalHook(eval.EvalHook):
         runner.logger.info(f"Best {self.key_indicator} is {score} at {number} {unit}.")
 
 
-class DistEvalHook(dist_eval.DistEvalHook, EvalHook):
+class DistEvalHook(evaluation.DistEvalHook, EvalHook):
     """:class:`lightning_hooks.DistEvalHook` with mmcv's files.
 
     Source: mmcv's ``DistEvalHook``, reproduced.

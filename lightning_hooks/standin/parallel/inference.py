@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.hooks.evaluation import inference
+from lightning_hooks.hooks.saving import inference
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.standin.utils.progressbar import ProgressBar
 

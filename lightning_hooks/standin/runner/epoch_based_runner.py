@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
+from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow
@@ -94,14 +94,13 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
         self._engine.check_runs()
         self.model.eval()
         self.mode, self.data_loader = "val", data_loader
-        self.open_val_log()
-        self.call_hook("before_val_epoch")
-        with self._engine.validation():
-            for index, batch in enumerate(self.data_loader):
-                self._inner_iter = index
-                self._run_batch(batch, "val")
-            self.call_hook("after_val_epoch")
-        self.close_val_log()
+        with self.val_log():
+            self.call_hook("before_val_epoch")
+            with self._engine.validation():
+                for index, batch in enumerate(self.data_loader):
+                    self._inner_iter = index
+                    self._run_batch(batch, "val")
+                self.call_hook("after_val_epoch")
 
 
 @RUNNERS.register_module()

@@ -369,17 +369,17 @@ def test_sigterm_leaves_the_module_as_it_was(tmp_path: Path) -> None:
     assert "training_step" not in vars(module)
 
 
-def test_our_exception_handling_never_hides_the_error(tmp_path: Path, monkeypatch: Any) -> None:
-    def fails(self: Any, trainer: Any) -> None:
-        raise ValueError("in on_exception")
+def test_our_exception_handling_never_hides_the_error(tmp_path: Path) -> None:
+    class Fails(Hook):
+        def before_run(self, runner: Any) -> None:
+            Driver.of(runner.trainer).fit.callback(int, "in on_exception")
 
     class Module(NoValidation):
         def training_step(self, batch: Any, batch_idx: int) -> Any:
             raise RuntimeError("the real one")
 
-    monkeypatch.setattr(Driver, "_restore", fails)
     with pytest.raises(RuntimeError, match="the real one"):
-        fit(tmp_path, Recorder(), module=Module())
+        fit(tmp_path, Fails(), module=Module())
 
 
 def test_hooks_from_configure_callbacks(tmp_path: Path) -> None:

@@ -21,6 +21,7 @@ from lightning_hooks import (
     OptimizerHook,
     StepLrUpdaterHook,
 )
+from support.foreign_hooks import OldEMA
 from support.foreign_hooks import OptimizerHook as OldOptimizerHook
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -78,7 +79,8 @@ def test_a_copy_made_within_a_fit_has_all_events(tmp_path: Path) -> None:
     assert torch.equal(weights(of_copy), weights(of_new))
 
 
-def test_a_fit_cut_short_leaves_nothing_to_the_next_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("hooked", [False, True])
+def test_a_fit_cut_short_leaves_nothing_to_the_next_one(hooked: bool, tmp_path: Path) -> None:
     class Fails(Callback):
         def on_train_batch_end(self, *args: Any) -> None:
             raise ValueError("the first")
@@ -86,14 +88,22 @@ def test_a_fit_cut_short_leaves_nothing_to_the_next_one(tmp_path: Path) -> None:
         def on_exception(self, *args: Any) -> None:
             raise RuntimeError("the second")
 
-    module = NoValidation()
+    def train(module: Any, *callbacks: Callback) -> torch.Tensor:
+        make_trainer(tmp_path, callbacks=callbacks, max_epochs=2).fit(module, make_loader(2))
+        return weights(module)
+
+    def hooks() -> list[Hook | HookAdapter]:
+        return [IterTimerHook(), HookAdapter([OldEMA(), OldOptimizerHook()])]
+
+    module, fresh = NoValidation(), NoValidation()
+    given = [{*vars(fresh)}, copy.deepcopy(fresh.state_dict())]
     with pytest.raises(RuntimeError, match="the second"):
-        fit(tmp_path, OldOptimizerHook(), callbacks=[Fails()], module=module, host=True)
-    torch.nn.init.ones_(module.net.weight)
-    torch.nn.init.zeros_(module.net.bias)
-    fit(tmp_path, OldOptimizerHook(), module=module, host=True)
+        train(module, Fails(), *hooks())
+    module.load_state_dict(given[1], strict=False)
+    after = hooks() if hooked else []
+    assert torch.equal(train(module, *after), train(fresh, *after))
     assert module.automatic_optimization is True
-    assert not {"training_step", "__setattr__"} & {*vars(module), *vars(type(module))}
+    assert {*vars(module)} - given[0] <= {"hook_buffers", "_hparams"}
 
 
 @pytest.mark.parametrize("hook", [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0})])

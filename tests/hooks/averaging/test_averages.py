@@ -263,6 +263,39 @@ def test_on_a_device_of_its_own_it_is_the_same(tmp_path, device, buffers):
             torch.testing.assert_close(apart[name][key].cpu(), value.cpu(), rtol=1e-6, atol=1e-7)
 
 
+@pytest.mark.parametrize("buffers", ["ignore", "average"])
+def test_the_average_of_bfloat16_weights_moves_in_float32(tmp_path, buffers):
+    class Reference(Callback):
+        """The same average in float64; bfloat16 alone would lose every step of 0.0002."""
+
+        def on_train_start(self, trainer, module) -> None:
+            self.ema = {k: v.detach().double() for k, v in module.named_parameters()}
+
+        def on_train_batch_end(self, trainer, module, *args: Any) -> None:
+            for key, value in module.named_parameters():
+                self.ema[key] += 0.0002 * (value.detach().double() - self.ema[key])
+            if trainer.global_step == 4:
+                trainer.save_checkpoint(tmp_path / "half.ckpt")
+
+    hook, reference, probe = EMAHook(warm_up=0, buffers=buffers), Reference(), Probe()
+    module = TinyNormModule()
+    options = {"max_epochs": 2, "precision": "bf16-true"}
+    trainer = make_trainer(tmp_path, hook, reference, probe, **options)
+    trainer.fit(module, make_loader(), make_loader(1))
+    exact, lowered = hook.average.state_dict(exact=True), hook.ema_state_dict()
+    for key, value in reference.ema.items():
+        torch.testing.assert_close(exact[key].double(), value, rtol=1e-6, atol=1e-8)
+        assert lowered[key].dtype == torch.bfloat16
+        assert torch.equal(lowered[key], exact[key].bfloat16())
+        assert torch.equal(probe.val[-1][key], lowered[key])
+    saved = torch.load(tmp_path / "half.ckpt", weights_only=True)
+    assert {saved["state_dict"][key].dtype for key in reference.ema} == {torch.bfloat16}
+    resumed = EMAHook(warm_up=0, buffers=buffers)
+    trainer = make_trainer(tmp_path, resumed, **options)
+    trainer.fit(TinyNormModule(), make_loader(), ckpt_path=tmp_path / "half.ckpt")
+    assert equal(resumed.average.state_dict(exact=True), exact)
+
+
 def test_swa_is_the_mean_of_the_models(tmp_path):
     class Models(Callback):
         def on_train_batch_end(self, trainer, module, *args: Any) -> None:
@@ -361,7 +394,7 @@ def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
     assert saved["current_model_state"]["replaced"][0] == 3
     assert saved["state_dict"]["replaced"][0] == 3
     assert hook.ema_state_dict()["replaced"][0] == 3
-    assert hook._average.raw_state_dict()["replaced"][0] == 4
+    assert hook.average.raw_state_dict()["replaced"][0] == 4
 
 
 # -- when averaging begins ---------------------------------------------------------------------
@@ -515,7 +548,7 @@ def test_an_update_reads_nothing_from_the_device(tmp_path):
     make_trainer(tmp_path, hook).fit(TinyNormModule(), make_loader())
     with NoReads():
         for weight in (0.1, 0.9):
-            hook._average.update(weight)
+            hook.average.update(weight)
         with pytest.raises(AssertionError, match="a read of the device"):
             torch.ones(1).item()
 
@@ -766,26 +799,11 @@ def test_momentum_can_be_a_subclass_own(tmp_path):
             (partial(EMAHook, device=device), ValueError, "device must be None or a device's name")
             for device in ("gpu", 128, 2**63)
         ),
-        *(
-            (partial(hook, device=device), ValueError, "='meta' keeps no values; .*device='cpu'")
-            for hook, device in (
-                (EMAHook, "meta"),
-                (StochasticWeightAverageHook, torch.device("meta")),
-            )
-        ),
     ],
 )
 def test_refuses(make, error, match):
     with pytest.raises(error, match=match):
         make()
-
-
-def test_a_device_that_is_not_here_is_refused_when_the_fit_starts(tmp_path):
-    absent = "xpu" if torch.cuda.is_available() else "cuda"
-    hook = EMAHook(device=absent)  # may be made on another machine
-    trainer = make_trainer(tmp_path, hook)
-    with pytest.raises(ValueError, match=rf"EMAHook\(device='{absent}'\).*write device='cpu'"):
-        trainer.fit(TinyModule(), make_loader())
 
 
 def test_arguments_are_mmdetections():

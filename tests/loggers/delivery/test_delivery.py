@@ -353,6 +353,31 @@ def test_a_spool_that_is_deleted_with_the_work_dir_is_not_named_as_one_to_send(
     assert not any("lightning-hooks replay" in one for one in said)
 
 
+def test_what_an_evaluation_has_left_does_not_make_a_failed_run(tmp_path: Path) -> None:
+    def dead() -> Kept:
+        raise ConnectionError("nobody there")
+
+    hook = KeepHook(dead, timeout=0.2)
+    trainer = make_trainer(tmp_path, HookAdapter([hook], work_dir=str(tmp_path / "work")))
+    trainer.validate(TinyModule(), make_loader(1), verbose=False)
+    (path,) = spools(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: whole.rindex(b'{"end"')])  # as after a kill
+    assert read_spool(str(path))[2] is False
+
+
+def test_a_closed_spool_is_not_closed_again_by_an_evaluation(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lightning_hooks")
+    hooks = [KeepHook(lambda: Kept(broken), timeout=0.2), KeepHook()]
+    adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
+    trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    trainer.validate(TinyModule(), make_loader(1), verbose=False)
+    assert not [text for text in caplog.messages if "could not hold" in text]
+
+
 class Clinging(Kept):
     """A client that is to be let go."""
 

@@ -435,3 +435,29 @@ def test_a_second_rank_sends_nothing(work: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
     assert (work / "staged").read_text() == "0 "
     assert in_mlflow(work)[0] == {"epoch_1.pth"}
+
+
+class Hits(Scored):
+    """Has a test step."""
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("hits", 1.0)
+
+
+def test_an_evaluation_after_a_fit_arrives_beside_an_upload(
+    work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("mlflow")
+    hooks = [mlflow(upload="best"), TensorboardLoggerHook()]
+    options = {"enable_checkpointing": True, "max_epochs": 1}
+    trainer = make_trainer(work, BestCheckpointHook("accuracy"), *hooks, **options)
+    trainer.fit(Hits(), make_loader(2), make_loader(1))
+    trainer.validate(Hits(), make_loader(1), verbose=False)
+    trainer.test(Hits(), make_loader(1), verbose=False)
+    for hook in hooks:
+        status = hook.status()
+        assert (status["sent"], status["error"]) == (status["logged"], None)
+    run = run_of(client_of(work / "mlflow.db"))
+    assert (run.data.metrics["test/hits"], run.info.status) == (1.0, "FINISHED")
+    assert left(work) == []
+    assert warnings_in(caplog) == []

@@ -61,14 +61,22 @@ def test_departure_an_active_mlflow_run_is_used_and_left_open(work: Path) -> Non
     mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
     try:
         with mlflow.start_run() as run:
-            fit(work, MlflowLoggerHook(tags={"a": 1}, interval=2, log_model=False), epochs=1)
+            fit(work, MlflowLoggerHook(interval=2, log_model=False), epochs=1)
             mlflow.log_metric("mine", 1.0)
     finally:
         mlflow.set_tracking_uri(None)
     found = run_of(client_of(work / "mlflow.db"))
     assert found.info.run_id == run.info.run_id
-    assert found.data.tags["a"] == "1"
     assert {"mine", "train/loss"} <= found.data.metrics.keys()
+
+
+def test_a_step_has_one_learning_rate(work: Path) -> None:
+    fit(work, MlflowLoggerHook(interval=1, log_model=False))
+    client = client_of(work / "mlflow.db")
+    run_id = run_of(client).info.run_id
+    for name in ("learning_rate", "momentum"):
+        steps = [metric.step for metric in client.get_metric_history(run_id, name)]
+        assert sorted(steps) == [*range(1, 10)]
 
 
 class Symbols(TinyModule):

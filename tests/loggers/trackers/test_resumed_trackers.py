@@ -263,7 +263,7 @@ def test_a_changed_parameter_stays_as_it_was_in_mlflow(work: Path) -> None:
     again.params({"lr": 0.2, "size": 3, "new": 1})
     found = first.client.get_run(first.run).data.params
     assert found == {"lr": "0.1", "size": "3", "new": "1"}
-    assert "lr of the continued run stays" in again.note
+    assert "lr of the run stays" in again.note
 
 
 def test_a_run_that_was_deleted_in_mlflow_is_begun_anew(work: Path) -> None:

@@ -191,7 +191,6 @@ class UnreachableWriter(Writer):
 class Unreachable(TrackerHook):
     """A tracker with this writer."""
 
-    package = "nothing"
     writer_class = UnreachableWriter
 
     def require_client(self) -> None:

@@ -1,7 +1,8 @@
 """A runner with hooks as cvpods has them, without Lightning: the tests train with both.
 
-Load it as the library's own module, beside one of the two generations of its events
-(:func:`support.as_library.loaded`).
+Source: cvpods (Megvii-BaseDetection), ``cvpods/engine``: ``base_runner.py``, ``runner.py`` and
+``hooks.py``, retold. Load it as the library's own module, beside one of the two generations of its
+events (:func:`support.as_library.loaded`).
 """
 
 from __future__ import annotations

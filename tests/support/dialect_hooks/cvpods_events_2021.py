@@ -1,4 +1,7 @@
-"""Storage and writers as cvpods had them in 2021: the storage gives values by name."""
+"""Storage and writers as cvpods had them in 2021: the storage gives values by name.
+
+Source: ``cvpods/utils/dump/events.py`` of 2021, as copied by YOLOF, retold.
+"""
 
 from __future__ import annotations
 

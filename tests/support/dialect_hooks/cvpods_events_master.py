@@ -1,4 +1,7 @@
-"""Storage and writers as on cvpods' main branch: the storage gives values with iterations."""
+"""Storage and writers as on cvpods' main branch: the storage gives values with iterations.
+
+Source: ``cvpods/utils/dump/events.py`` of the main branch, retold.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,7 @@
 """What Pet's hooks are written with, and its loop, without Lightning: the tests train with both.
 
-Load it as ``pet.lib`` (:func:`support.as_library.load_as`).
+Source: Pet (Beijing University of Posts and Telecommunications), ``pet/lib/utils``, retold. Load it
+as ``pet.lib`` (:func:`support.as_library.load_as`).
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class JSONWriter(EventWriter):
 
     def write(self, **kwargs):
         storage = get_event_storage()
-        row = {"iteration": storage.iter}
+        row = {"iteration": storage.iter + 1}
         row.update(storage.latest_with_smoothing_hint(self._window_size))
         self._file.write(json.dumps(row, sort_keys=True) + "\n")
 
@@ -111,7 +112,7 @@ def get_bn_modules(model):
 
 
 @torch.no_grad()
-def update_bn_stats(model, data_loader, num_iters=200):
+def update_bn_stats(model, data_loader, device, num_iters=200):
     layers = get_bn_modules(model)
     momenta = [layer.momentum for layer in layers]
     for layer in layers:
@@ -119,7 +120,7 @@ def update_bn_stats(model, data_loader, num_iters=200):
     means = [torch.zeros_like(layer.running_mean) for layer in layers]
     squares = [torch.zeros_like(layer.running_var) for layer in layers]
     for done, inputs in zip(range(num_iters), data_loader, strict=False):
-        model(inputs)
+        model(inputs.to(device))
         for index, layer in enumerate(layers):
             means[index] += (layer.running_mean - means[index]) / (done + 1)
             square = layer.running_var + layer.running_mean**2

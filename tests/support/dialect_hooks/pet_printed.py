@@ -1,12 +1,18 @@
-"""Pet's five hooks and its timers of a test as their sources have them, on what is ``pet.lib``."""
+"""Pet's hooks and its timers of a test: the conditions, attributes and calls of Pet's own classes.
+
+Source: the hooks and ``TestHook`` of Pet, by Beijing University of Posts and Telecommunications
+(``pet/lib/utils``), retold from its documentation; the names come from the module ``pet.lib``.
+"""
 
 from __future__ import annotations
 
 import datetime
+import functools
 import itertools
 import time
 from collections import Counter
 
+import torch
 from pet.lib import (
     EventStorage,
     EventWriter,
@@ -38,37 +44,43 @@ class Rows(EventWriter):
 
 class PeriodicWriter(TrainHook):
     def __init__(self, writers, max_iter, display_iter=20):
-        self._writers = writers
+        self.writers = writers
         for writer in writers:
             assert isinstance(writer, EventWriter), writer
-        self._max_iter = max_iter
-        self._display_iter = display_iter
+        self.max_iter = max_iter
+        self.display_iter = display_iter
 
     def after_step(self, storage, epoch=None, max_epoch=None, **kwargs):
-        if storage.iter % self._display_iter == 0 or storage.iter == self._max_iter:
-            for writer in self._writers:
+        last = self.max_iter
+        if epoch is not None:
+            storage.put_scalar("epoch", epoch, smoothing_hint=False)
+            last = self.max_iter * max_epoch
+        if (storage.iter + 1) % self.display_iter == 0 or storage.iter == last - 1:
+            for writer in self.writers:
                 writer.write(epoch=epoch, max_epoch=max_epoch)
 
     def after_train(self, **kwargs):
-        for writer in self._writers:
+        for writer in self.writers:
             writer.close()
 
 
 class IterationTimer(TrainHook):
-    def __init__(self, max_iter, start_iter=1, warmup_iter=3, ignore_warmup_time=False):
-        self._warmup_iter = warmup_iter if ignore_warmup_time else 0
-        self._start_iter = start_iter
-        self._step_timer = Timer()
+    def __init__(self, max_iter, start_iter, warmup_iter, ignore_warmup_time):
+        self.warmup_iter = warmup_iter
+        self.ignore_warmup_time = ignore_warmup_time
+        self.max_iter = max_iter
+        self.start_iter = start_iter
+        self.step_timer = Timer()
 
     def before_train(self, **kwargs):
-        self._start_time = time.perf_counter()
-        self._total_timer = Timer()
-        self._total_timer.pause()
+        self.start_time = time.perf_counter()
+        self.total_timer = Timer()
+        self.total_timer.pause()
 
     def after_train(self, storage, **kwargs):
-        total_time = time.perf_counter() - self._start_time
-        in_steps = self._total_timer.seconds()
-        num_iter = storage.iter - self._start_iter - self._warmup_iter
+        total_time = time.perf_counter() - self.start_time
+        in_steps = self.total_timer.seconds()
+        num_iter = storage.iter + 1 - self.start_iter - self.warmup_iter
         if num_iter > 0 and in_steps > 0:
             speed = in_steps / num_iter
             logging_rank(
@@ -79,21 +91,22 @@ class IterationTimer(TrainHook):
         logging_rank(f"Total training time: {clock(total_time)} ({on_hooks} on hooks)")
 
     def before_step(self, **kwargs):
-        self._step_timer.reset()
-        self._total_timer.resume()
+        self.step_timer.reset()
+        self.total_timer.resume()
 
     def after_step(self, storage, **kwargs):
-        if storage.iter - self._start_iter + 1 > self._warmup_iter:
-            storage.put_scalars(time=self._step_timer.seconds())
+        iter_done = storage.iter - self.start_iter + 1
+        if iter_done >= self.warmup_iter or not self.ignore_warmup_time:
+            storage.put_scalars(time=self.step_timer.seconds())
         else:
-            self._start_time = time.perf_counter()
-            self._total_timer.reset()
-        self._total_timer.pause()
+            self.start_time = time.perf_counter()
+            self.total_timer.reset()
+        self.total_timer.pause()
 
 
 class LRScheduler(TrainHook):
     def __init__(self, optimizer, scheduler):
-        self._optimizer, self._scheduler = optimizer, scheduler
+        self.optimizer, self.scheduler = optimizer, scheduler
         largest = max(len(g["params"]) for g in optimizer.param_groups)
         if largest == 1:
             rates = Counter([g["lr"] for g in optimizer.param_groups])
@@ -105,39 +118,36 @@ class LRScheduler(TrainHook):
         self._best_param_group_id = next(same)
 
     def after_step(self, storage, **kwargs):
-        lr = self._optimizer.param_groups[self._best_param_group_id]["lr"]
+        lr = self.optimizer.param_groups[self._best_param_group_id]["lr"]
         storage.put_scalar("lr", lr, smoothing_hint=False)
-        self._scheduler.step()
+        self.scheduler.step()
 
 
 class PreciseBN(TrainHook):
     def __init__(self, precise_bn_args, period, num_iter, max_iter):
-        model, data_loader, device = precise_bn_args
-        self._disabled = len(get_bn_modules(model)) == 0
-        if self._disabled:
-            logging_rank("PreciseBN is disabled: the model has no BN layers in training mode.")
-        self._model, self._data_loader, self._device = model, data_loader, device
-        self._period, self._num_iter, self._max_iter = period, num_iter, max_iter
-        self._data_iter = None
+        self.data_loader, self.model, self.device = precise_bn_args
+        self.num_iter, self.period, self.max_iter = num_iter, period, max_iter
+        self.disabled = len(get_bn_modules(self.model)) == 0
+        self.data_iter = None
 
     def after_step(self, storage, **kwargs):
-        is_final = storage.iter == self._max_iter
-        if is_final or (self._period > 0 and storage.iter % self._period == 0):
+        is_final = storage.iter == self.max_iter
+        if is_final or (self.period > 0 and storage.iter % self.period == 0):
             self.update_stats()
 
     def update_stats(self):
-        if self._disabled:
+        if self.disabled:
             return
-        if self._data_iter is None:
-            self._data_iter = iter(self._data_loader)
+        if self.data_iter is None:
+            self.data_iter = iter(self.data_loader)
 
         def batches():
             for _ in itertools.count(1):
-                yield next(self._data_iter).to(self._device)
+                yield next(self.data_iter)
 
         with EventStorage():  # what the model puts meanwhile is dropped
-            logging_rank("Running precise-BN for ", self._num_iter, " iterations...")
-            update_bn_stats(self._model, batches(), self._num_iter)
+            logging_rank("Running precise-BN for ", self.num_iter, " iterations...")
+            update_bn_stats(self.model, batches(), self.device, self.num_iter)
 
 
 class Recall(TrainHook):
@@ -166,34 +176,57 @@ class TestHook:
 
     __test__ = False
 
-    def __init__(self, cfg_filename, log_period, num_warmup):
+    def __init__(self, cfg_filename, log_period=10, num_warmup=5):
         self.cfg_filename, self.log_period, self.num_warmup = cfg_filename, log_period, num_warmup
-        self.timers = {name: Timer() for name in ("iter", "data", "infer", "post")}
-        self.done = 0
+        self.default_timers = ("iter", "data", "infer", "post")
+        self.timers = {name: Timer() for name in self.default_timers}
+        self.iter = 0
+
+    def wait(self):
+        if torch.cuda.is_available():
+            torch.cuda.synchronize()
+
+    def add_timer(self, name):
+        if name in self.timers:
+            raise ValueError(name)
+        self.timers[name] = Timer()
+
+    def tic(self, name):
+        if name not in self.timers:
+            self.add_timer(name)
+        self.timers[name].tic()
+
+    def toc(self, name):
+        if name not in self.timers:
+            raise ValueError(name)
+        return self.timers[name].toc(average=False)
+
+    def reset_timer(self):
+        for timer in self.timers.values():
+            timer.reset()
+
+    def __getattr__(self, name):
+        timer, _, verb = name.rpartition("_")
+        if verb not in ("tic", "toc"):
+            raise AttributeError(name)
+        return functools.partial(getattr(self, verb), timer)
 
     def iter_tic(self):
-        self.timers["iter"].tic()
+        self.tic("iter")
 
     def iter_toc(self):
-        self.done += 1
-        if self.done == self.num_warmup:
-            for timer in self.timers.values():
-                timer.reset()
-            self.timers["iter"].tic()
-        return self.timers["iter"].toc(average=False)
+        self.iter += 1
+        if self.iter == self.num_warmup:
+            self.reset_timer()
+            self.tic("iter")
+        return self.toc("iter")
 
-    def infer_tic(self):
-        self.timers["infer"].tic()
-
-    def infer_toc(self):
-        return self.timers["infer"].toc(average=False)
-
-    def log_stats(self, cur_idx, start_ind, end_ind, total_num_images, ims_per_gpu=1):
-        if (cur_idx + 1) % self.log_period == 0:
-            eta_seconds = self.timers["iter"].average_time * (end_ind - cur_idx - 1)
+    def log_stats(self, cur, start, end, total, ims_per_gpu=1):
+        if (cur + 1) % self.log_period == 0:
+            eta_seconds = self.timers["iter"].average_time * (end - cur - 1)
             logging_rank(
                 "[Testing][range:{}-{} of {}][{}/{}][{:.3f}s = {:.3f}s][eta: {}]".format(
-                    *(start_ind + 1, end_ind, total_num_images, cur_idx + 1, end_ind - start_ind),
+                    *(start + 1, end, total, cur + 1, end - start),
                     self.timers["iter"].average_time,
                     self.timers["infer"].average_time,
                     datetime.timedelta(seconds=int(eta_seconds)),

@@ -1,4 +1,7 @@
-"""pointrix's LogHook as its source has it, on what is ``pointrix``."""
+"""pointrix's LogHook, with the names of the module ``pointrix``.
+
+Source: pointrix (pointrix-project), the ``LogHook`` of ``pointrix/hook``.
+"""
 
 from __future__ import annotations
 

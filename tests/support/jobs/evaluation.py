@@ -12,8 +12,7 @@ from torch.utils.data import DataLoader, Dataset, Subset
 from torch.utils.data.distributed import DistributedSampler
 from torchmetrics import MeanMetric, SumMetric
 
-from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
-from lightning_hooks.hooks.evaluation.eval import EvalHook
+from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
 from support.processes import write_rank
 from support.training import TinyNormModule, fit, two_ranks
 

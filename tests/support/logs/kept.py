@@ -39,7 +39,6 @@ class Kept(Writer):
 class KeepHook(TrackerHook):
     """Logs to what ``connect`` makes."""
 
-    package = "kept"
     writer_class = Kept
 
     def __init__(self, connect: Callable[[], Kept] = Kept, **kwargs: Any) -> None:
@@ -55,9 +54,6 @@ class KeepHook(TrackerHook):
             return self.kept
 
         return connect
-
-    def parameters(self, runner: Any, own: bool) -> dict[str, Any]:
-        return super().parameters(runner, own=True)
 
 
 def broken(writer: Kept) -> None:

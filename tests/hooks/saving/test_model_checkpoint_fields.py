@@ -191,7 +191,7 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
         assert hook.best_model_score is hook.current_score is hook.kth_value is None
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
-            assert (other._runner, other.best_k_models) == (None, {})
+            assert (other.store.runner, other.best_k_models) == (None, {})
         if isinstance(hook, ModelCheckpoint):
             hook.to_yaml()
             path, score = hook.best_model_path, hook.best_model_score
@@ -312,5 +312,18 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     fs, target = manifest.files.filesystem(f"{path}/run/{manifest.NAME}")
     fs.rm(target)
     with pytest.warns(UserWarning, match="iter_4.pth is in no"):
-        assert CheckpointHook().newest_in(f"{path}/run") == f"{path}/run/iter_4.pth"
-    assert CheckpointHook().newest_in(str(tmp_path / "nothing")) is None
+        assert CheckpointHook().store.newest(f"{path}/run") == f"{path}/run/iter_4.pth"
+    assert CheckpointHook().store.newest(str(tmp_path / "nothing")) is None
+
+
+def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
+    fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), module=TinyModule, max_epochs=2)
+    (tmp_path / manifest.NAME).unlink()
+    (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
+    torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
+    store = CheckpointHook().store
+    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
+        assert store.newest(str(tmp_path), for_fit=True) == str(tmp_path / "epoch_2.pth")
+    for number in (1, 2):
+        (tmp_path / f"epoch_{number}.pth").unlink()
+    assert store.newest(str(tmp_path)) == str(tmp_path / "epoch_99.pth")  # loading says why not

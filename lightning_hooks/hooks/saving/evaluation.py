@@ -1,40 +1,79 @@
-"""Evaluate a model at intervals, and keep the best checkpoints: ``EvalHook``."""
+"""Evaluate a model at intervals, and keep the best checkpoints: ``EvalHook`` and two relatives."""
 
 from __future__ import annotations
 
 import bisect
 import contextlib
 import itertools
+import math
+import operator
+import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from functools import partial
+from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
+from torch import distributed
+from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
+from lightning_hooks.engine.driver.collect import is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.lightning_api.events import skip_events
+from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
-from lightning_hooks.hooks.checkpoint.paths import refuse_other_storage
-from lightning_hooks.hooks.evaluation.inference import (
+from lightning_hooks.hooks.saving.inference import (
     measure,
+    multi_gpu_test,
     plain_values,
     predictions,
     single_gpu_test,
 )
-from lightning_hooks.hooks.evaluation.ranking import BestCheckpoints
+from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
+from lightning_hooks.hooks.saving.ranking import (
+    GREATER,
+    LESS,
+    LESS_ENDINGS,
+    Ranking,
+    best_name,
+    infer_rule,
+    key_list,
+    names,
+)
+from lightning_hooks.hooks.saving.store import (
+    CheckpointStore,
+    checked_out_dir,
+    refuse_other_storage,
+)
+from lightning_hooks.storage import files
+from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.earlier_files import best_series
+from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["EvalHook", "interval_at", "is_due", "milestones_of"]
+__all__ = ["BestCheckpointHook", "DistEvalHook", "EvalHook"]
 
 
-class EvalHook(BestCheckpoints):
+class _Due(NamedTuple):
+    """A file to write."""
+
+    key: str
+    path: str
+    when: str
+    """The moment for the log, as in "3 epoch"."""
+
+
+class EvalHook(SavingHook):
     """Evaluate the model after training epochs or iterations, and keep the best checkpoints.
 
     At each epoch or iteration ``n`` with ``(n - start) % interval == 0``, the results are
@@ -111,6 +150,21 @@ class EvalHook(BestCheckpoints):
         evaluation before iteration 1 is a log line of its own, before epoch 1 a text.
     """
 
+    rule_map: ClassVar[dict[str, Callable[[Any, Any], bool]]] = {
+        "greater": operator.gt,
+        "less": operator.lt,
+    }
+    init_value_map: ClassVar[dict[str, float]] = {"greater": -math.inf, "less": math.inf}
+    _default_greater_keys: ClassVar[list[str]] = GREATER
+    _default_less_keys: ClassVar[list[str]] = LESS
+    less_endings: tuple[str, ...] = LESS_ENDINGS
+    """Endings of names with better scores when less; none in mmcv."""
+
+    keeps = "best"
+    rule: str | None = None
+    key_indicator: str = ""
+    compare_func: Callable[[Any, Any], bool]
+    best_ckpt_path: str | None = None
     latest_results: Any = None
     metric: Metric | MetricCollection | None = None
     initial_flag = True
@@ -175,21 +229,69 @@ class EvalHook(BestCheckpoints):
         self.interval = interval
         self.by_epoch = by_epoch
         self._init_comparison(save_best, rule, greater_keys, less_keys, keep_best)
-        self._init_writing(background, on_saved)
+        self.store = CheckpointStore(check_path("out_dir", out_dir), background, on_saved)
         self.test_fn = test_fn or single_gpu_test
         if isinstance(eval_kwargs.get("metric"), (Metric, MetricCollection)):
             self.metric = eval_kwargs.pop("metric")
         self.eval_kwargs = eval_kwargs
-        self.out_dir = check_path("out_dir", out_dir)
         self.file_client_args = file_client_args
         if dynamic_intervals is not None:
             self.use_dynamic_intervals = True
             found = milestones_of(interval, dynamic_intervals)
             self.dynamic_milestones, self.dynamic_intervals = found
 
+    def _init_comparison(
+        self, save_best: Any, rule: Any, greater_keys: Any, less_keys: Any, keep_best: Any
+    ) -> None:
+        """Check and set the arguments of the comparison."""
+        keys = key_list(save_best)
+        check_int("keep_best", keep_best, 1)
+        self.greater_keys = names("greater_keys", greater_keys, self._default_greater_keys)
+        self.less_keys = names("less_keys", less_keys, self._default_less_keys)
+        self.save_best = list(save_best) if isinstance(save_best, tuple) else save_best
+        self.ranking = Ranking(keep_best)
+        many = isinstance(rule, (list, tuple))
+        if many and len(rule) != len(keys):
+            raise ValueError(f"rule must have one for each key of save_best, got {rule!r}")
+        rules = rule if many else [rule] * len(keys)
+        for key, rule_of_key in reversed(list(zip(keys, rules, strict=True))):
+            self._init_rule(rule_of_key, key)  # the first key comes last and sets mmcv's attributes
+            self._add_rule()
+
+    def _init_rule(self, rule: str | None, key_indicator: str) -> None:
+        """Set ``rule``, ``key_indicator`` and ``compare_func``.
+
+        Raises:
+            UnknownNameError: (a KeyError, as in mmcv) for an unknown rule.
+            ValueError: if no rule is given or inferred from the key.
+        """
+        if not (rule is None or isinstance(rule, str)):
+            raise TypeError(f"rule must be a str, a list of str or None, got {rule!r}")
+        if rule is not None and rule not in self.rule_map:
+            write = {"min": " Write less.", "max": " Write greater."}.get(rule, "")
+            raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.{write}")
+        if rule is None and key_indicator != "auto":
+            rule = infer_rule(key_indicator, self.greater_keys, self.less_keys, self.less_endings)
+        self.rule, self.key_indicator = rule, key_indicator
+        if rule is not None:
+            self.compare_func = self.rule_map[rule]
+
+    def _add_rule(self) -> None:
+        self.ranking.key = self.key_indicator
+        if self.rule is not None and self.key_indicator != "auto":
+            worst = self.init_value_map[self.rule]
+            self.ranking.add_rule(self.key_indicator, self.compare_func, worst)
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files: with ``save_best``."""
+        return self.save_best is not None
+
     def before_run(self, runner: Any) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""
         super().before_run(runner)
+        if self.save_best is not None:
+            self._prepare_best(runner)
         self.initial_flag = True
         self._seen = self._compared = 0
         if (self.by_epoch and not self.background) or self.save_best is None:
@@ -205,6 +307,48 @@ class EvalHook(BestCheckpoints):
             raise TypeError(
                 f"{type(dataset).__name__} has no evaluate(results, logger=None, ...); write it, "
                 "or give EvalHook(metric=...) a torchmetrics Metric"
+            )
+
+    def _prepare_best(self, runner: Any) -> None:
+        """Take the best files so far from ``runner.meta``; check the directory of the files."""
+        if runner.meta is None:
+            warnings.warn("runner.meta is None. Creating an empty one.", stacklevel=2)
+            runner.meta = {}
+        messages = runner.meta.setdefault("hook_msgs", {})
+        hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook.save_best]
+        self.ranking.is_first = next(iter(hooks), self) is self
+        self.ranking.current, self.ranking.deleted = None, set()
+        self.best_ckpt_path = messages.get(f"best_ckpt{self.ranking.suffix(self.key_indicator)}")
+        self._require_distinct_keys(runner)
+        self._warn_of_lightnings_best(runner.trainer.callbacks)
+        self._open_directory(runner)
+
+    def _open_directory(self, runner: Any) -> None:
+        """Check the directory of the files, and make an ``out_dir``."""
+        self._open(runner, make=bool(self.out_dir))
+        if self.out_dir:
+            runner.logger.info("The best checkpoint will be saved to %s", self.store.path)
+
+    def _require_distinct_keys(self, runner: Any) -> None:
+        hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook is not self]
+        for key in self.ranking.rules:
+            if any(key in hook.ranking.rules for hook in hooks):
+                raise ValueError(
+                    f"two hooks save the best by {key!r}: they would take each other's scores and "
+                    "files for their own; give one of them another key"
+                )
+
+    def _warn_of_lightnings_best(self, callbacks: list[Any]) -> None:
+        """Warn if ``ckpt_path="best"`` is another file."""
+        found = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
+        is_ours = any(isinstance(callback, SavingHook) for callback in found)
+        if found and is_lightnings_default(found[0]) and not is_ours:
+            warnings.warn(
+                f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
+                'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
+                'a CheckpointHook() too: then "best" is this hook\'s; or '
+                "Trainer(enable_checkpointing=False), and ckpt_path=hook.best_ckpt_path",
+                stacklevel=2,
             )
 
     def _has_own_evaluation(self) -> bool:
@@ -272,6 +416,8 @@ class EvalHook(BestCheckpoints):
                 stacklevel=2,
             )
         super().on_train_end(trainer, pl_module)
+        if self.save_best is not None:
+            self.ranking.forget_deleted(self._messages)
 
     def _decide_interval(self, runner: Any) -> None:
         """Set the interval in force, if intervals are dynamic."""
@@ -395,6 +541,77 @@ class EvalHook(BestCheckpoints):
         """Return the scores in the form of the log."""
         return plain_values(scores)
 
+    # -- the best files --------------------------------------------------------------------
+
+    def best_fields(self) -> BestFields:
+        """Return the best files by the first key."""
+        return self.ranking.fields(self._messages)
+
+    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+        """Mark a checkpoint as due if a score, or any score of a dict, is among the best."""
+        done, unit = self._evaluated_at(runner)
+        scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
+        messages, ranking = runner.meta["hook_msgs"], self.ranking
+        ranking.forget_deleted(messages)
+        for key, score in scores.items():
+            if key not in ranking.rules:  # the first score resolves "auto"
+                self._add_rule()
+                self._require_distinct_keys(runner)
+            path = files.join(self.store.directory(runner), best_name(key, unit, done))
+            if ranking.insert(messages, key, score, path):
+                self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
+                if key == self.key_indicator:
+                    self.best_ckpt_path = ranking.entries(messages, key)[0][1]
+
+    def _take_rank_0s_decision(self, runner: Any) -> None:
+        """Share rank 0's decision, so that all ranks write a checkpoint or none."""
+        if self.save_best is None or runner.world_size == 1:
+            return
+        messages = runner.meta["hook_msgs"]
+        own = {k: v for k, v in messages.items() if k.startswith("best_")}
+        decision = self._due, own, self.best_ckpt_path, self.ranking.current
+        found = runner.trainer.strategy.broadcast(decision)
+        for key in own:
+            del messages[key]
+        self._due, of_rank_0, self.best_ckpt_path, self.ranking.current = found
+        messages.update(of_rank_0)
+
+    def _write(self, trainer: L.Trainer) -> None:
+        due, self._due = self._due or [], None
+        runner, ranking = Driver.of(trainer).runner, self.ranking
+        if not runner.writes_files:
+            return
+        messages, directory = self._messages, self.store.directory(runner)
+        for new in due:
+            name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
+            target = Target(
+                *(directory, name, runner.run_id, best_series(new.key), self.save_optimizer),
+                score=next((score for score, path in entries if path == new.path), None),
+                rule=ranking.rule(new.key),
+            )
+            old = ranking.superseded(messages, new.key, directory)
+            choose_old = partial(_of_names, names=old.values(), new=name)
+            report = partial(self._report, runner, new, target.score, entries[0][1], old)
+            self.store.write(trainer, target, choose_old, report)
+        ranking.forget_deleted(messages)
+
+    def _report(
+        self,
+        runner: Any,
+        new: _Due,
+        score: Any,
+        best: str,
+        old: Collection[str],
+        deleted: list[str],
+    ) -> None:
+        """Log the new file and the deleted files in one line."""
+        what = "Best" if new.path == best else f"Among the best {self.ranking.keep},"
+        removed = f"; removed {', '.join(deleted)}" if deleted else ""
+        where = os.path.basename(new.path) + removed
+        runner.logger.info("%s %s is %0.4f at %s: saved %s", what, new.key, score, new.when, where)
+        if files.exists(new.path):
+            self.ranking.deleted.update(old)
+
     # -- keys that are not logged ----------------------------------------------------------
 
     def _missing_keys(self, scores: Mapping[str, Any]) -> list[str]:
@@ -435,6 +652,184 @@ class EvalHook(BestCheckpoints):
             warnings.warn(f"{message}. Nothing is compared where it is not logged", stacklevel=2)
 
 
+class DistEvalHook(EvalHook):
+    """Evaluate on all ranks; rank 0 collects, evaluates and reports the results.
+
+    The loader's sampler splits the samples among the ranks (``DistributedSampler`` without
+    shuffling). With a single rank, the hook behaves as ``EvalHook``, which describes the other
+    arguments.
+
+    Args:
+        test_fn: A function of the model and the loader, with keywords ``tmpdir`` and
+            ``gpu_collect``; by default ``multi_gpu_test``.
+        broadcast_bn_buffer: Whether to broadcast rank 0's BatchNorm statistics first.
+        tmpdir: A directory shared by all ranks, to collect results through files;
+            ``.eval_hook`` in the work directory by default.
+        gpu_collect: Whether to send results from rank to rank instead.
+        **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
+            arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
+            samples repeated by the sampler as padding count twice.
+
+    Source: mmcv's ``DistEvalHook``.
+
+    Note:
+        Departures from mmcv: the departures of ``EvalHook`` and ``multi_gpu_test``; the hook works
+        without a process group too.
+    """
+
+    def __init__(
+        self,
+        dataloader: DataLoader[Any] | None = None,
+        start: int | None = None,
+        interval: int = 1,
+        by_epoch: bool = True,
+        save_best: str | list[str] | None = None,
+        rule: str | list[str] | None = None,
+        test_fn: Callable[..., Any] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        broadcast_bn_buffer: bool = True,
+        tmpdir: str | None = None,
+        gpu_collect: bool = False,
+        out_dir: str | None = None,
+        file_client_args: dict[str, Any] | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(
+            *(dataloader, start, interval, by_epoch, save_best, rule, test_fn),
+            *(greater_keys, less_keys, out_dir, file_client_args),
+            **kwargs,
+        )
+        check_bool(broadcast_bn_buffer=broadcast_bn_buffer, gpu_collect=gpu_collect)
+        if test_fn is None:
+            self.test_fn = multi_gpu_test
+        self.broadcast_bn_buffer = broadcast_bn_buffer
+        self.tmpdir = check_path("tmpdir", tmpdir)
+        self.gpu_collect = gpu_collect
+
+    def _do_evaluate(self, runner: Any) -> None:
+        """Run the model on all ranks; evaluate on rank 0."""
+        if self.broadcast_bn_buffer and runner.world_size > 1 and self.dataloader is not None:
+            broadcast_bn_buffers(runner.model)
+        self.latest_results = self._test(runner)
+        if runner.rank == 0:
+            self._report_results(runner)
+        if runner.world_size > 1:  # for callbacks that decide by a score on every rank
+            scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
+            scores.pop("eval_iter_num", None)
+            publish(runner.trainer, scores, scores)
+
+    def _test(self, runner: Any) -> Any:
+        if self.dataloader is None:
+            return super()._test(runner)
+        gpu_collect = self.gpu_collect or not runner.writes_files
+        tmpdir = self.tmpdir
+        if tmpdir is None and files.is_local(runner.work_dir):
+            tmpdir = files.join(runner.work_dir, ".eval_hook")
+        test_fn: Callable[..., Any] = self.test_fn
+        if self.metric is not None and test_fn is multi_gpu_test:
+            results: Any = predictions(runner.model, self.dataloader)
+        else:
+            results = test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
+        if self.metric is None:
+            return results
+        return measure(self.metric, results, runner.module.device, over_ranks=True)
+
+
+@HOOKS.register_module()
+class BestCheckpointHook(EvalHook, ModelCheckpoint):  # type: ignore[misc,override]  # every_n_epochs
+    """Keep the checkpoints with the best values logged in the Trainer's validation.
+
+    Each validation in an ``interval``-th epoch compares every key by its own rule. For a score
+    among the ``keep_best`` best, a file is written, and then the worst kept file is deleted. The
+    file is ``best_<key>_epoch_<n>.pth`` for a validation at the end of an epoch, or
+    ``best_<key>_iter_<n>.pth`` for a validation within an epoch. The files are like
+    ``CheckpointHook``'s and listed in the same manifest. The ranking is in ``runner.meta``, and so
+    continues in a resumed run.
+
+    To Lightning, the hook is a ``ModelCheckpoint`` with ``monitor``, ``best_model_score`` and the
+    other attributes (:class:`~lightning_hooks.hooks.saving.lightning.BestFields`).
+    After a fit of the Trainer, ``ckpt_path="best"`` is the best file; in a new process,
+    ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
+
+    A score must be better to rank before another score: on ties the older file stays first. NaN is
+    never among the best, and neither is the worst possible score (minus infinity where greater is
+    better, else infinity).
+
+    ================================  ========================================================
+    key in ``runner.meta``            value
+    ================================  ========================================================
+    hook_msgs["best_score"]           the best score by the first key of the first such hook
+    hook_msgs["best_ckpt"]            the path of the best file, for ``ckpt_path="best"``
+    hook_msgs["best_score_<key>"]     the best score by another key; ``best_ckpt_<key>``
+    hook_msgs["best_ckpts"]           ``[score, path]`` by key, best first
+    ================================  ========================================================
+
+    Args:
+        save_best: The name of a logged value, or a list of names; ``"auto"`` for the first.
+        rule: ``"greater"`` or ``"less"``: which scores are better, a string or a list as
+            ``save_best``; by default inferred from the key, see ``greater_keys``.
+        greater_keys: Names, or parts of names, of scores where greater is better; by default acc,
+            top, AR@, auc, precision, mAP, mDice, mIoU, mAcc, aAcc.
+        less_keys: Names, or parts of names, of scores where less is better; by default loss, and
+            all names ending in loss, error, mse, mae, rmse or perplexity.
+        keep_best: The number of checkpoints to keep by each key, at least 1.
+        interval: Epochs or iterations between comparisons, at least 1.
+        by_epoch: Whether to count epochs, else iterations; by iteration, each validation counts.
+        out_dir: The parent directory of the files; files are written to a subdirectory with the
+            work directory's name. By default the work directory itself; fsspec paths are allowed.
+        background: Whether a thread writes the files while training goes on, as
+            ``CheckpointHook``'s.
+        on_saved: Called with the path of each file on the disk, as ``CheckpointHook``'s.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for values out of range, and for a key without a rule.
+        KeyError: for an unknown ``rule``; in a run, for a key that is not logged. A key that may
+            still be logged, within an epoch, is warned of.
+
+    Source: mmcv's ``EvalHook(save_best=...)``; mmengine's ``CheckpointHook`` for several keys.
+
+    Note:
+        Departures from mmcv: a hook of its own; several keys, and several files by each; more
+        names are less, as in ``EvalHook``.
+    """
+
+    def __init__(
+        self,
+        save_best: str | list[str] = "auto",
+        rule: str | list[str] | None = None,
+        greater_keys: str | list[str] | None = None,
+        less_keys: str | list[str] | None = None,
+        keep_best: int = 1,
+        interval: int = 1,
+        by_epoch: bool = True,
+        out_dir: str | None = None,
+        background: bool = False,
+        on_saved: Callable[[str], object] | None = None,
+    ) -> None:
+        if save_best is None:
+            raise TypeError("save_best must be a str or a list of str, got None")
+        super().__init__(
+            *(None, None, interval, by_epoch, save_best, rule, None, greater_keys, less_keys),
+            out_dir=checked_out_dir(out_dir),
+            keep_best=keep_best,
+            background=background,
+            on_saved=on_saved,
+        )
+
+    @property
+    def exported_checkpoint(self) -> str:
+        """The path of the best file by the first key, as ``best_model_path``."""
+        return self.best_fields().best_model_path
+
+
+def _of_names(existing: list[Entry], names: Collection[str], new: str) -> list[Entry]:
+    """Return the entries of names; none if the user's writer has not finished ``new``."""
+    is_written = any(entry.name == new for entry in existing)
+    return [entry for entry in existing if is_written and entry.name in names]
+
+
 def _loggers(runner: Any) -> list[Any]:
     return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
 
@@ -456,6 +851,15 @@ def _state_restored(runner: Any) -> Iterator[None]:
         for part, flag in flags:
             part.training = flag
         runner.flags_before_eval = None
+
+
+def broadcast_bn_buffers(model: torch.nn.Module) -> None:
+    """Broadcast the BatchNorm statistics of rank 0 to all ranks."""
+    for module in model.modules():
+        if isinstance(module, _BatchNorm) and module.track_running_stats:
+            for buffer in (module.running_mean, module.running_var):
+                if buffer is not None:
+                    distributed.broadcast(buffer, 0)
 
 
 # -- intervals -------------------------------------------------------------------------------------
@@ -493,12 +897,9 @@ def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], lis
     >>> milestones_of(4, [(3, 2), (5, 1)])
     ([0, 3, 5], [4, 2, 1])
     """
-    try:
-        pairs = [(milestone, every) for milestone, every in dynamic_intervals]
-        whole = all(type(x) is int for pair in pairs for x in pair)
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
+    given = dynamic_intervals if isinstance(dynamic_intervals, (list, tuple)) else [None]
+    pairs = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in given]
+    if any([type(number) for number in pair] != [int, int] for pair in pairs):
         raise TypeError(
             "dynamic_intervals must be a list of (milestone, interval), as in [(270, 10), (290, "
             f"1)], got {dynamic_intervals!r}"

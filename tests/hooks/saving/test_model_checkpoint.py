@@ -261,4 +261,4 @@ def test_export_writes_the_inner_model(tmp_path):
         assert torch.equal(bare.weight, module.net.weight)
     hook.export("memory://test_export/x.pth")
     for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
-        assert other._runner is None  # nothing of the run comes along
+        assert other.store.runner is None  # nothing of the run comes along

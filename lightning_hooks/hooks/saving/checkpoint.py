@@ -1,21 +1,25 @@
-"""Write checkpoints by epoch or by iteration and keep the last ones: ``CheckpointHook``."""
+"""Write checkpoints by epochs, iterations or minutes, keep the last ones: ``CheckpointHook``."""
 
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import lightning as L
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.utilities.exceptions import SIGTERMException
 
-from lightning_hooks._exports import import_name
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.hooks.checkpoint.model_checkpoint import ModelCheckpointHook
-from lightning_hooks.hooks.checkpoint.paths import (
+from lightning_hooks.hooks.saving.evaluation import EvalHook
+from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
+from lightning_hooks.hooks.saving.store import (
+    CheckpointStore,
     checked_out_dir,
     filename_template,
     refuse_other_storage,
@@ -23,18 +27,63 @@ from lightning_hooks.hooks.checkpoint.paths import (
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
-from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
 
 __all__ = ["CheckpointHook"]
 
 
+class When(NamedTuple):
+    """A moment of a run, and whether a file is due."""
+
+    point: str
+    """``"after_train_epoch"``, ``"after_train_iter"`` or ``"on_exception"``."""
+    is_due: Callable[[CheckpointHook, Any], bool]
+    """A function of the hook and the runner."""
+
+
+def _is_nth_epoch(hook: CheckpointHook, runner: Any) -> bool:
+    due = hook.every_n_epochs(runner, hook.interval)
+    return due or (hook.save_last and hook.is_last_epoch(runner))
+
+
+def _is_nth_iteration(hook: CheckpointHook, runner: Any) -> bool:
+    due = hook.every_n_iters(runner, hook.interval)
+    return due or (hook.save_last and hook.is_last_iter(runner))
+
+
+def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
+    """Compare the clock; several ranks compare rank 0's, in few iterations between two files."""
+    done = runner.iter + 1
+    if done < hook.look_at:
+        return False
+    passed = time.monotonic() - hook.marked[0]
+    share = passed / (60 * hook.every_minutes)
+    if runner.world_size > 1:
+        counted = done - hook.marked[1]
+        left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
+        found = share, done + max(1, min(counted, int(left / 2)))
+        share, hook.look_at = runner.trainer.strategy.broadcast(found)
+    return bool(share >= 1)
+
+
+def _has_unsaved(hook: CheckpointHook, runner: Any) -> bool:
+    """Whether iterations were done since the last file, or a due file is not written yet."""
+    return hook._due is not None or runner.iter != hook.marked[1]
+
+
+EPOCHS = When("after_train_epoch", _is_nth_epoch)
+ITERATIONS = When("after_train_iter", _is_nth_iteration)
+MINUTES = When("after_train_iter", _time_is_over)
+EXCEPTION = When("on_exception", _has_unsaved)
+
+
 @HOOKS.register_module()
-class CheckpointHook(ModelCheckpointHook):
-    """Write Lightning checkpoints by epoch or iteration, and keep the last ones.
+class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
+    """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
-    nothing: see :class:`~lightning_hooks.hooks.checkpoint.writer.CheckpointWriter`. A process
+    nothing: see :class:`~lightning_hooks.hooks.saving.lightning.SavingHook`. A process
     killed in the validation resumes from the previous file.
 
     A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
@@ -99,6 +148,11 @@ class CheckpointHook(ModelCheckpointHook):
         greater_keys: Names, or parts of names, of values where greater is better.
         less_keys: Names, or parts of names, of values where less is better.
         keep_best: The number of files to keep by each name, at least 1.
+        every_minutes: Minutes of training after which a file ``iter_<n>.pth`` is written too,
+            counted from the hook's last file; None for never.
+        on_exception: Whether an exception, Ctrl-C or SIGTERM in training writes a file
+            ``iter_<n>.pth`` too, unless the last file has all iterations. A line names the file.
+            With several ranks, only SIGTERM writes a file.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -123,13 +177,18 @@ class CheckpointHook(ModelCheckpointHook):
     reads_step = False
     keeps = "last"
     key_arguments = ("out_dir", "filename_tmpl")
-    _saved_at: int | None = None
+    marked: tuple[float, int] = (0.0, 0)
+    """Moment and iterations of the last due file, or of the beginning."""
+    when: Sequence[When] = ()
+    """The moments of files in the run."""
+    look_at = 0
+    """The number of iterations at which the ranks look at the clock."""
     _has_run = False
     _series: str
-    _others: Sequence[CheckpointHook] = ()
-    """The other hooks with the same file names and directory."""
-    _written: tuple[str, int] | None = None
-    """Path and iteration of the last file, for the other hooks."""
+    _others: Sequence[CheckpointStore] = ()
+    """The stores of the other hooks with the same file names and directory."""
+    best: EvalHook | None = None
+    """The hook added by this hook to keep the best files; None without."""
 
     def __init__(
         self,
@@ -150,36 +209,35 @@ class CheckpointHook(ModelCheckpointHook):
         greater_keys: str | list[str] | None = None,
         less_keys: str | list[str] | None = None,
         keep_best: int = 1,
+        every_minutes: float | None = None,
+        on_exception: bool = False,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
         check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
-        check_bool(sync_buffer=sync_buffer)
+        check_bool(sync_buffer=sync_buffer, on_exception=on_exception)
+        if every_minutes is not None:
+            check_number("every_minutes", every_minutes, above=0)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
+        self.store = CheckpointStore(checked_out_dir(out_dir), background, on_saved)
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
-        self.out_dir = checked_out_dir(out_dir)
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.filename_templates = [self.filename_tmpl, *ModelCheckpointHook.filename_templates]
+        self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
-        self._init_writing(background, on_saved)
+        self.every_minutes: Any = every_minutes
+        self.writes_on_exception = on_exception
         if save_best is not None:
-            # by name: the family of evaluations imports this one
-            self.best = import_name("EvalHook")(
-                None,
-                by_epoch=by_epoch,
-                save_best=save_best,
-                rule=rule,
-                greater_keys=greater_keys,
-                less_keys=less_keys,
+            self.best = EvalHook(
+                *(None, None, 1, by_epoch, save_best, rule, None, greater_keys, less_keys),
                 out_dir=self.out_dir,
                 keep_best=keep_best,
                 background=background,
@@ -197,33 +255,28 @@ class CheckpointHook(ModelCheckpointHook):
     def before_run(self, runner: Any) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._due = self._saved_at = None
-        self._has_run = True
-        if self.by_epoch and not self.background:
+        self._has_run, self.look_at = True, 0
+        self.marked = time.monotonic(), runner.iter
+        self.when = [EPOCHS if self.by_epoch else ITERATIONS]
+        self.when += [MINUTES] if self.every_minutes is not None else []
+        self.when += [EXCEPTION] if self.writes_on_exception else []
+        if not self.background and not any(w.point == "after_train_iter" for w in self.when):
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._directory = self._prepare_directory(runner, make=True)
-        self._links_latest = self.create_symlink is not False and files.is_local(self._directory)
+        self._open(runner, self.filename_tmpl, make=True)
         if runner.writes_files:
-            runner.logger.info("Checkpoints will be saved to %s", self._directory)
-        self._clean_up(runner, resumed_at=runner.iter)
-
-    def _clean_up(self, runner: Any, resumed_at: int) -> None:
+            runner.logger.info("Checkpoints will be saved to %s", self.store.path)
         self._find_others(runner)
-        if runner.rank == 0 and runner.writes_files:
-            directory, run, choose_old = self.directory(runner), runner.run_id, self._choose_old()
-            old = checkpoints.clean_up(directory, run, self._series, choose_old, resumed_at)
-            self._report_deleted(directory, old)
+        self.store.clean_up(self._series, self._choose_old(), runner.iter)
 
     def _find_others(self, runner: Any) -> None:
         """Find the other hooks of the same file names, and name the series in the manifest.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
         """
-        place = self.filename_tmpl, self.directory(runner)
+        place = self.filename_tmpl, self.store.directory(runner)
         hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
-        same = [h for h in hooks if (h.filename_tmpl, h.directory(runner)) == place]
-        self._others = [hook for hook in same if hook is not self]
-        self._written = None
+        stores = [h.store for h in hooks if (h.filename_tmpl, h.store.directory(runner)) == place]
+        self._others = [store for store in stores if store is not self.store]
         self._series = self.filename_tmpl
         if self._others:  # not by position: a resumed run may list the hooks in another order
             self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
@@ -235,28 +288,31 @@ class CheckpointHook(ModelCheckpointHook):
 
     def after_train_epoch(self, runner: Any) -> None:
         """Mark a file as due, if epochs are counted."""
-        if not self.by_epoch:
-            return
-        due = self.every_n_epochs(runner, self.interval)
-        if due or (self.save_last and self.is_last_epoch(runner)):
-            self._mark_due(runner, runner.epoch + 1)
+        self._mark_if_due(runner, "after_train_epoch", runner.iter)
 
     def after_train_iter(self, runner: Any) -> None:
-        """Mark a file as due, if iterations are counted."""
-        if self.by_epoch:
-            return
-        due = self.every_n_iters(runner, self.interval)
-        if due or (self.save_last and self.is_last_iter(runner)):
-            self._mark_due(runner, runner.iter + 1)
+        """Mark a file as due, if iterations or minutes are counted."""
+        self._mark_if_due(runner, "after_train_iter", runner.iter + 1)
 
-    def _mark_due(self, runner: Any, number: int) -> None:
-        self._due = number
-        self._saved_at = runner.iter if self.by_epoch else number
+    def _mark_if_due(self, runner: Any, point: str, done: int) -> None:
+        """Mark a file as due, with the number of iterations done."""
+        when = next((w for w in self.when if w.point == point and w.is_due(self, runner)), None)
+        if when is None:
+            return
+        counts_epochs = when.point == "after_train_epoch"
+        self._due = self._file_of(runner.epoch + 1 if counts_epochs else done, counts_epochs)
+        self.marked = time.monotonic(), done
         if self.sync_buffer:
             for buffer in runner.module.buffers():
                 if buffer.is_floating_point() and not is_sharded(buffer):
                     mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
                     buffer.copy_(mean)
+
+    def _file_of(self, number: int, counts_epochs: bool) -> tuple[str, str]:
+        """Return the name of a file, and the moment for the log."""
+        template = self.filename_tmpl if counts_epochs == self.by_epoch else "iter_{}.pth"
+        unit = "epochs" if counts_epochs else "iterations"
+        return os.path.normpath(template.format(number)).replace(os.sep, "/"), f"{number} {unit}"
 
     # -- Lightning's events: the file is written -------------------------------------------
 
@@ -266,53 +322,69 @@ class CheckpointHook(ModelCheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""
-        runner = self._runner
-        if self.save_last and self._saved_at != runner.iter:
-            self._due = runner.epoch if self.by_epoch else runner.iter
+        runner = self.store.runner
+        if self.save_last and self.marked[1] != runner.iter:
+            number = runner.epoch if self.by_epoch else runner.iter
+            self._due = self._file_of(number, self.by_epoch)
             self._write(trainer)
         super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""
         if not self._has_run:
-            runner = Driver.of(trainer).runner
-            self._clean_up(runner, resumed_at=progress.batches_processed(trainer))
+            runner = self.store.runner = Driver.of(trainer).runner
+            self._find_others(runner)
+            resumed_at = progress.batches_processed(trainer)
+            self.store.clean_up(self._series, self._choose_old(), resumed_at)
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Wait for the thread; write a file with ``on_exception``, and log how to go on."""
+        super().on_exception(trainer, pl_module, exception)
+        has_run, self._has_run = self._has_run, False
+        is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
+        dry = trainer.fast_dev_run  # type: ignore[attr-defined]
+        if dry or not (has_run and is_shared and self.writes_on_exception):
+            return
+        runner = self.store.runner
+        try:
+            self._mark_if_due(runner, "on_exception", runner.iter)
+            if self._due is not None:
+                self._write(trainer)
+                self.store.wait()
+            path = self.last_model_path
+            word = f'"{path}"' if self.hosted_at is not None or not path else '"last"'
+            line = "%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path=%s)"
+            runner.logger.info(line, type(exception).__name__, runner.iter, path, word)
+        except Exception:  # it would hide the exception
+            runner.logger.exception("A checkpoint was not written")
 
     def _write(self, trainer: L.Trainer) -> None:
-        number, self._due = self._due, None
+        (name, moment), self._due = self._due, None
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
-        runner, choose_old = self._runner, self._choose_old()
-        name = os.path.normpath(self.filename_tmpl.format(number)).replace(os.sep, "/")
-        path = files.join(self._directory, name)
+        runner, choose_old = self.store.runner, self._choose_old()
         if runner.meta is not None:  # before the file is written, so that the file names itself
+            path = files.join(self.store.path, name)
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
         target = Target(
-            self._directory,
-            name,
-            runner.run_id,
-            series=self._series,
-            resumable=self.save_optimizer,
-            is_latest=self._links_latest,
+            *(self.store.path, name, runner.run_id, self._series, self.save_optimizer),
+            is_latest=self.create_symlink is not False and files.is_local(self.store.path),
         )
-        if self._others and self._claim(trainer, path, target, choose_old):
+        if self._others and self.store.claim(target, choose_old, self._others):
             return
-        unit = "epochs" if self.by_epoch else "iterations"
-        log = partial(runner.logger.info, "Saving checkpoint at %d %s", number, unit)
-        self._write_file(trainer, path, target, choose_old, log=log)
 
-    def _claim(
-        self, trainer: L.Trainer, path: str, target: Target, choose_old: ChooseOld | None
-    ) -> bool:
-        """Keep a file just written by another hook of the same names; return False without any."""
-        self._written = path, self._runner.iter
-        for other in self._others:
-            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
-                if other._background is not None:
-                    other._background.wait()
-                if trainer.is_global_zero:
-                    self._report_deleted(target.directory, checkpoints.claim(target, choose_old))
-                    if self.on_saved is not None:
-                        self.on_saved(path)
-                return True
-        return False
+        def report(deleted: list[str]) -> None:
+            runner.logger.info("Saving checkpoint at %s", moment)
+
+        self.store.write(trainer, target, choose_old, report)
+
+    # -- the best files --------------------------------------------------------------------
+
+    def best_fields(self) -> BestFields:
+        """Return the best files so far, by the first hook that keeps the best."""
+        hooks = () if self.store.runner is None else self.store.runner.hooks
+        found = (hook for hook in hooks if isinstance(hook, SavingHook) and hook.save_best)
+        source = self.best or next(found, None)
+        return BestFields() if source is None else source.best_fields()

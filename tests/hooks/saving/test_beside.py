@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import logging
 import os
+from datetime import datetime, timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, newest_valid
-from lightning_hooks.storage import earlier_files, manifest
+from lightning_hooks.storage import checkpoints, earlier_files, manifest
 from support.training import NoValidation, fit, make_loader
 
+START = datetime(2024, 1, 1)
 hosts = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 writers = pytest.mark.parametrize("background", [False, True], ids=["sync", "background"])
 
@@ -53,6 +56,23 @@ def test_by_iteration_too_and_each_with_a_limit(tmp_path: Path) -> None:
     ]
     fit(tmp_path, *hooks, module=NoValidation, max_epochs=2, batches=5)
     assert names(tmp_path) == ["iter_6.pth", "iter_9.pth", "iter_10.pth"]
+
+
+def test_a_clock_set_back_does_not_change_the_order(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=lambda: START - timedelta(hours=len(os.listdir(tmp_path))))
+    monkeypatch.setattr(checkpoints, "datetime", SimpleNamespace(datetime=clock))
+    hooks = CheckpointHook(interval=1), CheckpointHook(interval=3, by_epoch=False, save_last=False)
+    fit(tmp_path, *hooks, module=NoValidation, max_epochs=2)
+    iterations = [entry.iter for entry in manifest.read(str(tmp_path))]
+    assert iterations == [3, 4, 6, 8]
+    assert newest_valid(tmp_path) == str((tmp_path / "latest.pth").resolve())
+    # a run that goes on from an older file does not take the later files for newer ones
+    again = {"module": NoValidation, "max_steps": 6, "max_epochs": -1}
+    hook = CheckpointHook(interval=6, by_epoch=False, filename_tmpl="again_{}.pth")
+    fit(tmp_path, hook, ckpt_path=str(tmp_path / "epoch_1.pth"), **again)
+    assert newest_valid(tmp_path) == str(tmp_path / "again_6.pth")
 
 
 def test_a_file_that_two_hooks_want_is_written_once(tmp_path: Path, caplog: Any) -> None:
@@ -109,9 +129,9 @@ def test_another_runs_files_are_reported_once_and_stay(
     before, reports = contents(tmp_path), []
 
     class Reported(CheckpointHook):
-        def _write_file(self, *args: Any, **kwargs: Any) -> None:
+        def _write(self, trainer: Any) -> None:
             reports.append([m for m in caplog.messages if "another run" in m])
-            super()._write_file(*args, **kwargs)
+            super()._write(trainer)
 
     hooks = [Reported(interval=1, max_keep_ckpts=kept), CheckpointHook(filename_tmpl="x{}.pth")]
     hooks[0].save_last = False

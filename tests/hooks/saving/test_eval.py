@@ -29,9 +29,8 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.evaluation.dist_eval import DistEvalHook
-from lightning_hooks.hooks.evaluation.eval import EvalHook
-from lightning_hooks.hooks.evaluation.ranking import infer_rule
+from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
+from lightning_hooks.hooks.saving.ranking import infer_rule
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.golden import recorded
@@ -335,9 +334,12 @@ def test_the_trainers_own_validation(tmp_path: Path) -> None:
     trainer = fit(tmp_path, hook, TextLoggerHook(), num_sanity_val_steps=2, **options)
     assert best_files(tmp_path) == ["best_val_loss_epoch_4.pth"]
     assert [line for line in said if line.startswith("Best")] == [
-        "Best val_loss is 0.5000 at 1 epoch.",
-        "Best val_loss is 0.2500 at 2 epoch.",
-        "Best val_loss is 0.2000 at 4 epoch.",
+        f"Best val_loss is {score:.4f} at {epoch} epoch: saved best_val_loss_epoch_{epoch}.pth{old}"
+        for score, epoch, old in (
+            (0.5, 1, ""),
+            (0.25, 2, "; removed best_val_loss_epoch_1.pth"),
+            (0.2, 4, "; removed best_val_loss_epoch_2.pth"),
+        )
     ]
     # and it is logged once
     assert len([line for line in said if line.startswith("Epoch(val)")]) == 4
@@ -475,7 +477,9 @@ def test_best_is_what_mmcv_calls_best(name: str, tmp_path: Path) -> None:
     epochs = 4 if want["by_epoch"] else 2
     trainer = fit(tmp_path, hook, max_epochs=epochs, attributes={"logger": logger})
     assert best_files(tmp_path) == want["files"]
-    assert [s for s in said if s.startswith(("Best ", "Now best"))] == want["said"]
+    saved, best = want["said"][::2], want["said"][1::2]  # two lines of mmcv's are one
+    lines = [f"{b[:-1]}: saved {s.split()[-1][:-1]}" for s, b in zip(saved, best, strict=True)]
+    assert [line.partition(";")[0] for line in said if line.startswith("Best ")] == lines
     path = tmp_path / want["best_ckpt"]
     messages = load(path)["meta"]["hook_msgs"]
     assert (messages["best_score"], messages["best_ckpt"]) == (want["best_score"], str(path))

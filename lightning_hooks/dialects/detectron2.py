@@ -1,0 +1,472 @@
+"""Hooks, storage and writers of detectron2, importable without detectron2.
+
+The loop, with the points of a hook, called without arguments; ``self.trainer`` is set::
+
+    hook.before_train()
+    for iter in range(start_iter, max_iter):
+        hook.before_step()
+        losses.backward()  # in trainer.run_step()
+        hook.after_backward()
+        optimizer.step()
+        hook.after_step()
+    iter += 1
+    hook.after_train()  # also when the loop has raised
+
+A hook's ``state_dict()`` is saved in every Lightning checkpoint.
+"""
+
+from __future__ import annotations
+
+import datetime
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import load_optimizer_state, optimizer_state
+from lightning_hooks.dialects.steps import checkpoints, events, trainer_facade
+from lightning_hooks.dialects.steps import hooks as step_hooks
+from lightning_hooks.dialects.steps.checkpoints import Checkpointer
+from lightning_hooks.dialects.steps.events import (
+    EventWriter,
+    HistoryBuffer,
+    JSONWriter,
+    TensorboardXWriter,
+    VisdomWriter,
+)
+from lightning_hooks.dialects.steps.hooks import is_due
+from lightning_hooks.dialects.steps.trainer_facade import step_dialect
+from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.utils.arguments import check_int
+
+__all__ = [
+    "DIALECT",
+    "AutogradProfiler",
+    "BestCheckpointer",
+    "CallbackHook",
+    "Checkpointer",
+    "CommonMetricPrinter",
+    "DetectionCheckpointer",
+    "EvalHook",
+    "EventStorage",
+    "EventWriter",
+    "HistoryBuffer",
+    "HookBase",
+    "IterationTimer",
+    "JSONWriter",
+    "LRScheduler",
+    "PeriodicCheckpointer",
+    "PeriodicWriter",
+    "PreciseBN",
+    "TensorboardXWriter",
+    "TorchMemoryStats",
+    "TorchProfiler",
+    "VisdomWriter",
+    "get_event_storage",
+    "has_event_storage",
+    "hooks",
+]
+
+
+class EventStorage(events.EventStorage):
+    """The scalars, images and histograms of a run; readings return values with iterations."""
+
+    def latest(self) -> dict[str, tuple[float, int]]:
+        """Return the last value of every scalar, with its iteration."""
+        return self.latest_values()
+
+    @property
+    def _latest_scalars(self) -> dict[str, tuple[float, int]]:
+        """``latest()`` under a private name of detectron2, read by projects."""
+        return self.latest_values()
+
+    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
+        """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
+        return self.latest_values(window_size)
+
+    def count_samples(self, name: str, window_size: int = 20) -> int:
+        """Return the number of values in the last ``window_size`` iterations of a scalar."""
+        history = self.history(name)
+        return history.count_since(history.last_iteration() - window_size)
+
+
+get_event_storage = EventStorage.innermost
+
+
+def has_event_storage() -> bool:
+    """Return whether ``get_event_storage()`` can return a storage."""
+    return EventStorage.is_entered()
+
+
+class CommonMetricPrinter(events.CommonMetricPrinter):
+    """Logs remaining time, iteration, losses, metrics, times, learning rate and memory in one line.
+
+    A scalar with ``loss`` or ``[metric]`` in the name is shown as the median of a window.
+
+    Args:
+        max_iter: Number of iterations of the run; without ``max_iter`` no remaining time is shown.
+        window_size: Number of iterations in the window.
+    """
+
+    def line(self, storage: events.EventStorage) -> str:
+        """Return the line of the current iteration, with detectron2's spaces."""
+        eta = self._remaining_seconds(storage)
+        start = "" if eta is None else f"eta: {datetime.timedelta(seconds=int(eta))}  "
+        losses, metrics = self._medians(storage, "loss"), self._medians(storage, "[metric]")
+        histories = storage.histories()
+        times = data_times = ""
+        if "time" in histories:
+            time = histories["time"]
+            times = f"time: {time.global_avg():.4f}  last_time: {time.latest():.4f}  "
+        if "data_time" in histories:
+            time = histories["data_time"]
+            mean = time.avg(storage.count_samples("data_time", self._window_size))
+            data_times = f"data_time: {mean:.4f}  last_data_time: {time.latest():.4f}  "
+        lr = f"{histories['lr'].latest():.5g}" if "lr" in histories else "N/A"
+        memory = ""
+        if torch.cuda.is_available():
+            memory = f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M"
+        return (
+            f" {start}iter: {storage.iter}  {losses}  {metrics}  {times}{data_times} "
+            f"lr: {lr}  {memory}"
+        )
+
+    def _medians(self, storage: events.EventStorage, part: str) -> str:
+        return "  ".join(
+            f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
+            for name, history in storage.histories().items()
+            if part in name
+        )
+
+
+hooks = sys.modules[__name__]
+"""This module, as ``detectron2.engine.hooks``."""
+
+
+class HookBase(step_hooks.HookBase):
+    """The base of detectron2's hooks: override any of the points.
+
+    ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``storage``, ``optimizer``,
+    ``model``, ``data_loader`` and ``scheduler``.
+    """
+
+    hook_dialect = "detectron2"
+
+    def after_backward(self) -> None:
+        """After each backward pass, before the optimizer's step."""
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the state for ``load_state_dict`` in a resumed run; an empty dict is not saved."""
+        return {}
+
+
+class IterationTimer(step_hooks.IterationTimer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.IterationTimer`."""
+
+
+class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
+
+
+class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`."""
+
+
+class BestCheckpointer(checkpoints.BestCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.BestCheckpointer`."""
+
+
+class LRScheduler(step_hooks.LRScheduler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.LRScheduler`."""
+
+
+class AutogradProfiler(step_hooks.AutogradProfiler, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
+
+
+class EvalHook(step_hooks.EvalHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`.
+
+    Args:
+        eval_period: Number of iterations between two evaluations; 0: only at the end.
+        eval_function: Function without arguments; returns a dict of numbers, or nothing.
+        eval_after_train: Whether to evaluate after the last iteration.
+    """
+
+    def __init__(
+        self, eval_period: int, eval_function: Callable[[], Any], eval_after_train: bool = True
+    ) -> None:
+        super().__init__(eval_period, eval_function)
+        self._eval_after_train = eval_after_train
+
+    def after_train(self) -> None:
+        """Evaluate the result of a complete run."""
+        if self._eval_after_train:
+            super().after_train()
+
+
+class PreciseBN(step_hooks.PreciseBN, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
+
+
+class CallbackHook(step_hooks.CallbackHook, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
+
+
+class TorchProfiler(step_hooks.StepProfiler, HookBase):
+    """Profiles selected iterations with ``torch.profiler``, each into a file.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
+            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
+            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+        activities: Profiled activities; by default the CPU, and the GPU if available.
+        save_tensorboard: Whether the files are for TensorBoard.
+    """
+
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool],
+        output_dir: str,
+        *,
+        activities: Sequence[Any] | None = None,
+        save_tensorboard: bool = True,
+    ) -> None:
+        super().__init__(enable_predicate, output_dir)
+        self._activities = activities
+        self._save_tensorboard = save_tensorboard
+
+    def _make_profiler(self) -> Any:
+        on_trace_ready = None
+        if self._save_tensorboard:
+            on_trace_ready = torch.profiler.tensorboard_trace_handler(
+                os.path.join(self._output_dir, "log"),
+                worker_name=f"profiler-tensorboard-iter{self.trainer.iter}",
+            )
+        return torch.profiler.profile(
+            activities=self._activities,
+            on_trace_ready=on_trace_ready,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=True,
+            with_flops=True,
+        )
+
+    def _write(self, profiler: Any) -> None:
+        if not self._save_tensorboard:
+            super()._write(profiler)
+        if torch.cuda.is_available():
+            table = profiler.key_averages().table(sort_by="cuda_time_total")
+            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
+                file.write(table)
+
+
+_MIB = 2**20
+
+
+class TorchMemoryStats(HookBase):
+    """Logs the memory of the GPU at the end of the first periods; without a GPU, nothing.
+
+    Args:
+        period: Number of iterations between two lines.
+        max_runs: Number of lines of a run; torch's memory summary follows the last line.
+    """
+
+    def __init__(self, period: int = 20, max_runs: int = 10) -> None:
+        check_int("period", period, 1)
+        check_int("max_runs", max_runs, 0)
+        self._period = period
+        self._max_runs = max_runs
+        self._runs = 0
+
+    def after_step(self) -> None:
+        """Log the memory if the iteration ends a period or the run."""
+        trainer = self.trainer
+        if self._runs >= self._max_runs or not is_due(trainer.iter, self._period, trainer.max_iter):
+            return
+        if not torch.cuda.is_available():
+            return
+        self._runs += 1
+        trainer.logger.info(
+            " iter: %s  max_reserved_mem: %.0fMB  reserved_mem: %.0fMB  "
+            "max_allocated_mem: %.0fMB  allocated_mem: %.0fMB ",
+            trainer.iter,
+            torch.cuda.max_memory_reserved() / _MIB,
+            torch.cuda.memory_reserved() / _MIB,
+            torch.cuda.max_memory_allocated() / _MIB,
+            torch.cuda.memory_allocated() / _MIB,
+        )
+        if self._runs == self._max_runs:
+            trainer.logger.info("\n%s", torch.cuda.memory_summary())
+        torch.cuda.reset_peak_memory_stats()
+
+
+class TrainerFacade(trainer_facade.TrainerFacade):
+    """``self.trainer`` of detectron2's hooks.
+
+    The storage also has ``rank_data_time``, the ``data_time`` of this rank.
+
+    ``reset_data_loader()``, or an iterator assigned to ``_data_loader_iter_obj``, replaces the
+    training data from the next step on. The lengths of the run and of an epoch stay.
+
+    Note:
+        Departures from detectron2: until replaced, ``_data_loader_iter`` is a second iterator over
+        the training loader, independent of the Trainer's batches. In ``before_step`` Lightning has
+        loaded the batch already, so the data cannot be replaced there. ``run_step()`` raises
+        NotImplementedError: Lightning runs the step.
+    """
+
+    storage_class = EventStorage
+    packages = ("detectron2",)
+
+    def __init__(self, runner: Any, dialect: Dialect) -> None:
+        self._assigned = 0  # difference of an assigned `iter` from the run's
+        self._loader: Any = None  # an assigned data loader
+        self._batches: Iterator[Any] | None = None
+        super().__init__(runner, dialect)
+
+    @property
+    def iter(self) -> int:
+        """Number of finished iterations; an assigned number holds until the next iteration."""
+        return int(super().iter + self._assigned)
+
+    @iter.setter
+    def iter(self, value: int) -> None:
+        self._assigned = int(value) - super().iter
+
+    def at_before_train_iter(self) -> None:
+        """Drop an assigned iteration, as detectron2's loop does."""
+        self._assigned = 0
+        super().at_before_train_iter()
+        time = self.storage.histories().get("data_time")
+        if time is not None and time.last_iteration() == self.storage.iter:
+            self.storage.feed({"rank_data_time": time.latest()})
+
+    @property
+    def _trainer(self) -> Any:
+        """This trainer, for hooks written for a ``DefaultTrainer``."""
+        return self
+
+    @property
+    def data_loader(self) -> Any:
+        """The training loader; an assigned loader needs ``_data_loader_iter_obj = None`` too."""
+        return super().data_loader if self._loader is None else self._loader
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        self._loader = value
+
+    @property
+    def _data_loader_iter(self) -> Any:
+        """An iterator over the training loader, or the assigned iterator."""
+        if self._batches is None:
+            self._batches = iter(self.data_loader)
+        return self._batches
+
+    @property
+    def _data_loader_iter_obj(self) -> Any:
+        return self._data_loader_iter
+
+    @_data_loader_iter_obj.setter
+    def _data_loader_iter_obj(self, value: Any) -> None:
+        """Train on the iterator's batches from the next step on; None: on ``data_loader`` anew."""
+        runner, point = self._runner, self._entered[0] if self._entered else "before_run"
+        if point == "before_train_iter":
+            raise RuntimeError(
+                "the training data cannot be replaced in before_step, since Lightning has loaded "
+                "the batch of this step: write the code in after_step of the step before"
+            )
+        self._loader = self.data_loader
+        self._batches = iter(self._loader) if value is None else value
+        batches = _Batches(self._batches, runner.trainer.num_training_batches)
+        if point == "before_run":
+            runner._new_data_loader = runner.loader_of_run = batches
+        else:
+            data.switch_loader(runner.trainer, batches)
+
+    def reset_data_loader(self, data_loader_builder: Callable[[], Any]) -> None:
+        """Train on the loader returned by a function, from the next step on."""
+        self.data_loader = data_loader_builder()
+        self._data_loader_iter_obj = None
+
+    def run_step(self) -> None:
+        """Refuse: Lightning runs the step.
+
+        Raises:
+            NotImplementedError: always.
+        """
+        raise NotImplementedError(
+            "trainer.run_step() cannot be called, since Lightning runs training_step: write the "
+            "code in training_step, or in before_step and after_step of a hook"
+        )
+
+    def _write_metrics(
+        self,
+        loss_dict: Mapping[str, Any],
+        data_time: float,
+        prefix: str = "",
+        iter: int | None = None,
+    ) -> None:
+        """Store losses, their sum and the loading time, as detectron2's trainer does."""
+        scalars = {"data_time": data_time, "rank_data_time": data_time}
+        scalars[f"{prefix}total_loss"] = sum(loss_dict.values())
+        if len(loss_dict) > 1:
+            scalars.update(loss_dict)
+        self.storage.feed(scalars, iter)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the iteration and the states of the hooks and the optimizer."""
+        hooks: dict[str, Any] = {}
+        for hosted in self.hosted_hooks():
+            hook = hosted.foreign_hook
+            state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
+            if state:
+                hooks.setdefault(type(hook).__qualname__, state)
+        more = {"hooks": hooks} if hooks else {}
+        return {"iteration": self.iter, **more, "optimizer": optimizer_state(self.optimizer)}
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
+        self.iter = state_dict["iteration"]
+        all_hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
+        hooks = {type(hook).__qualname__: hook for hook in reversed(all_hooks)}
+        for name, state in state_dict.get("hooks", {}).items():
+            if name in hooks:
+                hooks[name].load_state_dict(state)
+            else:
+                self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
+        load_optimizer_state(self.optimizer, state_dict["optimizer"])
+
+
+class _Batches:
+    """The batches of an iterator, as a loader.
+
+    Args:
+        iterator: The iterator; each epoch continues after the last.
+        length: Number of batches of an epoch, infinity if unknown.
+    """
+
+    def __init__(self, iterator: Iterator[Any], length: float) -> None:
+        self._iterator, self._length = iterator, length
+
+    def __len__(self) -> int:
+        if self._length == float("inf"):
+            raise TypeError("the number of batches of an epoch is unknown")
+        return int(self._length)
+
+    def __iter__(self) -> Iterator[Any]:
+        for batch in self._iterator:  # noqa: UP028  # yield from closes a generator after an epoch
+            yield batch
+        raise RuntimeError(
+            "the loader assigned by a hook has ended before the run; detectron2's loaders have no "
+            "end"
+        )
+
+
+DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))
+
+DetectionCheckpointer = Checkpointer

@@ -1,0 +1,673 @@
+"""The events of a run of detectron2, cvpods or Pet: histories, storage and writers.
+
+Each dialect has a subclass of ``EventStorage``, so that hooks of several dialects in a run have
+separate storages. ``get_event_storage()`` of a dialect returns the run's storage from
+``before_train`` until after ``after_train``. If the library itself is loaded, the storage is also
+on the library's stack, for the library's hooks and writers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import datetime
+import json
+import logging
+import os
+import sys
+import time
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+from contextvars import ContextVar
+from itertools import islice, takewhile
+from operator import attrgetter
+from types import ModuleType
+from typing import Any, TypeVar
+
+import numpy as np
+import torch
+
+from lightning_hooks.dialects.backend import Backend
+from lightning_hooks.loggers.trackers import visdom
+from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.suggestions import suggest
+
+__all__ = [
+    "CommonMetricPrinter",
+    "EventStorage",
+    "EventWriter",
+    "HistoryBuffer",
+    "JSONWriter",
+    "SnapshotJSONWriter",
+    "TensorboardXWriter",
+    "VisdomWriter",
+    "enter_library",
+    "gives_iterations",
+    "leave_library",
+    "library_modules",
+    "read_pending",
+]
+
+
+_MAX_PENDING = 1000
+"""Number of unread values, after which a buffer copies them from the device."""
+
+
+class HistoryBuffer:
+    """A series of ``(value, iteration)`` with medians and averages.
+
+    Args:
+        max_length: Number of values kept; the oldest are dropped.
+
+    Source: fvcore's ``HistoryBuffer``; the numbers are bit-equal.
+
+    Note:
+        Departure from fvcore: a value may be a tensor on a device. The first reading copies the
+        tensor to the host, so that a training step does not wait for the device.
+
+    >>> loss = HistoryBuffer()
+    >>> for value in (4.0, 1.0, 2.0):
+    ...     loss.update(value)
+    >>> loss.latest(), loss.median(3), loss.avg(2), round(loss.global_avg(), 3)
+    (2.0, 2.0, 1.5, 2.333)
+    """
+
+    def __init__(self, max_length: int = 1_000_000) -> None:
+        check_int("max_length", max_length, 1)
+        self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
+        self._pending: list[list[Any]] = []  # unread entries, the oldest first
+        self._count = self._averaged = 0
+        self._global_avg = 0.0
+
+    def update(self, value: Any, iteration: float | None = None) -> None:
+        """Add a value.
+
+        Args:
+            value: Number, or tensor of one element.
+            iteration: Iteration of the value; by default the number of earlier values.
+        """
+        entry = [_as_stored(value), self._count if iteration is None else iteration]
+        self._data.append(entry)
+        self._count += 1
+        self._pending.append(entry)
+        if len(self._pending) >= _MAX_PENDING:
+            read_pending([self])
+
+    def latest(self) -> float:
+        """Return the last value."""
+        return float(self._last(1)[0])
+
+    def median(self, window_size: int) -> float:
+        """Return the median of the last values."""
+        return float(np.median(self._last(window_size)))
+
+    def avg(self, window_size: int) -> float:
+        """Return the mean of the last values."""
+        return float(np.mean(self._last(window_size)))
+
+    def global_avg(self) -> float:
+        """Return the mean of all values, including dropped values."""
+        read_pending([self])
+        return self._global_avg
+
+    def values(self) -> list[tuple[float, float]]:
+        """Return the kept values with their iterations."""
+        read_pending([self])
+        return [(value, iteration) for value, iteration in self._data]
+
+    def last_iteration(self) -> Any:
+        """Return the iteration of the last value."""
+        return self._data[-1][1]
+
+    def count_since(self, iteration: float) -> int:
+        """Return the number of values after an iteration."""
+        return sum(1 for _ in takewhile(lambda entry: entry[1] > iteration, reversed(self._data)))
+
+    def _last(self, window_size: int) -> list[float]:
+        read_pending([self])
+        entries = list(islice(reversed(self._data), window_size))
+        return [value for value, _ in reversed(entries)]
+
+    def _average_pending(self) -> None:
+        for value, _ in self._pending:
+            self._averaged += 1
+            self._global_avg += (value - self._global_avg) / self._averaged
+        self._pending.clear()
+
+
+def read_pending(buffers: Iterable[HistoryBuffer]) -> None:
+    """Copy the unread values of several buffers to the host, with one copy for each device."""
+    buffers = [buffer for buffer in buffers if buffer._pending]
+    by_device: dict[torch.device, list[list[Any]]] = {}
+    for buffer in buffers:
+        for entry in buffer._pending:
+            if isinstance(entry[0], torch.Tensor):
+                by_device.setdefault(entry[0].device, []).append(entry)
+    for device, entries in by_device.items():
+        # float64 holds float32, bfloat16 and integers exactly
+        wide = torch.float32 if device.type == "mps" else torch.float64
+        numbers = torch.stack([value.reshape(()).to(wide) for value, _ in entries]).tolist()
+        for entry, number in zip(entries, numbers, strict=True):
+            entry[0] = number
+    for buffer in buffers:
+        buffer._average_pending()
+
+
+def _as_stored(value: Any) -> Any:
+    if isinstance(value, torch.Tensor) and value.device.type != "cpu":
+        if value.numel() != 1:
+            raise ValueError(f"a scalar must have one element, got a tensor of shape {value.shape}")
+        return value.detach().clone()  # hooks may change the tensor in place
+    return float(value)
+
+
+S = TypeVar("S", bound="EventStorage")
+
+_STACK: ContextVar[tuple[EventStorage, ...]] = ContextVar("event storages", default=())
+"""The entered storages, the innermost last."""
+
+
+class EventStorage:
+    """The histories of a run's scalars by name, and the run's images and histograms.
+
+    Args:
+        start_iter: Number of the first iteration.
+
+    Note:
+        Departures from detectron2: a tensor on a device is copied at the first reading. Another
+        ``smoothing_hint`` for the same scalar raises ValueError. A histogram's ``num`` counts all
+        values (in detectron2, the length of the tensor).
+    """
+
+    def __init__(self, start_iter: int = 0) -> None:
+        self._iter = start_iter
+        self._history: dict[str, HistoryBuffer] = {}
+        self._smoothing_hints: dict[str, bool] = {}
+        self._current_prefix = ""
+        self._vis_data: list[tuple[str, Any, int]] = []
+        self._histograms: list[dict[str, Any]] = []
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def put_scalar(
+        self, name: str, value: Any, smoothing_hint: bool = True, cur_iter: int | None = None
+    ) -> None:
+        """Add a value to a scalar's history.
+
+        Args:
+            name: Name of the scalar.
+            value: Number, or tensor of one element.
+            smoothing_hint: Whether writers smooth the scalar; the same for all values.
+            cur_iter: Iteration of the value; the current iteration by default.
+        """
+        name = self._current_prefix + name
+        if self._smoothing_hints.setdefault(name, smoothing_hint) != smoothing_hint:
+            raise ValueError(
+                f"the scalar {name!r} was put with smoothing_hint={not smoothing_hint}, "
+                f"now with {smoothing_hint}"
+            )
+        if name not in self._history:
+            self._history[name] = HistoryBuffer()
+        self._history[name].update(value, self._iter if cur_iter is None else cur_iter)
+
+    def put_scalars(
+        self, *, smoothing_hint: bool = True, cur_iter: int | None = None, **scalars: Any
+    ) -> None:
+        """Add a value to each of several scalars."""
+        for name, value in scalars.items():
+            self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
+
+    def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
+        """Add values to several scalars with their present smoothing hints."""
+        for name, value in scalars.items():
+            self.put_scalar(
+                name,
+                value,
+                smoothing_hint=self._smoothing_hints.get(self._current_prefix + name, True),
+                cur_iter=cur_iter,
+            )
+
+    def put_image(self, img_name: str, img_tensor: Any) -> None:
+        """Store an image (channels, height, width) for writers of images."""
+        self._vis_data.append((img_name, img_tensor, self._iter))
+
+    def put_histogram(self, hist_name: str, hist_tensor: torch.Tensor, bins: int = 1000) -> None:
+        """Store a tensor's histogram for writers of histograms."""
+        values = hist_tensor.detach().float().flatten()
+        low, high = values.min().item(), values.max().item()
+        self._histograms.append(
+            {
+                "tag": hist_name,
+                "min": low,
+                "max": high,
+                "num": values.numel(),
+                "sum": values.sum().item(),
+                "sum_squares": values.square().sum().item(),
+                "bucket_limits": torch.linspace(low, high, bins + 1)[1:].tolist(),
+                "bucket_counts": torch.histc(values, bins=bins).tolist(),
+                "global_step": self._iter,
+            }
+        )
+
+    @contextlib.contextmanager
+    def name_scope(self, name: str) -> Iterator[None]:
+        """Prefix the names of scalars added in the block with ``name/``."""
+        outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
+        try:
+            yield
+        finally:
+            self._current_prefix = outer
+
+    # -- reading ---------------------------------------------------------------------------
+
+    def history(self, name: str) -> HistoryBuffer:
+        """Return the history of a scalar.
+
+        Raises:
+            KeyError: for an unknown scalar, with the closest name.
+        """
+        if name not in self._history:
+            raise KeyError(f"no scalar {name!r} has been put; {suggest(name, self._history)}")
+        return self._history[name]
+
+    def histories(self) -> dict[str, HistoryBuffer]:
+        """Return the histories of all scalars by name."""
+        return self._history
+
+    def smoothing_hints(self) -> dict[str, bool]:
+        """Return the smoothing hints by name."""
+        return self._smoothing_hints
+
+    def latest_values(self, window_size: int | None = None) -> dict[str, tuple[float, Any]]:
+        """Return the last value and iteration of every scalar.
+
+        Args:
+            window_size: Number of last values; their median replaces the last value of a scalar
+                with a smoothing hint. None for no smoothing.
+        """
+        read_pending(self._history.values())  # one copy from the device for all scalars
+        return {
+            name: (
+                history.median(self.count_samples(name, window_size))
+                if window_size is not None and self._smoothing_hints[name]
+                else history.latest(),
+                history.last_iteration(),
+            )
+            for name, history in self._history.items()
+        }
+
+    def count_samples(self, name: str, window_size: int = 20) -> int:
+        """Return the number of a scalar's values in a window."""
+        return window_size
+
+    def latest(self) -> dict[str, Any]:
+        """Return the last value of every scalar."""
+        return {name: value for name, (value, _) in self.latest_values().items()}
+
+    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, Any]:
+        """Return the last value of every scalar; with a smoothing hint, the median of a window."""
+        return {name: value for name, (value, _) in self.latest_values(window_size).items()}
+
+    vis_data = property(attrgetter("_vis_data"))
+    """The unwritten images: name, image, iteration."""
+    histograms = property(attrgetter("_histograms"))
+    """The unwritten histograms: arguments of ``add_histogram_raw``."""
+
+    def clear_images(self) -> None:
+        """Remove the images; writers call this after writing."""
+        self._vis_data = []
+
+    def clear_histograms(self) -> None:
+        """Remove the histograms; writers call this after writing."""
+        self._histograms = []
+
+    # -- the current iteration -------------------------------------------------------------
+
+    @property
+    def iter(self) -> int:
+        """The current iteration."""
+        return self._iter
+
+    @iter.setter
+    def iter(self, value: int) -> None:
+        self._iter = int(value)
+
+    iteration = property(attrgetter("_iter"))
+    """The current iteration."""
+
+    def step(self) -> None:
+        """Go on to the next iteration."""
+        self._iter += 1
+
+    # -- the stack of storages -------------------------------------------------------------
+
+    def __enter__(self: S) -> S:
+        _STACK.set((*_STACK.get(), self))
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        stack = _STACK.get()
+        # the runs of several dialects end in any order
+        last = max((i for i, storage in enumerate(stack) if storage is self), default=len(stack))
+        _STACK.set(stack[:last] + stack[last + 1 :])
+
+    def bring_forward(self) -> None:
+        """Make this storage the innermost if the innermost belongs to another dialect."""
+        stack = _STACK.get()
+        if stack and not isinstance(stack[-1], type(self)) and self in stack:
+            _STACK.set((*(storage for storage in stack if storage is not self), self))
+
+    @classmethod
+    def is_entered(cls) -> bool:
+        """Return whether a storage of this class is entered."""
+        return any(isinstance(storage, cls) for storage in _STACK.get())
+
+    @classmethod
+    def innermost(cls: type[S]) -> S:
+        """Return the innermost storage of this class, of the run or ``with`` block.
+
+        Raises:
+            AssertionError: outside of a run and of a ``with`` block, as in detectron2.
+        """
+        for storage in reversed(_STACK.get()):
+            if isinstance(storage, cls):
+                return storage
+        raise AssertionError(
+            "get_event_storage() works inside `with EventStorage(...)`, and in a Trainer whose "
+            "HookAdapter hosts hooks of the dialect, from before_train to after_train"
+        )
+
+
+# -- the stack of a loaded library ----------------------------------------------------------
+
+_LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
+"""Name of the stack in modules of detectron2, cvpods and Pet, and in copies of these modules."""
+
+
+def enter_library(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Push a storage on the stacks of the modules."""
+    for module in modules:
+        vars(module)[_LIBRARY_STACK].append(storage)
+
+
+def leave_library(storage: Any, modules: Iterable[ModuleType]) -> None:
+    """Remove a storage from the stacks of the modules."""
+    for module in modules:
+        stack = vars(module)[_LIBRARY_STACK]
+        stack[:] = [other for other in stack if other is not storage]
+
+
+def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
+    """Return the loaded modules with a stack of storages.
+
+    Args:
+        packages: Names of the library's packages.
+        objects: Hooks. The packages of their classes and of their writers are searched too, since
+            projects have copies of the library.
+    """
+    given = list(objects)
+    for hook in [*given]:
+        writers = getattr(hook, "_writers", getattr(hook, "writers", None))  # Pet: without _
+        given += writers if isinstance(writers, (list, tuple)) else ()
+    classes = {base for entry in given for base in type(entry).__mro__}
+    roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
+    roots -= {"builtins", "lightning_hooks"}
+    found: dict[int, ModuleType] = {}
+    for name, module in sys.modules.copy().items():  # other threads may import
+        stack = vars(module).get(_LIBRARY_STACK) if name.partition(".")[0] in roots else None
+        # several modules may share a stack: prefer the module of EventStorage
+        if isinstance(stack, list) and (id(stack) not in found or "EventStorage" in vars(module)):
+            found[id(stack)] = module
+    return list(found.values())
+
+
+def gives_iterations(module: ModuleType) -> bool:
+    """Return whether a module's ``EventStorage.latest()`` returns values with iterations."""
+    if "EventStorage" not in vars(module):
+        return False
+    storage = vars(module)["EventStorage"](0)
+    storage.put_scalar("value", 0.0)
+    return isinstance(storage.latest()["value"], tuple)
+
+
+Scalar = tuple[str, float, int]
+"""A scalar's name, value and iteration."""
+
+
+class EventWriter:
+    """The base of writers: subclasses define ``write``, and ``close`` to release resources."""
+
+    def write(self, **epochs: Any) -> None:
+        """Write the new values.
+
+        Args:
+            epochs: ``epoch`` and ``max_epoch``, from Pet in a run counted in epochs; ignored here.
+        """
+        raise NotImplementedError(f"{type(self).__name__} must define write()")
+
+    def close(self) -> None:
+        """Release files and connections."""
+
+    def storage(self) -> EventStorage:
+        """Return the storage of the run."""
+        return EventStorage.innermost()
+
+
+class _WindowWriter(EventWriter):
+    """Reads scalars from the storage, smoothed over a window."""
+
+    def __init__(self, window_size: int) -> None:
+        check_int("window_size", window_size, 1)
+        self._window_size = window_size
+        self._last_iteration = -1
+
+    def _new_scalars(self) -> list[Scalar]:
+        """Return the scalars of iterations after the last call."""
+        latest = self.storage().latest_values(self._window_size)
+        new = [(name, *entry) for name, entry in latest.items() if entry[1] > self._last_iteration]
+        self._last_iteration = max((entry[2] for entry in new), default=self._last_iteration)
+        return new
+
+
+def _by_iteration(scalars: Iterable[Scalar]) -> dict[int, dict[str, float]]:
+    """Group scalars by their iterations."""
+    rows: dict[int, dict[str, float]] = {}
+    for name, value, iteration in scalars:
+        rows.setdefault(iteration, {})[name] = value
+    return rows
+
+
+class JSONWriter(_WindowWriter):
+    """Appends the new scalars to a file, one JSON object for each iteration with a scalar.
+
+    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
+    written as the median of a window.
+
+    Args:
+        json_file: Path of the file; opened by the first write.
+        window_size: Number of values in the window.
+    """
+
+    def __init__(self, json_file: str, window_size: int = 20) -> None:
+        super().__init__(window_size)
+        self._path = os.fspath(json_file)
+        self._file: Any = None
+
+    def write(self, **epochs: Any) -> None:
+        """Append the scalars after the last written iteration."""
+        rows = _by_iteration(self._new_scalars())
+        self._append({**row, "iteration": iteration} for iteration, row in rows.items())
+
+    def _append(self, rows: Iterable[dict[str, Any]]) -> None:
+        for row in rows:
+            if self._file is None:
+                os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
+                self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115  # see close()
+            self._file.write(json.dumps(row, sort_keys=True) + "\n")
+        if self._file is not None:
+            self._file.flush()
+            with contextlib.suppress(OSError):  # pipes cannot be synced
+                os.fsync(self._file.fileno())
+
+    def close(self) -> None:
+        """Close the file; a later write opens the file again."""
+        if self._file is not None:
+            self._file.close()
+        self._file = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_file": None}
+
+
+class SnapshotJSONWriter(JSONWriter):
+    """Appends the last value of every scalar to a file, as one JSON object for each write.
+
+    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
+    written as the median of a window.
+
+    Args:
+        json_file: Path of the file; opened by the first write.
+        window_size: Number of values in the window.
+    """
+
+    _first_iteration = 0
+
+    def write(self, **epochs: Any) -> None:
+        """Append all scalars, new or not."""
+        storage = self.storage()
+        latest = storage.latest_values(self._window_size)
+        values = {name: value for name, (value, _) in latest.items()}
+        self._append([{"iteration": storage.iter + self._first_iteration, **values}])
+
+
+class TensorboardXWriter(_WindowWriter):
+    """Writes scalars, images and histograms for TensorBoard.
+
+    Args:
+        log_dir: Directory of the event files.
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+        kwargs: Arguments of ``SummaryWriter``.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
+    """
+
+    def __init__(self, log_dir: str, window_size: int = 20, **kwargs: Any) -> None:
+        require("tensorboard", type(self).__name__)
+        super().__init__(window_size)
+        self._arguments = {"log_dir": os.fspath(log_dir), **kwargs}
+        self._writer: Any = None
+
+    def write(self, **epochs: Any) -> None:
+        """Write the new scalars, the images and the histograms."""
+        if self._writer is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._writer = SummaryWriter(**self._arguments)
+        for name, value, iteration in self._new_scalars():
+            self._writer.add_scalar(name, value, iteration)
+        storage = self.storage()
+        for name, image, iteration in storage.vis_data:
+            self._writer.add_image(name, image, iteration)
+        storage.clear_images()
+        for histogram in storage.histograms:
+            self._writer.add_histogram_raw(**histogram)
+        storage.clear_histograms()
+
+    def close(self) -> None:
+        """Close the event file; a later write starts another file."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_writer": None}
+
+
+class VisdomWriter(_WindowWriter):
+    """Draws every scalar as a line in a Visdom window of the scalar's name, and shows images.
+
+    If the server cannot be reached, or fails later, one warning is logged and training goes on.
+
+    Args:
+        window_size: Number of values in the median of a scalar with a smoothing hint.
+        env: Name of the Visdom environment.
+        kwargs: Arguments of ``visdom.Visdom``: ``server``, ``port``; or ``offline=True`` with
+            ``log_to_filename``, for a file to be sent by ``Visdom().replay_log()``.
+
+    Raises:
+        ImportError: if visdom is not installed.
+    """
+
+    def __init__(self, window_size: int = 20, env: str = "main", **kwargs: Any) -> None:
+        super().__init__(window_size)
+        init = {"env": env, "use_incoming_socket": False, "raise_exceptions": True, **kwargs}
+        self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
+
+    def write(self, **epochs: Any) -> None:
+        """Draw the new scalars and show the images."""
+        for iteration, row in sorted(_by_iteration(self._new_scalars()).items()):
+            self._page.send(iteration, scalars=row)
+        storage = self.storage()
+        for name, image, iteration in storage.vis_data:
+            self._page.send(iteration, images={name: image})
+        storage.clear_images()
+
+    def close(self) -> None:
+        """Wait until all values are drawn."""
+        self._page.close()
+
+
+class CommonMetricPrinter(_WindowWriter):
+    """Logs remaining time, iteration, losses, times, learning rate and memory in one line.
+
+    Args:
+        max_iter: Number of iterations of the run; without ``max_iter`` no remaining time is shown.
+        window_size: Number of values in the median of a loss.
+    """
+
+    def __init__(self, max_iter: int | None = None, window_size: int = 20) -> None:
+        super().__init__(window_size)
+        self.logger = logging.getLogger("lightning_hooks")
+        self._max_iter = max_iter
+        self._last_write: tuple[int, float] | None = None  # iteration and time of the last line
+
+    def write(self, **epochs: Any) -> None:
+        """Log a line, unless the run has ended."""
+        storage = self.storage()
+        if storage.iter != self._max_iter:
+            self.logger.info(self.line(storage))
+
+    def line(self, storage: EventStorage) -> str:
+        """Return the line of the current iteration."""
+        histories = storage.histories()
+        parts = []
+        eta = self._remaining_seconds(storage)
+        if eta is not None:
+            parts.append(f"eta: {datetime.timedelta(seconds=int(eta))}")
+        parts.append(f"iter: {storage.iter}")
+        for name, history in histories.items():
+            if "loss" in name:
+                window = storage.count_samples(name, self._window_size)
+                parts.append(f"{name}: {history.median(window):.4g}")
+        if "time" in histories:
+            parts.append(f"time: {histories['time'].global_avg():.4f}")
+        if "data_time" in histories:
+            parts.append(f"data_time: {histories['data_time'].avg(20):.4f}")
+        parts.append(f"lr: {histories['lr'].latest():.5g}" if "lr" in histories else "lr: N/A")
+        if torch.cuda.is_available():
+            parts.append(f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M")
+        return " " + "  ".join(parts)
+
+    def _remaining_seconds(self, storage: EventStorage) -> float | None:
+        if self._max_iter is None:
+            return None
+        iterations = self._max_iter - storage.iter - 1
+        if "time" in storage.histories():
+            seconds = storage.history("time").median(1000) * iterations
+            storage.put_scalar("eta_seconds", seconds, smoothing_hint=False)
+            return seconds
+        last, self._last_write = self._last_write, (storage.iter, time.perf_counter())
+        if last is None or storage.iter == last[0]:
+            return None
+        return (self._last_write[1] - last[1]) / (storage.iter - last[0]) * iterations

@@ -1,1 +1,0 @@
-"""Hooks that evaluate the model at intervals and keep the best checkpoints."""

@@ -1,0 +1,1 @@
+"""Keep checkpoints: the last ones, and the best by an evaluation."""

@@ -1,0 +1,230 @@
+"""Rank scores by mmcv's rules: ``Ranking``."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from lightning_hooks.hooks.saving.lightning import BestFields
+from lightning_hooks.storage import files
+from lightning_hooks.storage.file_names import as_name
+
+__all__ = ["Ranking", "best_name", "infer_rule", "key_list", "names", "number", "ranked"]
+
+GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
+LESS = ["loss"]
+LESS_ENDINGS = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+
+
+class Ranking:
+    """The best scores by one or several keys, with the paths of the checkpoints.
+
+    Scores and paths are kept in ``runner.meta["hook_msgs"]``, the ``messages`` of the methods, and
+    so in every checkpoint.
+
+    ================================  ========================================================
+    key in ``messages``               value
+    ================================  ========================================================
+    best_score                        the best score by the first key of the first ranking
+    best_ckpt                         the path of the best file
+    best_score_<key>                  the best score by another key; ``best_ckpt_<key>``
+    best_ckpts                        ``[score, path]`` by key, best first
+    ================================  ========================================================
+
+    Args:
+        keep: The number of checkpoints to keep by each key.
+    """
+
+    is_first: bool = True
+    """Whether the ranking is the first of the run."""
+    current: float | None = None
+    """The latest score among the best by the first key."""
+
+    def __init__(self, keep: int = 1) -> None:
+        self.keep = keep
+        self.key = ""
+        """The first key, or ``"auto"`` before the first score."""
+        self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
+        """By key: whether a score is better than another, and the worst possible score."""
+        self.deleted: set[str] = set()
+        """Files deleted by the writer, perhaps in a thread, and not yet removed."""
+
+    def add_rule(self, key: str, better: Callable[[Any, Any], bool], worst: float) -> None:
+        """Add a key."""
+        self.rules[key] = better, worst
+
+    def rule(self, key: str) -> str:
+        """Return which scores of a key are better, ``"greater"`` or ``"less"``."""
+        return "greater" if self.rules[key][1] < 0 else "less"
+
+    def suffix(self, key: str) -> str:
+        """Return the suffix of mmcv's names in ``messages``: empty for the first key of all."""
+        return "" if self.is_first and key == self.key else f"_{key}"
+
+    def entries(self, messages: Mapping[str, Any], key: str) -> list[list[Any]]:
+        """Return ``[score, path]`` by a key, best first; at most one entry in a run of mmcv's."""
+        if "best_ckpts" in messages or "best_score" not in messages or self.suffix(key):
+            return [*messages.get("best_ckpts", {}).get(key, [])]
+        return [[messages["best_score"], messages.get("best_ckpt") or ""]]
+
+    def insert(self, messages: dict[str, Any], key: str, value: Any, path: str) -> bool:
+        """Insert a score; return whether the score is among the best.
+
+        Raises:
+            TypeError: for a value that is no number.
+        """
+        score, (better, worst) = number(value), self.rules[key]
+        if score is None or not better(score, worst):  # NaN is never better
+            return False
+        before = self.entries(messages, key)
+        entries = ranked(before, score, path, better)
+        if entries == before or [score, path] not in entries[: self.keep]:
+            return False
+        messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: entries}
+        suffix = self.suffix(key)
+        messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = entries[0]
+        if key == self.key:
+            self.current = score
+        return True
+
+    def superseded(self, messages: Mapping[str, Any], key: str, directory: str) -> dict[str, str]:
+        """Return the files of a directory that are no longer among the best: names by path."""
+        inside = files.join(directory, "")
+        old = [path for _, path in self.entries(messages, key)[self.keep :]]
+        return {path: os.path.basename(path) for path in old if path.startswith(inside)}
+
+    def forget_deleted(self, messages: Mapping[str, Any]) -> None:
+        """Remove deleted files, on the training's thread."""
+        rankings = messages.get("best_ckpts", {})
+        for key in self.rules.keys() & rankings.keys():
+            kept, rest = rankings[key][: self.keep], rankings[key][self.keep :]
+            rankings[key] = [*kept, *(entry for entry in rest if entry[1] not in self.deleted)]
+
+    def fields(self, messages: Mapping[str, Any]) -> BestFields:
+        """Return the attributes of a ``ModelCheckpoint``, by the first key."""
+        if self.key not in self.rules:  # "auto", before the first score
+            return BestFields(save_top_k=self.keep)
+        mode = "max" if self.rule(self.key) == "greater" else "min"
+        current = None if self.current is None else torch.tensor(float(self.current))
+        entries = self.entries(messages, self.key)[: self.keep]
+        kept = {path: torch.tensor(float(score)) for score, path in entries if path}
+        return BestFields(self.key, mode, self.keep, current, kept)
+
+
+def infer_rule(
+    key: str,
+    greater_keys: Iterable[str],
+    less_keys: Iterable[str],
+    less_endings: Iterable[str] = (),
+) -> str:
+    """Return the rule for scores of a name: ``"greater"`` or ``"less"`` is better.
+
+    In order: the whole name is among ``greater_keys``, or ``less_keys``; the name ends in one of
+    ``less_endings`` and holds no greater key beyond mmcv's; the name holds a greater key, or a less
+    key. Case is ignored.
+
+    Raises:
+        ValueError: if no rule fits.
+
+    >>> infer_rule("coco/bbox_mAP_50", ["mAP"], ["loss"]), infer_rule("val_loss", ["acc"], ["loss"])
+    ('greater', 'less')
+    >>> [infer_rule("top1_error", ["top"], [], endings) for endings in ([], ["error"])]
+    ['greater', 'less']
+    """
+    name = key.lower()
+    keys = {"greater": [*map(str.lower, greater_keys)], "less": [*map(str.lower, less_keys)]}
+    for rule, names_of_rule in keys.items():
+        if name in names_of_rule:
+            return rule
+    own = [part for part in keys["greater"] if part not in map(str.lower, GREATER)]
+    metric = re.sub(r"(_step|_epoch)?(/dataloader_idx_\d+)?$", "", name)  # what Lightning adds
+    if metric.endswith(tuple(less_endings)) and not any(part in name for part in own):
+        return "less"
+    for rule, names_of_rule in keys.items():
+        if any(part in name for part in names_of_rule):
+            return rule
+    raise ValueError(
+        f"Cannot infer the rule for key {key} of save_best, which neither greater_keys nor "
+        "less_keys have, thus a specific rule must be specified: rule='greater' or rule='less'"
+    )
+
+
+def best_name(key: str, unit: str, done: int) -> str:
+    """Return the file name of a best checkpoint by ``key``.
+
+    Note:
+        Departure from mmcv: a key with a slash makes a name, not a directory.
+
+    >>> best_name("coco/mAP", "epoch", 3)
+    'best_coco_mAP_epoch_3.pth'
+    """
+    return f"best_{as_name(key)}_{unit}_{done}.pth"
+
+
+def number(score: Any) -> float | int | None:
+    """Return a score as a number; None stays None.
+
+    Raises:
+        TypeError: for another type than a number, or a tensor or array with a single number.
+    """
+    if hasattr(score, "item") and getattr(score, "size", None) is not None:
+        try:
+            score = score.item()  # a tensor's or numpy's
+        except (RuntimeError, ValueError):
+            raise TypeError(f"a score must be one number, got {score!r}") from None
+    if score is None or isinstance(score, (int, float)):
+        return score
+    raise TypeError(f"a score must be a number, got {score!r}")
+
+
+def ranked(
+    ranking: Sequence[list[Any]], score: float, path: str, better: Callable[[Any, Any], bool]
+) -> list[list[Any]]:
+    """Insert a score into a ranking of ``[score, path]``, best first; return the new ranking.
+
+    On ties the older entry stays first. A better entry replaces an entry of the same path.
+
+    >>> import operator
+    >>> ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)
+    [[0.9, 'a'], [0.7, 'b'], [0.7, 'c']]
+    """
+    place = next((i for i, (s, _) in enumerate(ranking) if better(score, s)), len(ranking))
+    before, after = [*ranking[:place]], [*ranking[place:]]
+    if any(p == path for _, p in before):
+        return [*ranking]  # the path has a score at least as good
+    return [*before, [score, path], *(e for e in after if e[1] != path)]
+
+
+def key_list(save_best: Any) -> list[str]:
+    """Return the list of keys of a ``save_best``.
+
+    Raises:
+        TypeError: for another type than a string, a list of strings or None.
+        ValueError: if two keys make the same file name, or ``"auto"`` is one of several keys.
+    """
+    if save_best is None:
+        return []
+    keys = list(names("save_best", save_best, ()))
+    if not keys or len({best_name(key, "", 0) for key in keys}) < len(keys):
+        raise ValueError(f"save_best must have keys that make different names, got {save_best!r}")
+    if "auto" in keys and len(keys) > 1:
+        raise ValueError(f"save_best='auto' stands alone, got {save_best!r}")
+    return keys
+
+
+def names(argument: str, given: Any, default: Sequence[str]) -> Sequence[str]:
+    """Return a string, or a list of strings, as a sequence; the default for None.
+
+    Raises:
+        TypeError: for another type.
+    """
+    if given is None:
+        return default
+    found = (given,) if isinstance(given, str) else given
+    if not isinstance(found, (list, tuple)) or not all(isinstance(x, str) for x in found):
+        raise TypeError(f"{argument} must be a str, a list of str or None, got {given!r}")
+    return found

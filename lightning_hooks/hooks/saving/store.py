@@ -1,0 +1,440 @@
+"""Write a hook's checkpoints, and find the files again: ``CheckpointStore``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import fsspec
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.lightning_api.method_patch import patched
+from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
+from lightning_hooks.storage.background_save import BackgroundSaver
+from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.file_names import is_inside
+from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.utils.arguments import LARGEST, check_bool, check_path
+from lightning_hooks.utils.fsdp import shares_state
+
+__all__ = [
+    "CheckpointStore",
+    "checked_out_dir",
+    "directory_of",
+    "filename_template",
+    "refuse_other_storage",
+]
+
+LONGEST_NAME = 220
+"""Bytes of a file name: most systems allow 255, and a temporary name is longer."""
+
+
+class CheckpointStore:
+    """A hook's checkpoints: writes, lists, finds and deletes the files of a directory.
+
+    Args:
+        out_dir: The parent directory of the files; None for the work directory.
+        background: Whether a thread writes the files.
+        on_saved: A function of the path, called on rank 0 for each file on the disk.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+    """
+
+    runner: Any = None
+    """The last run, to find its files after the fit too."""
+    path: str = ""
+    """The directory of the last run."""
+    in_parts: bool = False
+    """Whether each rank writes a part of a checkpoint, into a directory."""
+    templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
+    """File names to look for in a directory without a manifest."""
+    save_optimizer: bool = True
+    _earlier: frozenset[Entry] = frozenset()
+    """The files listed when the run began."""
+    _begun: str = ""
+    """The last run with a report of other runs' files."""
+    _written: tuple[str, int] | None = None
+    """Path and iteration of the last file, for stores of the same file names."""
+
+    def __init__(
+        self,
+        out_dir: str | None = None,
+        background: bool = False,
+        on_saved: Callable[[str], object] | None = None,
+    ) -> None:
+        check_bool(background=background)
+        if not (on_saved is None or callable(on_saved)):
+            raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
+        self.out_dir, self.on_saved = out_dir, on_saved
+        self.thread = BackgroundSaver() if background else None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in vars(self).items() if name != "runner"}
+
+    # -- the directory ---------------------------------------------------------------------
+
+    def directory(self, runner: Any) -> str:
+        """Return the directory of a run's files, by mmcv's rule for ``out_dir``."""
+        return directory_of(self.out_dir, runner.work_dir)
+
+    def last_directory(self, work_dir: str | None = None) -> str:
+        """Return the directory of the last fit's files, or of the next fit's before any fit.
+
+        Args:
+            work_dir: The work directory of the next fit; the current directory by default.
+        """
+        if self.runner is not None:
+            return self.directory(self.runner)
+        work_dir = work_dir or "."
+        return directory_of(
+            self.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir)
+        )
+
+    def open(
+        self,
+        runner: Any,
+        beside: Sequence[CheckpointStore] = (),
+        template: str | None = None,
+        *,
+        make: bool,
+        by_word: bool,
+    ) -> None:
+        """Check and make the directory of a run, so that errors come before training.
+
+        Other runs' files in the directory are a warning, once in a run.
+
+        Args:
+            runner: The run.
+            beside: The stores of the run.
+            template: The file names, to report unlisted files of equal names.
+            make: Whether to make the directory.
+            by_word: Whether ``ckpt_path="last"`` finds the files.
+        """
+        directory = self.path = self.directory(runner)
+        self.in_parts = precision.writes_directories(runner.trainer.strategy)
+        _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
+        if runner.rank != 0 or not runner.writes_files:
+            return
+        begun = [store.path for store in beside if store._begun == runner.run_id]
+        listed, self._begun = manifest.read(directory), runner.run_id
+        self._earlier = frozenset(listed)
+        if directory not in begun:
+            resumed = runner.trainer.ckpt_path
+            if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
+                template = None  # unlisted files beside the file resumed from belong to this run
+            found = report_other_runs(listed, directory, runner.run_id, template, by_word=by_word)
+            if found:
+                runner.logger.warning("%s", found)
+        if make:
+            if files.is_local(directory):
+                files.make_directory(directory)
+            files.require_writable(directory)
+
+    def clean_up(self, series: str, choose_old: ChooseOld | None, resumed_at: int) -> None:
+        """Delete leftovers of killed processes, and superseded files; on rank 0."""
+        runner = self.runner
+        if runner.rank == 0 and runner.writes_files:
+            directory = self.directory(runner)
+            old = checkpoints.clean_up(directory, runner.run_id, series, choose_old, resumed_at)
+            self._report_deleted(directory, old)
+
+    def newest(self, directory: str, *, for_fit: bool = False) -> str | None:
+        """Return the newest intact file of a directory, None without any.
+
+        Args:
+            directory: The directory.
+            for_fit: Whether to prefer files with the optimizer's state.
+        """
+        newest = earlier_files.newest_valid(directory, resumable=for_fit)
+        if for_fit and newest is None:  # loading the file then raises with the reason
+            newest = earlier_files.newest_valid(directory)
+        return newest or verification.newest_unlisted(directory, self.templates, for_fit=for_fit)
+
+    # -- writing ---------------------------------------------------------------------------
+
+    def write(
+        self,
+        trainer: L.Trainer,
+        target: Target,
+        choose_old: ChooseOld | None = None,
+        report: Callable[[list[str]], object] = lambda deleted: None,
+    ) -> None:
+        """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
+
+        Args:
+            trainer: The Trainer, in a fit.
+            target: The directory, the name and the series.
+            choose_old: Chooses the files to delete when the new file is complete.
+            report: Called on rank 0 with the names of deleted files, when the new file is on the
+                disk.
+        """
+        strategy, thread = trainer.strategy, self.thread
+        target = target._replace(earlier=self._earlier)
+        path = files.join(target.directory, target.name)
+        self._written = path, self.runner.iter
+        receivers = self._receivers("on_checkpoint_saved")
+        if self.on_saved is not None:
+            receivers.insert(0, self.on_saved)
+        written: list[str] = []
+
+        def finish(old: list[str]) -> None:
+            report(old)
+            self._report_deleted(target.directory, old)
+            if receivers and files.exists(path):
+                for receive in receivers:
+                    receive(path)
+
+        def save(checkpoint: dict[str, Any]) -> None:
+            finish(checkpoints.save(checkpoint, path, target, choose_old))
+
+        def write(checkpoint: dict[str, Any], path: str) -> None:
+            written.append(path)
+            if thread is None:
+                save(checkpoint)
+            else:
+                thread.save(checkpoint, save, path)
+
+        with contextlib.ExitStack() as stack:
+            own_io = replace_writer(strategy, write)
+            stack.callback(setattr, strategy, "checkpoint_io", own_io)
+            if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
+                module = trainer.lightning_module
+                add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
+                stack.enter_context(patched(module, "on_save_checkpoint", add))
+            trainer.save_checkpoint(path, weights_only=not target.resumable)
+        if trainer.is_global_zero and not written:
+            # a CheckpointIO of the user's, or a strategy with a file per rank, has written
+            wait_for_writer(strategy)
+            if thread is not None:
+                warnings.warn(
+                    f"background=True has no effect: {type(strategy).__name__} with "
+                    f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
+                    "training waits",
+                    stacklevel=2,
+                )
+            meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
+            finish(checkpoints.record(target, meta, choose_old))
+        if self.in_parts:  # no rank may look for the file earlier
+            strategy.barrier("write_checkpoint")
+
+    def claim(
+        self, target: Target, choose_old: ChooseOld | None, others: Sequence[CheckpointStore]
+    ) -> bool:
+        """Keep a file just written by another store of the same names; return False without any."""
+        self._written = files.join(target.directory, target.name), self.runner.iter
+        for other in others:
+            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
+                other.wait()
+                if self.runner.trainer.is_global_zero:
+                    old = checkpoints.claim(target._replace(earlier=self._earlier), choose_old)
+                    self._report_deleted(target.directory, old)
+                    if self.on_saved is not None:
+                        self.on_saved(self._written[0])
+                return True
+        return False
+
+    def _receivers(self, name: str) -> list[Callable[[Any], object]]:
+        """Return the methods of a name that hooks of the run have.
+
+        Args:
+            name: ``on_checkpoint_saved(path)``, called for a file on the disk, or
+                ``on_checkpoints_deleted(paths)``.
+        """
+        hooks = [hook for hook in self.runner.hooks if isinstance(hook, Hook)]
+        return [getattr(hook, name) for hook in hooks if hasattr(hook, name)]
+
+    def _report_deleted(self, directory: str, names: Sequence[str]) -> None:
+        """Pass the paths of deleted files to the hooks."""
+        receivers = self._receivers("on_checkpoints_deleted") if names else []
+        if receivers:
+            paths = [files.join(directory, name) for name in names]
+            gone = [path for path in paths if not files.exists(path)]
+            for receive in receivers:
+                receive(gone)
+
+    # -- the thread ------------------------------------------------------------------------
+
+    def is_writing(self, path: str) -> bool:
+        """Return whether the thread is writing a file, or has failed to write the file."""
+        return self.thread is not None and self.thread.is_writing(path)
+
+    def wait(self) -> None:
+        """Wait for the thread, and raise its error."""
+        if self.thread is not None:
+            self.thread.wait()
+
+
+def report_other_runs(
+    listed: Sequence[Entry], directory: str, run: str, template: str | None, *, by_word: bool
+) -> str:
+    """Describe other runs' files in a directory, with advice; empty without any.
+
+    Args:
+        listed: The files in the manifest.
+        directory: The directory, local or remote.
+        run: The run that begins.
+        template: The file names of the run, to report unlisted files of equal names; None for
+            listed files only.
+        by_word: Whether ``ckpt_path="last"`` finds the files.
+    """
+    others = [entry for entry in listed if entry.run != run]
+    found: dict[str, list[str]] = {}
+    for owner, name in dict.fromkeys((f"run {entry.run}", entry.name) for entry in others):
+        if files.exists(files.join(directory, name)):
+            found.setdefault(owner, []).append(name)
+    if template is not None:
+        known = {entry.name for entry in listed}
+        numbers = earlier_files.numbered(directory, template)
+        names = [name for name, _ in sorted(numbers, key=lambda x: x[1]) if name not in known]
+        if names:
+            found["a run without a list"] = names
+    if not found:
+        return ""
+    of_each = "; ".join(f"{_shortened(names)} of {owner}" for owner, names in found.items())
+    path = files.join(directory, next(reversed(found.values()))[-1])
+    way = f'"last"), or ckpt_path="{path}"' if by_word else f'"{path}")'
+    return (
+        f"{directory} holds checkpoints of another run: {of_each}. This run deletes none of them, "
+        "but overwrites those whose names it uses. To go on with a run write "
+        f"trainer.fit(..., ckpt_path={way}; to keep all files give this run another directory: "
+        "CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or Trainer(default_root_dir=...)"
+    )
+
+
+def _shortened(names: list[str]) -> str:
+    """Join names; shorten a long list to the first and the last.
+
+    >>> _shortened(["a", "b"]), _shortened(["a", "b", "c", "d"])
+    ('a, b', 'a ... d (4 files)')
+    """
+    if len(names) <= 3:
+        return ", ".join(names)
+    return f"{names[0]} ... {names[-1]} ({len(names)} files)"
+
+
+# -- mmcv's arguments ----------------------------------------------------------------------
+
+
+def checked_out_dir(out_dir: Any) -> str | None:
+    """Return an ``out_dir`` argument as a string, or None.
+
+    Raises:
+        TypeError: for another type.
+        ImportError: if the package for the path's storage is missing; the message names the
+            package.
+        ValueError: for an unknown storage.
+    """
+    path = check_path("out_dir", out_dir)
+    if path is not None and not files.is_local(path):
+        protocol = path.partition("://")[0]
+        try:
+            fsspec.get_filesystem_class(protocol)
+        except ImportError as error:
+            extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
+            package = getattr(error.__cause__, "name", None)
+            raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
+        except ValueError as error:
+            raise ValueError(f"out_dir={path!r}: {error}") from error
+    return path
+
+
+def directory_of(out_dir: str | None, work_dir: str) -> str:
+    """Return the work directory, or the subdirectory of its name in ``out_dir``.
+
+    >>> directory_of(None, "/work/run1"), directory_of("s3://bucket", "/work/run1/")
+    ('/work/run1', 's3://bucket/run1')
+    """
+    directory = out_dir or work_dir
+    if files.is_local(directory):
+        directory = os.path.abspath(directory.removeprefix("file://"))
+    if directory == work_dir:
+        return directory
+    return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
+
+
+def filename_template(template: Any, by_epoch: bool) -> str:
+    """Return the template of the file names, mmcv's for None.
+
+    Raises:
+        TypeError: for another type than a string.
+        ValueError: for a template without exactly one number, and for names too long, outside
+            the directory, or reserved.
+    """
+    if template is None:
+        return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
+    if not isinstance(template, str):
+        raise TypeError(f"filename_tmpl must be a str, got {template!r}")
+    text = re.sub(r"\{\{|\}\}", "", template)
+    fields = re.findall(r"\{(.*?)\}", text)
+    # "{}" is allowed once: a second "{}" would be another argument
+    is_plain = all(re.fullmatch(r"0?(:0?\d{0,2}d?)?", field) for field in fields)
+    is_plain = is_plain and text.count("{") == text.count("}") == len(fields)
+    if not (is_plain and (len(fields) == 1 or {field[:1] for field in fields} == {"0"})):
+        raise ValueError(
+            f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
+            f"got {template!r}"
+        )
+    name = template.format(LARGEST)
+    if not is_inside(name):
+        raise ValueError(
+            f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
+        )
+    if os.path.normpath(name).split(os.sep)[0] in (manifest.NAME, manifest.LATEST):
+        raise ValueError(
+            f"filename_tmpl must leave {manifest.NAME} and {manifest.LATEST} to the hook itself, "
+            f"got {template!r}"
+        )
+    if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
+        raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
+    return template
+
+
+def refuse_other_storage(file_client_args: Any) -> None:
+    """Refuse mmcv's storages other than the disk.
+
+    Raises:
+        TypeError: for another type than a dict or None.
+        ValueError: for another backend; the message names the alternative.
+    """
+    args = file_client_args
+    if not (args is None or isinstance(args, Mapping)):
+        raise TypeError(f"file_client_args must be a dict or None, got {args!r}")
+    if args and (args.get("backend", "disk") != "disk" or args.get("prefix")):
+        raise ValueError(
+            f"file_client_args={dict(args)!r}: only the backend 'disk' is supported; for a remote "
+            'storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
+        )
+
+
+def _check_strategy(
+    trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
+) -> None:
+    """Raise before the first step if the strategy cannot write the files.
+
+    Raises:
+        ValueError: for a remote directory, if checkpoints are directories; for the optimizer's
+            state, if torch cannot assign the state to parameters.
+    """
+    name = type(trainer.strategy).__name__
+    if in_parts:
+        if not files.is_local(directory):
+            raise ValueError(
+                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
+                "give a local out_dir, and take them elsewhere with on_saved"
+            )
+    elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
+        raise ValueError(
+            f"{name} with use_orig_params=False cannot write the optimizer's state into one file: "
+            'give use_orig_params=True, state_dict_type="sharded", or '
+            "CheckpointHook(save_optimizer=False)"
+        )
