@@ -26,7 +26,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import load_optimizer_state, optimizer_state
+from lightning_hooks.dialects.facade import load_state_of, state_of
 from lightning_hooks.dialects.steps import checkpoints, events, trainer_facade
 from lightning_hooks.dialects.steps import hooks as step_hooks
 from lightning_hooks.dialects.steps.checkpoints import Checkpointer
@@ -115,7 +115,7 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
         """Return the line of the current iteration, with detectron2's spaces."""
         eta = self._remaining_seconds(storage)
         start = "" if eta is None else f"eta: {datetime.timedelta(seconds=int(eta))}  "
-        losses, metrics = self._medians(storage, "loss"), self._medians(storage, "[metric]")
+        losses, metrics = ("  ".join(self._medians(storage, p)) for p in ("loss", "[metric]"))
         histories = storage.histories()
         times = data_times = ""
         if "time" in histories:
@@ -132,13 +132,6 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
         return (
             f" {start}iter: {storage.iter}  {losses}  {metrics}  {times}{data_times} "
             f"lr: {lr}  {memory}"
-        )
-
-    def _medians(self, storage: events.EventStorage, part: str) -> str:
-        return "  ".join(
-            f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
-            for name, history in storage.histories().items()
-            if part in name
         )
 
 
@@ -427,7 +420,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
             if state:
                 hooks.setdefault(type(hook).__qualname__, state)
         more = {"hooks": hooks} if hooks else {}
-        return {"iteration": self.iter, **more, "optimizer": optimizer_state(self.optimizer)}
+        return {"iteration": self.iter, **more, "optimizer": state_of(self.optimizer)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
@@ -439,7 +432,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
                 hooks[name].load_state_dict(state)
             else:
                 self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
-        load_optimizer_state(self.optimizer, state_dict["optimizer"])
+        load_state_of(self.optimizer, state_dict["optimizer"])
 
 
 class _Batches:

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of
+from lightning_hooks.dialects.facade import Facade, load_state_of, scalars_of, state_of
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.lightning_api import logged_values
@@ -404,7 +404,7 @@ class RunnerFacade(Facade):
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
         checkpoint["message_hub"] = self.message_hub.plain_state()
         if self.param_schedulers:
-            checkpoint["param_schedulers"] = states_of(self.param_schedulers)
+            checkpoint["param_schedulers"] = state_of(self.param_schedulers)
 
     def load_states(self) -> None:
         """Restore hooks, message hub and schedulers from a checkpoint."""
@@ -415,7 +415,7 @@ class RunnerFacade(Facade):
             self.message_hub.load_state_dict(checkpoint.get("message_hub", {}))
             states = checkpoint.get("param_schedulers")
             if self.param_schedulers and states:
-                load_states_of(self.param_schedulers, states)
+                load_state_of(self.param_schedulers, states)
 
     def _loaded_checkpoint(self) -> dict[str, Any] | None:
         loaded = (hosted.loaded_checkpoint for hosted in self.hosted_hooks())
@@ -483,20 +483,3 @@ _COMPUTED = (
     *("deterministic", "val_begin", "val_evaluator", "test_evaluator"),
 )
 """Properties of mmengine's runner without a property here."""
-
-
-def states_of(schedulers: Any) -> Any:
-    """Return the states of a list of schedulers, or of a dict of lists."""
-    if isinstance(schedulers, dict):
-        return {name: states_of(some) for name, some in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
-
-
-def load_states_of(schedulers: Any, states: Any) -> None:
-    """Restore a list of schedulers, or a dict of lists."""
-    if isinstance(schedulers, dict):
-        for name, some in schedulers.items():
-            load_states_of(some, states[name])
-    else:
-        for scheduler, state in zip(schedulers, states, strict=True):
-            scheduler.load_state_dict(state)
