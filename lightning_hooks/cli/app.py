@@ -10,24 +10,10 @@ from typing import Any
 
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
-from lightning_hooks.cli.printable import printable
+from lightning_hooks.cli.terminal import printable
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
 
 __all__ = ["parser", "run"]
-
-WRONG_INPUT = (
-    ArithmeticError,
-    AttributeError,
-    ImportError,
-    LookupError,
-    NameError,
-    OSError,
-    RuntimeError,
-    SyntaxError,
-    TypeError,
-    ValueError,
-)
-"""Errors of bad arguments, and of the Python code in configs."""
 
 
 def run(arguments: Sequence[str] | None = None) -> int:
@@ -36,7 +22,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     try:
         code: int = given.run(given)
         return code
-    except WRONG_INPUT as error:
+    except Exception as error:  # configs are Python code, and may raise any
         reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
         line = printable(" ".join(" ".join(reason).split()))
         if getattr(given, "json", False):  # for a program that reads the output

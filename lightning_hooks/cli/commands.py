@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.cli.printable import printable
+from lightning_hooks.cli.terminal import printable
 
 __all__ = ["check", "convert", "hooks", "plot", "replay"]
 
@@ -65,11 +65,13 @@ def plot(given: Namespace) -> int:
 def convert(given: Namespace) -> int:
     """Print the Python for the hooks of a config."""
     _check_path(given.config)
-    from lightning_hooks.cli.convert import convert
+    from lightning_hooks.cli.convert import convert, split_unknown
     from lightning_hooks.config.full_config import hooks_from_config
+    from lightning_hooks.utils.config_files import read_config
 
     with _project():
-        print(convert(hooks_from_config(given.config)))
+        config, comments = split_unknown(read_config(given.config))
+        print(*comments, convert(hooks_from_config(config)), sep="\n")
     return 0
 
 

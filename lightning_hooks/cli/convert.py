@@ -8,15 +8,49 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.config.hook_dicts import EVALUATIONS
 from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["convert"]
+__all__ = ["convert", "split_unknown"]
 
 WIDTH = 100
 OURS = "lightning_hooks"
+KEYS = {"optimizer_config", "checkpoint_config", "timer_config", "custom_hooks", "log_config"}
+"""Keys of a config with hooks by ``type``."""
+
+
+def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
+    """Import the ``custom_imports``; return a config without unknown hooks, and comments on them.
+
+    >>> split_unknown(dict(custom_hooks=[dict(type="EMAHook"), dict(type="EMAHok")]))[0]
+    {'custom_hooks': [{'type': 'EMAHook'}]}
+    """
+    comments = []
+    try:
+        hooks_from_config({"custom_imports": config.get("custom_imports")})
+    except ImportError as error:
+        config = {**config, "custom_imports": None}
+        comments.append(f"# custom_imports: {error}")
+
+    def known(value: Any) -> Any:
+        if isinstance(value, (list, tuple)):
+            return [one for one in map(known, value) if one is not None]
+        if not isinstance(value, Mapping):
+            return value
+        if "hooks" in value:
+            return {**value, "hooks": known(value["hooks"])}
+        kind = value.get("type")
+        if not isinstance(kind, str) or kind in HOOKS:
+            return value
+        hint = suggest(kind, HOOKS.module_dict, "lightning-hooks hooks")
+        comments.append(f"# not converted: {kind} is not registered by custom_imports; {hint}")
+        return None
+
+    return {**config, **{key: known(config[key]) for key in KEYS & config.keys()}}, comments
 
 
 def convert(hooks: ConfiguredHooks) -> str:

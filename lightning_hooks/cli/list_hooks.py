@@ -1,16 +1,21 @@
-"""``lightning-hooks hooks``: list all hooks with a short description."""
+"""``lightning-hooks hooks``: list all hooks from the source, without an import."""
 
 from __future__ import annotations
 
-import inspect
+import ast
+import functools
+import importlib.util
 import re
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.config.hook_dicts import EVALUATIONS
-from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
+from lightning_hooks._exports import HOMES
+from lightning_hooks.engine.registry import MMCV_HOOKS
 
 __all__ = ["all_hooks", "table_of"]
+
+EVALUATIONS = ("DistEvalHook", "EvalHook")
+"""Hooks of mmcv that mmcv's registry lacks."""
 
 
 def all_hooks() -> list[dict[str, str]]:
@@ -19,25 +24,34 @@ def all_hooks() -> list[dict[str, str]]:
     >>> {hook["name"]: hook["origin"] for hook in all_hooks()}["IterTimerHook"]
     'mmcv'
     """
-    classes = {**HOOKS.module_dict, **EVALUATIONS}
+    hooks = {name: home for name, home in HOMES.items() if name.endswith("Hook")}
+    classes = {name: _classes(home)[name] for name, home in hooks.items()}
     return [
         {
             "name": name,
             "origin": "mmcv" if name in MMCV_HOOKS or name in EVALUATIONS else "beyond mmcv",
-            "what": _summary(cls),
+            "what": _summary(ast.get_docstring(node) or ""),
         }
-        for name, cls in sorted(classes.items())
+        for name, node in sorted(classes.items())
+        if node.decorator_list or name in EVALUATIONS  # base classes are not registered
     ]
 
 
-def _summary(cls: type) -> str:
-    """Return the first sentence of a class's docstring without reStructuredText markup.
+@functools.cache
+def _classes(module: str) -> dict[str, ast.ClassDef]:
+    """Return the classes of a module's source, by name."""
+    spec: Any = importlib.util.find_spec(module)
+    body = ast.parse(spec.loader.get_source(module)).body
+    return {node.name: node for node in body if isinstance(node, ast.ClassDef)}
 
-    >>> from lightning_hooks import StepLrUpdaterHook
-    >>> _summary(StepLrUpdaterHook)
+
+def _summary(docstring: str) -> str:
+    """Return the first sentence of a docstring without reStructuredText markup.
+
+    >>> _summary("Decays the rate at milestones: :func:`~lightning_hooks.step`.")
     'Decays the rate at milestones.'
     """
-    sentence = " ".join((inspect.getdoc(cls) or "").partition("\n\n")[0].split())
+    sentence = " ".join(docstring.partition("\n\n")[0].split())
     sentence = re.sub(r": :\w+:`[^`]*`\.$", ".", sentence)  # the name of a formula at the end
     return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", sentence).replace("`", "")
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from lightning_hooks.cli.terminal import panel
 from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.schedules import sample
@@ -74,20 +75,13 @@ def curves_of(
 
 def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
     """Return the curves drawn with characters, a panel for each hook."""
-    import plotext
-
     panels = []
     for hook in curves.hooks:
         values = sample(hook, **curves.run)
         epochs = [index / curves.iters_per_epoch for index in range(len(values))]
         step = max(1, len(values) // (4 * width))
         name = "momentum" if is_of_momentum(hook) else "learning rate"
-        plotext.clear_figure()
-        plotext.theme("clear")
-        plotext.plot_size(width, height)
-        plotext.plot(epochs[::step], values[::step], marker="braille")
-        plotext.title(f"{name}: {type(hook).__name__}")
-        plotext.xlabel("epoch")
-        panels.append(plotext.uncolorize(plotext.build()))
-    plotext.clear_figure()
+        title = f"{name}: {type(hook).__name__}"
+        line = epochs[::step], values[::step], "braille", None
+        panels.append(panel(title, "epoch", width, height, [line]))
     return "\n".join(panels)

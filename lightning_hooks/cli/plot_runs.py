@@ -6,11 +6,12 @@ import dataclasses
 import itertools
 import json
 import math
+import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_hooks.cli.printable import printable
+from lightning_hooks.cli.terminal import panel, printable
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
@@ -47,11 +48,6 @@ class RunLog:
     path: Path
     rows: tuple[Row, ...]
     damaged: int = 0
-
-    @property
-    def name(self) -> str:
-        """The name of the run's folder."""
-        return printable(self.path.resolve().parent.name)
 
     @property
     def batches(self) -> int | None:
@@ -140,10 +136,7 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
             name = printable(f"{key}.{part}" if part else key)
             number = number[0] if isinstance(number, list) and len(number) == 1 else number
             if type(number) in (int, float):
-                try:
-                    found.append((name, float(number)))
-                except OverflowError:
-                    found.append((name, math.inf))
+                found.append((name, float(number) if abs(number) < LARGEST else math.nan))
     return found
 
 
@@ -175,19 +168,18 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():
-            label = " ".join(
-                [runs[number].name] * (len(runs) > 1) + [mode] * (len({m for _, m in lines}) > 1)
-            )
+            label = _label(runs, number, mode)
             marker = "o--" if mode == "val" else "-"
-            axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label or None)
+            axis.plot(line.at, line.values, marker, color=f"C{number}", ms=4, label=label)
         axis.set_title(key, fontsize=10, parse_math=False)
         axis.set_xlabel(_unit(runs))
         axis.grid(alpha=0.3)
-        if axis.get_legend_handles_labels()[1]:
-            for text in axis.legend(fontsize=8).get_texts():
-                text.set_parse_math(False)
+        if len(lines) > 1:
+            axis.legend(fontsize=8)
     for axis in axes[len(panels) :]:
         axis.remove()
+    title = "\n".join(_numbered(runs))
+    figure.suptitle(title, x=0.01, ha="left", fontsize=8, parse_math=False)
     figure.savefig(path, dpi=120)
     return Path(path)
 
@@ -195,25 +187,32 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
 def runs_in_terminal(
     runs: Sequence[RunLog], width: int, keys: Sequence[str] = (), height: int = 12
 ) -> str:
-    """Return the curves drawn with characters, a panel for each quantity."""
-    import plotext
-
-    panels = []
+    """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
+    panels = _numbered(runs)
     for key, lines in _panels(runs, keys).items():
-        plotext.clear_figure()
-        plotext.theme("clear")
-        plotext.plot_size(width, height)
+        curves = []
         for (number, mode), line in lines.items():
-            label = f"{runs[number].name} {mode}" if len(lines) > 1 else None
-            marker = "o" if mode == "val" else "braille"
             points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
             if points:  # plotext fails on a legend whose line begins with NaN
-                plotext.plot(*zip(*points, strict=True), marker=marker, label=label)
-        plotext.title(key)
-        plotext.xlabel(_unit(runs))
-        panels.append(plotext.uncolorize(plotext.build()))
-    plotext.clear_figure()
+                marker = "o" if mode == "val" else "braille"
+                positions, values = zip(*points, strict=True)
+                curves.append((positions, values, marker, _label(runs, number, mode)))
+        panels.append(panel(key, _unit(runs), width, height, curves))
     return "\n".join(panels)
+
+
+def _label(runs: Sequence[RunLog], number: int, mode: str) -> str:
+    return f"{number + 1} {mode}" if len(runs) > 1 else mode
+
+
+def _numbered(runs: Sequence[RunLog]) -> list[str]:
+    """Return the folders of several runs, or the files in one folder, below a common folder."""
+    paths = [run.path.resolve().parent for run in runs]
+    if len({*paths}) < len(paths):
+        paths = [run.path.resolve() for run in runs]
+    common = os.path.commonpath([path.parent for path in paths])
+    names = [printable(os.path.relpath(path, common)) for path in paths]
+    return [f"{number}: {name}" for number, name in enumerate(names, 1) if len(names) > 1]
 
 
 def _unit(runs: Sequence[RunLog]) -> str:
@@ -223,12 +222,11 @@ def _unit(runs: Sequence[RunLog]) -> str:
 def _panels(
     runs: Sequence[RunLog], keys: Sequence[str]
 ) -> dict[str, dict[tuple[int, str], Series]]:
-    """Return the lines of each quantity by run and mode, with NaN for numbers too large to draw."""
+    """Return the lines of each quantity by run and mode."""
     panels: dict[str, dict[tuple[int, str], Series]] = {}
     for number, run in enumerate(runs):
         for (key, mode), line in run.series(in_epochs=_unit(runs) == "epoch").items():
-            drawn = [value if abs(value) < LARGEST else math.nan for value in line.values]
-            panels.setdefault(key, {})[number, mode] = Series(line.at, drawn)
+            panels.setdefault(key, {})[number, mode] = line
     absent = [key for key in keys if key not in panels]
     if not panels:
         raise ValueError(f"the logs have no {', '.join(absent) or 'curve'}, and no numbers at all")

@@ -15,6 +15,7 @@ from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import check_arguments, check_callbacks, signature_of
 
 __all__ = ["Hook", "JoinsTrainer"]
@@ -140,90 +141,90 @@ class Hook(JoinsTrainer):
 
     # -- the ten points --------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Before the first epoch; optimizers and loaders exist."""
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """After the last epoch, unless an error ended the run."""
 
-    def before_epoch(self, runner: Any) -> None:
+    def before_epoch(self, runner: Runner) -> None:
         """Before each training and each validation epoch."""
 
-    def after_epoch(self, runner: Any) -> None:
+    def after_epoch(self, runner: Runner) -> None:
         """After each training and each validation epoch."""
 
-    def before_iter(self, runner: Any) -> None:
+    def before_iter(self, runner: Runner) -> None:
         """Before each training and each validation step."""
 
-    def after_iter(self, runner: Any) -> None:
+    def after_iter(self, runner: Runner) -> None:
         """After each training and each validation step."""
 
     @_only_calls("before_epoch")
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Before each training epoch."""
         self.before_epoch(runner)
 
     @_only_calls("before_epoch")
-    def before_val_epoch(self, runner: Any) -> None:
+    def before_val_epoch(self, runner: Runner) -> None:
         """Before each validation epoch."""
         self.before_epoch(runner)
 
     @_only_calls("after_epoch")
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """After each training epoch, before the epoch's last validation."""
         self.after_epoch(runner)
 
     @_only_calls("after_epoch")
-    def after_val_epoch(self, runner: Any) -> None:
+    def after_val_epoch(self, runner: Runner) -> None:
         """After each validation epoch."""
         self.after_epoch(runner)
 
     @_only_calls("before_iter")
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Before each training step."""
         self.before_iter(runner)
 
     @_only_calls("before_iter")
-    def before_val_iter(self, runner: Any) -> None:
+    def before_val_iter(self, runner: Runner) -> None:
         """Before each validation step."""
         self.before_iter(runner)
 
     @_only_calls("after_iter")
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """After each training step; ``runner.iter`` does not count the step yet."""
         self.after_iter(runner)
 
     @_only_calls("after_iter")
-    def after_val_iter(self, runner: Any) -> None:
+    def after_val_iter(self, runner: Runner) -> None:
         """After each validation step."""
         self.after_iter(runner)
 
     # -- helpers ---------------------------------------------------------------------------
 
-    def every_n_epochs(self, runner: Any, n: int) -> bool:
+    def every_n_epochs(self, runner: Runner, n: int) -> bool:
         """Whether the epoch is an ``n``-th; never for ``n`` of 0 or less."""
         return (runner.epoch + 1) % n == 0 if n > 0 else False
 
-    def every_n_inner_iters(self, runner: Any, n: int) -> bool:
+    def every_n_inner_iters(self, runner: Runner, n: int) -> bool:
         """Whether the iteration is an ``n``-th of the epoch; never for ``n`` of 0 or less."""
         return (runner.inner_iter + 1) % n == 0 if n > 0 else False
 
-    def every_n_iters(self, runner: Any, n: int) -> bool:
+    def every_n_iters(self, runner: Runner, n: int) -> bool:
         """Whether the iteration is an ``n``-th of the run; never for ``n`` of 0 or less."""
         return (runner.iter + 1) % n == 0 if n > 0 else False
 
-    def end_of_epoch(self, runner: Any) -> bool:
+    def end_of_epoch(self, runner: Runner) -> bool:
         """Whether the iteration is the epoch's last."""
         last = getattr(runner, "is_last_batch", None)
         if last is None:
             return bool(runner.inner_iter + 1 == len(runner.data_loader))
         return bool(last)
 
-    def is_last_epoch(self, runner: Any) -> bool:
+    def is_last_epoch(self, runner: Runner) -> bool:
         """Whether the epoch is the run's last."""
         return bool(runner.epoch + 1 == runner._max_epochs)
 
-    def is_last_iter(self, runner: Any) -> bool:
+    def is_last_iter(self, runner: Runner) -> bool:
         """Whether the iteration is the run's last."""
         return bool(runner.iter + 1 == runner._max_iters)
 

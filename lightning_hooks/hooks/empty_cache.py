@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_bool
 
 __all__ = ["EmptyCacheHook"]
@@ -45,23 +44,23 @@ class EmptyCacheHook(Hook):
         self._after_epoch = after_epoch
         self._after_iter = after_iter
 
-    def before_epoch(self, runner: Any) -> None:
+    def before_epoch(self, runner: Runner) -> None:
         """Empty the cache, if the argument of the same name is True."""
         if self._before_epoch:
             _empty_cache(runner)
 
-    def after_epoch(self, runner: Any) -> None:
+    def after_epoch(self, runner: Runner) -> None:
         """Empty the cache, if the argument of the same name is True."""
         if self._after_epoch:
             _empty_cache(runner)
 
-    def after_iter(self, runner: Any) -> None:
+    def after_iter(self, runner: Runner) -> None:
         """Empty the cache, if the argument of the same name is True."""
         if self._after_iter:
             _empty_cache(runner)
 
 
-def _empty_cache(runner: Any) -> None:
+def _empty_cache(runner: Runner) -> None:
     backend = getattr(torch, runner.module.device.type, None)
     empty = getattr(backend, "empty_cache", None)
     if empty is not None:

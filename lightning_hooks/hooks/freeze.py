@@ -10,6 +10,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.optim.layers import matches
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.suggestions import suggest
@@ -90,7 +91,7 @@ class FreezeHook(Hook):
             if self._is_for_good and self._missing(pl_module) is None:
                 self._freeze(pl_module)
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Freeze for a while; also freeze modules made in ``configure_model``."""
         missing = self._missing(runner.module)
         if missing is not None:
@@ -115,12 +116,12 @@ class FreezeHook(Hook):
             runner.logger.info("%s of %s parameters are frozen%s", *numbers, self._until())
         self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Begin to train the parts at epoch ``until_epoch``, or put the parts into eval mode."""
         self._end_if_over(runner)
         self._switch_flags()
 
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Begin to train the parts at iteration ``until_iter``."""
         if not self._is_for_good:
             self._end_if_over(runner)
@@ -167,11 +168,11 @@ class FreezeHook(Hook):
                 parameter.requires_grad_(False)
                 parameter.grad = None  # the optimizer skips the parameter, weight decay included
 
-    def _is_over(self, runner: Any) -> bool:
+    def _is_over(self, runner: Runner) -> bool:
         by_epoch = self.until_epoch is not None and runner.trainer.current_epoch >= self.until_epoch
         return by_epoch or (self.until_iter is not None and runner.iter >= self.until_iter)
 
-    def _end_if_over(self, runner: Any) -> None:
+    def _end_if_over(self, runner: Runner) -> None:
         if self._frozen and self._is_over(runner):
             self._restore()
             trains = "trains" if len(self.names) == 1 else "train"

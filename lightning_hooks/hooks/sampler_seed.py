@@ -8,6 +8,7 @@ from lightning.pytorch.utilities import CombinedLoader
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["DistSamplerSeedHook"]
 
@@ -27,7 +28,7 @@ class DistSamplerSeedHook(Hook):
 
     reads_step = False
 
-    def before_epoch(self, runner: Any) -> None:
+    def before_epoch(self, runner: Runner) -> None:
         """Call ``set_epoch`` of each loader's sampler."""
         for loader in CombinedLoader(runner.data_loader).flattened:
             batches = getattr(loader, "batch_sampler", None)

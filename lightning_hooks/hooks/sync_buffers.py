@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import nn
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.dtensors import is_sharded
 
@@ -62,7 +61,7 @@ class SyncBuffersHook(Hook):
         check_bool(distributed=distributed)
         self.distributed = distributed
 
-    def after_epoch(self, runner: Any) -> None:
+    def after_epoch(self, runner: Runner) -> None:
         """Make the buffers equal on all ranks."""
         if self.distributed and runner.world_size > 1:
             sync_buffers(runner.module)

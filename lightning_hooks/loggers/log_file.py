@@ -15,7 +15,7 @@ import fsspec
 
 from lightning_hooks.storage import files
 
-__all__ = ["LogFile", "create"]
+__all__ = ["LogFile", "append", "create", "read"]
 
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
@@ -40,17 +40,39 @@ def create(path: str) -> bool:
 
 
 def _open(path: str, flags: int) -> int:
-    """Open a regular file without following links: the name may come from a checkpoint."""
-    options = (
-        "O_BINARY",
-        "O_NOFOLLOW",
-        "O_NONBLOCK",
-    )  # O_NONBLOCK: a pipe without a reader would block
+    """Open a regular file without following links."""
+    options = "O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"  # a pipe without a reader would block
     file = os.open(path, flags | sum(getattr(os, name, 0) for name in options), 0o666)
     if not stat.S_ISREG(os.fstat(file).st_mode):
         os.close(file)
         raise OSError(errno.EINVAL, "no regular file", path)
     return file
+
+
+def append(path: str, data: bytes) -> None:
+    """Append to a local or remote file; a full disk takes no part of the data."""
+    if not files.is_local(path):
+        with fsspec.open(path, "ab") as remote:
+            remote.write(data)
+        return
+    file = _open(path, _APPENDING)  # fsspec would take half a millisecond, open() twice the calls
+    try:
+        written = os.write(file, data)
+        if written < len(data):
+            os.ftruncate(file, os.fstat(file).st_size - written)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    finally:
+        os.close(file)
+
+
+def read(path: str) -> bytes:
+    """Return the content of a local or remote file; empty if missing or unreadable."""
+    try:
+        local = os.fdopen(_open(path, os.O_RDONLY), "rb") if files.is_local(path) else None
+        with local or fsspec.open(path, "rb") as file:
+            return bytes(file.read())
+    except OSError:
+        return b""
 
 
 class LogFile:
@@ -67,8 +89,7 @@ class LogFile:
         self.path = path
         self._failed = False
         self._measure: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
-        self._is_local = files.is_local(path)
-        if self._is_local:
+        if files.is_local(path):
             with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
 
@@ -89,12 +110,7 @@ class LogFile:
         data = line.encode(errors="backslashreplace") + b"\n"
         size, crc = self._measured()
         try:
-            # for a local file fsspec would take half a millisecond
-            if self._is_local:
-                self._append_here(data)
-            else:
-                with fsspec.open(self.path, "ab") as file:
-                    file.write(data)
+            append(self.path, data)
             self._measure = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
@@ -102,16 +118,6 @@ class LogFile:
                 "%s cannot be written (%s: %s); this run goes on without it",
                 *(self.path, type(error).__name__, error),
             )
-
-    def _append_here(self, data: bytes) -> None:
-        file = _open(self.path, _APPENDING)  # open() makes twice as many system calls
-        try:
-            written = os.write(file, data)
-            if written < len(data):  # a full disk took only a part of the line
-                os.ftruncate(file, os.fstat(file).st_size - written)
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-        finally:
-            os.close(file)
 
     def state(self) -> dict[str, Any]:
         """Return the file's ``size`` and ``crc32`` now, for a checkpoint."""
@@ -121,7 +127,7 @@ class LogFile:
     def _measured(self) -> tuple[int, int]:
         """Return size and CRC-32; the file is read only once."""
         if self._measure is None:
-            content = self._read()
+            content = read(self.path)
             self._measure = len(content), zlib.crc32(content)
         return self._measure
 
@@ -135,7 +141,7 @@ class LogFile:
             state: Result of :meth:`state` from the checkpoint.
             logger: Warns if the file cannot be cut back.
         """
-        content = self._read()
+        content = read(self.path)
         start = content[: state["size"]]
         if len(start) == state["size"] and zlib.crc32(start) == state["crc32"]:
             if len(content) > len(start):
@@ -148,17 +154,9 @@ class LogFile:
             )
         return bool(content)
 
-    def _read(self) -> bytes:
-        try:
-            local = os.fdopen(_open(self.path, os.O_RDONLY), "rb") if self._is_local else None
-            with local or fsspec.open(self.path, "rb") as file:
-                return bytes(file.read())
-        except OSError:  # missing or unreadable
-            return b""
-
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
-            if self._is_local:
+            if files.is_local(self.path):
                 with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
                     file.truncate(len(start))
             else:

@@ -9,11 +9,10 @@ from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import (
-    discard,
+    discard_delivered,
     exclusive,
     read_head,
     read_spool,
-    write_ack,
 )
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
@@ -96,10 +95,7 @@ def replay(
         _send_to(to, records, failed, on_sent, options)
         for upload in (each for record in records for each in record.uploads):
             upload.discard()
-        if head["damaged"]:
-            write_ack(path, head["end"], head["run"])
-        else:
-            discard(path)
+        discard_delivered(path, head)
     return len(records)
 
 

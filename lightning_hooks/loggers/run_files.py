@@ -1,16 +1,59 @@
-"""Find the text files of a run, and copy the files elsewhere after the run."""
+"""Name, find and copy the text files of a run."""
 
 from __future__ import annotations
 
+import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any
 
-from lightning_hooks.storage.files import is_local, join
+from lightning_hooks.loggers import log_file
+from lightning_hooks.storage.files import filesystem, is_local, join
 
-__all__ = ["check_suffix", "copy_files", "files_of_run"]
+__all__ = ["check_suffix", "claim_timestamp", "copy_files", "files_of_run"]
 
 _TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
+
+
+def claim_timestamp(runner: Any, names: Collection[str] = ()) -> None:
+    """Set the timestamp in the names of the run's files.
+
+    The file ``.{timestamp}.run`` in the work dir lists the ids of the runs with the timestamp. So a
+    resumed run finds its earlier timestamp without trust in a file name from the checkpoint. A new
+    run gets a number if another run began in the same second; a user's own timestamp stays.
+
+    Args:
+        runner: The runner.
+        names: Names of files in the checkpoint, to choose among several timestamps of the run.
+    """
+    folder, run = runner.work_dir.removeprefix("file://"), runner.run_id.encode()
+    stem, number = runner.timestamp, 1
+    if stem == runner.unclaimed_timestamp:
+        found = [s for s in _timestamps(folder) if run in log_file.read(_list(folder, s)).split()]
+        found.sort(key=lambda stamp: f"{stamp}.log.json" in names)
+        while not found and not log_file.create(_list(folder, runner.timestamp)):
+            number += 1
+            runner.timestamp = f"{stem}_{number}"
+        runner.timestamp = [runner.timestamp, *found][-1]
+    runner.unclaimed_timestamp = ""
+    path = _list(folder, runner.timestamp)
+    with contextlib.suppress(OSError):  # the first line of the log will warn
+        if run not in log_file.read(path).split():
+            log_file.append(path, run + b"\n")
+
+
+def _list(folder: str, timestamp: str) -> str:
+    return join(folder, f".{timestamp}.run")
+
+
+def _timestamps(folder: str) -> list[str]:
+    """Return the timestamps of all runs in a local or remote folder."""
+    system, target = filesystem(folder)
+    try:
+        names = sorted(os.path.basename(path) for path in system.ls(target, detail=False))
+    except OSError:
+        return []
+    return [name[1:-4] for name in names if name.startswith(".") and name.endswith(".run")]
 
 
 def files_of_run(runner: Any, suffix: str | tuple[str, ...]) -> Iterator[str]:

@@ -19,9 +19,9 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.log_file import LogFile, create
-from lightning_hooks.loggers.run_files import check_suffix, copy_files
-from lightning_hooks.loggers.text_format import console_line, eta, json_line, rounded
+from lightning_hooks.loggers.log_file import LogFile
+from lightning_hooks.loggers.run_files import check_suffix, claim_timestamp, copy_files
+from lightning_hooks.loggers.text_format import console_line, eta, json_line, printable, rounded
 from lightning_hooks.loggers.values import EPOCH_MODES, in_fit, peak_memory
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
@@ -134,7 +134,7 @@ class TextLoggerHook(LoggerHook):
         resumed, self._resumed = self._resumed, {}
         if runner.writes_files:
             if runner.rank == 0:
-                _claim_timestamp(runner)
+                claim_timestamp(runner, resumed)
             self._json = LogFile(_path(runner, ".log.json"))
             self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         if runner.rank != 0:
@@ -264,7 +264,7 @@ class TextLoggerHook(LoggerHook):
             left = eta(self.time_sec_tot, done - self.start_iter, max(end - done, 0))
         total = in_epoch if self.by_epoch else end
         lines.append(console_line(log_dict, by_epoch=self.by_epoch, total=total, eta=left))
-        for line in lines:
+        for line in map(printable, lines):
             runner.logger.info("%s", line)
             if self._lines is not None:
                 now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
@@ -282,18 +282,6 @@ class TextLoggerHook(LoggerHook):
 
     def _get_max_memory(self, runner: Any) -> int | None:
         return peak_memory(runner)
-
-
-def _claim_timestamp(runner: Any) -> None:
-    """Give the run a unique timestamp if another run began in the same second.
-
-    A timestamp set by the user or restored from a checkpoint stays: its files are continued.
-    """
-    stem, number = runner.timestamp, 1
-    while runner.timestamp == runner.unclaimed_timestamp and not create(_path(runner, ".log.json")):
-        number += 1
-        runner.timestamp = runner.unclaimed_timestamp = f"{stem}_{number}"
-    runner.unclaimed_timestamp = ""
 
 
 def _path(runner: Any, suffix: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime
 import json
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -12,7 +13,7 @@ import torch
 
 from lightning_hooks.utils.plain_types import plain
 
-__all__ = ["console_line", "eta", "json_line", "rounded"]
+__all__ = ["console_line", "eta", "json_line", "printable", "rounded"]
 
 _IN_HEAD = ("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch")
 
@@ -24,6 +25,16 @@ def eta(seconds: float, done: int, left: int) -> str:
     '0:02:00'
     """
     return str(datetime.timedelta(seconds=int(seconds / done * left)))
+
+
+def printable(text: str) -> str:
+    r"""Return a text as one line, with escapes instead of control characters except tabs.
+
+    >>> print(printable("loss\n\x1b[31m"))
+    loss\n\x1b[31m
+    """
+    control = r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]"
+    return re.sub(control, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def console_line(

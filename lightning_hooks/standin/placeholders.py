@@ -18,45 +18,27 @@ from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["hint_for", "load", "placeholder", "placeholder_name"]
 
-_ZOO = "get_deprecated_model_names get_external_models get_mmcls_models get_torchvision_models"
-_ADVICE = (
-    ("mmcv.onnx", "mmcv's ONNX tools are not offered by the stand-in: take torch.onnx"),
-    (
-        "mmcv.tensorrt",
-        "mmcv's TensorRT tools are not offered by the stand-in: take torch-tensorrt",
-    ),
-    (
-        "mmcv.device.ipu mmcv.device.mlu mmcv.device.mps mmcv.device.npu mmcv.device._functions "
-        "mmcv.device.scatter_gather mmcv.runner.ipu",
+_ADVICE = {
+    ("mmcv.device.", "mmcv.runner.ipu"): (
         "mmcv's other devices are not offered by the stand-in: Lightning has its own. "
-        'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel',
+        'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel'
     ),
-    (
-        "mmcv.utils.config.add_args",
-        "a command line from a config is not offered by the stand-in: take DictAction "
-        "(--cfg-options key=value) and Config.merge_from_dict",
-    ),
-    (
-        "mmcv.transforms",
+    ("mmcv.transforms",): (
         "mmcv.transforms is part of mmcv 2.x: take mmcv 2.x (`pip install mmcv-lite`, if its "
-        "compiled operators are not needed)",
+        "compiled operators are not needed)"
     ),
-    (
-        " ".join(
-            ["mmcv.model_zoo"]
-            + [f"mmcv.runner.checkpoint.{name}" for name in _ZOO.split()]
-            + [f"mmcv.runner.checkpoint.load_from_{name}" for name in ("mmcls", "openmmlab")]
-        ),
+    ("mmcv.model_zoo", "mmcv.runner.checkpoint.get_", "mmcv.runner.checkpoint.load_from_"): (
         "the stand-in does not resolve names of OpenMMLab's model zoo: give load_checkpoint a "
-        "path, an https:// or an s3:// address",
+        "path, an https:// or an s3:// address"
     ),
-)
+}
+"""Advice by the starts of missing names."""
 
 
 def _advice_for(full: str) -> str | None:
     """Return the advice for a missing name; None without special advice."""
-    for names, advice in _ADVICE:
-        if any(f"{full}.".startswith(f"{name}.") for name in names.split()):
+    for starts, advice in _ADVICE.items():
+        if full.startswith(starts):
             return advice
     return NEEDS_LITE if full.rpartition(".")[0] in LITE else None
 

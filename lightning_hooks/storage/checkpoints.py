@@ -8,7 +8,6 @@ import os
 import re
 import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple
 from uuid import uuid4
 
@@ -16,7 +15,7 @@ import torch
 
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
-from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry, Manifest
+from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry
 
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
@@ -54,7 +53,10 @@ def save(
     """
     with contextlib.ExitStack() as writing:
         if files.is_local(path):
-            manifest.begin(target.directory, target.run)
+            with manifest.opened(target.directory) as listed:
+                if target.run not in listed.runs():
+                    listed.begun.append(target.run)
+                    listed.write()
             temporary = writing.enter_context(files.locked_path(path, target.run))
             torch.save(checkpoint, temporary)
             files.sync(temporary)  # now: renaming holds up other writers of the list
@@ -91,8 +93,14 @@ def record(
     done = meta["epoch"], meta["iter"]
     time = datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
     new = Entry(name, size, crc32, *done, time, run, series, resumable, score, rule)
-    link = partial(_link, directory.removeprefix("file://"), name) if is_latest else None
-    return manifest.add(directory, new, rename, choose_old, link, earlier)
+    with manifest.opened(directory) as listed:
+        # an older entry of the name stays, and describes the file until the rename
+        is_newest = listed.insert(new, earlier)
+        listed.write()
+        rename()
+        if is_latest and is_newest:
+            _link(directory.removeprefix("file://"), name)
+        return listed.prune(run, series, choose_old)
 
 
 def _measured(path: str) -> tuple[int | None, str | None]:
@@ -148,15 +156,13 @@ def clean_up(
     is_local = files.is_local(directory)
     if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
         return []
-    listed_at = files.join(directory, NAME)
-    with files.exclusive(listed_at) as contents:
-        found = Manifest(listed_at, contents)
-        earlier = found.runs()
+    with manifest.opened(directory) as listed:
+        earlier = listed.runs()
         if is_local:
             _remove_temporaries(directory.removeprefix("file://"))
         if resumed_at > 0:
-            found.settle(run)
-        old = found.prune(run, series, choose_old, resumed_at)
+            listed.settle(run)
+        old = listed.prune(run, series, choose_old, resumed_at)
     if earlier or resumed_at > 0:
         _remove_unfinished(directory, {*earlier, run}, own=run)
     return old

@@ -1,4 +1,4 @@
-"""Find the newest and the best checkpoint of a directory, listed or not."""
+"""Find the newest and the best checkpoint in the list of a directory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,8 @@ import warnings
 from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
-from lightning_hooks.storage.entry import is_folder_of_shards
 
-__all__ = ["best_series", "best_valid", "newest_unlisted", "newest_valid", "numbered"]
+__all__ = ["best_series", "best_valid", "newest_valid", "numbered"]
 
 
 def best_series(key: str) -> str:
@@ -63,37 +62,6 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
     return _first_valid(directory, [*itertools.chain(*newest_first)])
 
 
-def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
-    """Return the path of the newest checkpoint missing in the manifest, None without any.
-
-    Take the target of ``latest.pth``, else the greatest number by the first template with any
-    files. Warn that the file cannot be verified.
-
-    Args:
-        directory: The directory of the files.
-        templates: File names with ``{}`` for the number.
-    """
-    listed = {entry.name for entry in manifest.read(directory)}
-    for template in templates:
-        numbers = {
-            name: number
-            for name, number in numbered(directory, template)
-            if name not in listed and _may_be_checkpoint(files.join(directory, name))
-        }
-        if numbers:
-            linked = _target_of_link(directory)
-            name = linked if linked in numbers else max(numbers, key=lambda x: numbers[x])
-            path = files.join(directory, name)
-            warnings.warn(
-                f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is as "
-                "it was written; it is taken for the newest checkpoint. For another one write its "
-                "path as ckpt_path; to begin anew, leave ckpt_path out",
-                stacklevel=2,
-            )
-            return path
-    return None
-
-
 def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     """Return the file names of a template in a directory, each with its number."""
     parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
@@ -107,19 +75,6 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
         names = [str(path)[start:] for path in fs.glob(target)]
     found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
     return [(name, int(match[1])) for name, match in found if match]
-
-
-def _may_be_checkpoint(path: str) -> bool:
-    """Return whether a path is a file, or a folder of shards."""
-    return files.size_of(path) is not None or is_folder_of_shards(path)
-
-
-def _target_of_link(directory: str) -> str:
-    """Return the target of ``latest.pth``, an empty string without the link."""
-    if not files.is_local(directory):
-        return ""
-    link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
-    return os.readlink(link) if os.path.islink(link) else ""
 
 
 def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | None:

@@ -6,12 +6,13 @@ deleted; a file that differs from its entry is never loaded.
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import os
 import re
 import warnings
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.entry import Entry, flaw, parse, remove
@@ -22,10 +23,9 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
-    "add",
-    "begin",
     "flaw",
     "is_run",
+    "opened",
     "read",
 ]
 
@@ -39,7 +39,7 @@ ChooseOld = Callable[[list[Entry]], list[Entry]]
 
 
 class Manifest:
-    """The list of a directory; change a list inside :func:`files.exclusive` only.
+    """The list of a directory; change a list inside :func:`opened` only.
 
     Args:
         path: The path of the list.
@@ -157,16 +157,20 @@ class Manifest:
         beside the entry of the older file of the name.
         """
         own = [entry for entry in self.entries if entry.run == run]
-        doubtful = [e for e in own if any(e.name == o.name and e.crc32 != o.crc32 for o in own)]
+        checksums: dict[str, set[str | None]] = {}
+        for entry in own:
+            checksums.setdefault(entry.name, set()).add(entry.crc32)
+        doubtful = [entry for entry in own if len(checksums[entry.name]) > 1]
         directory = self.path.removesuffix(NAME)
-        intact = {e.name: e for e in doubtful if not flaw(directory, e)}
+        intact = {entry.name: entry for entry in doubtful if not flaw(directory, entry)}
         if intact:
-            listed, self.entries = self.entries, []
-            for entry in listed:
-                if entry in own and entry.name in intact:
-                    entry = dataclasses.replace(intact[entry.name], series=entry.series)
-                if entry not in self.entries:
-                    self.entries.append(entry)
+            settled = [
+                dataclasses.replace(intact[entry.name], series=entry.series)
+                if entry.run == run and entry.name in intact
+                else entry
+                for entry in self.entries
+            ]
+            self.entries = [*dict.fromkeys(settled)]
             self.write()
 
     def _delete(self, old: Sequence[Entry]) -> None:
@@ -193,47 +197,12 @@ class Manifest:
         self.write()
 
 
-def begin(directory: str, run: str) -> None:
-    """List a run before its first write, so that the next run finds leftovers of a kill."""
+@contextlib.contextmanager
+def opened(directory: str) -> Iterator[Manifest]:
+    """Yield the list of a directory; other writers wait until the block ends."""
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
-        manifest = Manifest(path, contents)
-        if run not in manifest.runs():
-            manifest.begun.append(run)
-            manifest.write()
-
-
-def add(
-    directory: str,
-    new: Entry,
-    rename: Callable[[], object],
-    choose_old: ChooseOld | None,
-    link: Callable[[], object] | None = None,
-    earlier: Collection[Entry] = (),
-) -> list[str]:
-    """Record a file, rename the file into place, and delete superseded files.
-
-    Args:
-        directory: The directory of the file.
-        new: The entry.
-        rename: Renames the file into place.
-        choose_old: Chooses the files to delete; None keeps all.
-        link: Points ``latest.pth`` at the file; not called if a newer file is listed.
-        earlier: The entries listed before the run began or was resumed.
-
-    Returns:
-        The names of the chosen files.
-    """
-    path = files.join(directory, NAME)
-    with files.exclusive(path) as contents:
-        manifest = Manifest(path, contents)
-        # an older entry of the name stays, and describes the file until the rename
-        is_newest = manifest.insert(new, earlier)
-        manifest.write()
-        rename()
-        if link is not None and is_newest:
-            link()
-        return manifest.prune(new.run, new.series, choose_old)
+        yield Manifest(path, contents)
 
 
 def _is_later(listed: Entry, new: Entry, earlier: Collection[Entry]) -> bool:

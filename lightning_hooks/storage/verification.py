@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import os
+import pickle
 import posixpath
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.storage import earlier_files, files, manifest, torch_files
+from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.torch_files import DamagedCheckpointError
 
 __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
     "load",
+    "newest_unlisted",
     "require_lightnings",
     "require_resumable",
     "verify",
@@ -58,6 +61,9 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if not isinstance(found, dict):
         kind = type(found).__name__
         raise DamagedCheckpointError(f"{path} holds a {kind}, and a checkpoint is a dict")
+    for key in ("state_dict", "meta"):
+        if not isinstance(found.get(key, {}), Mapping):
+            raise DamagedCheckpointError(f"{path} has {found[key]!r:.80} as {key!r}, not a dict")
     return found
 
 
@@ -128,6 +134,73 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
             f"out ckpt_path: module.load_state_dict(torch.load({path!r})['state_dict']). "
             "To resume, save with save_optimizer=True"
         )
+
+
+def newest_unlisted(
+    directory: str, templates: Sequence[str], *, for_fit: bool = False
+) -> str | None:
+    """Return the path of the newest checkpoint missing in the manifest, None without any.
+
+    Try the target of ``latest.pth``, then the greatest numbers by the first template with any
+    files. Pass over files that a Trainer cannot load, and warn of them. If all are, return the
+    first, whose loading raises with the reason.
+
+    Args:
+        directory: The directory of the files.
+        templates: File names with ``{}`` for the number.
+        for_fit: Whether a run is resumed from the file.
+    """
+    listed = {entry.name for entry in manifest.read(directory)}
+    linked = _target_of_link(directory)
+    for template in templates:
+        numbers = {
+            files.join(directory, name): (name == linked, number)
+            for name, number in earlier_files.numbered(directory, template)
+            if name not in listed and _may_be_checkpoint(files.join(directory, name))
+        }
+        passed: dict[str, str] = {}
+        for path in sorted(numbers, key=lambda path: numbers[path], reverse=True):
+            problem = _refusal(path, for_fit)
+            if not problem:
+                passed_over = "".join(f"; {text} is passed over" for text in passed.values())
+                warnings.warn(
+                    f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is "
+                    "as it was written; it is taken for the newest checkpoint. For another one "
+                    f"write its path as ckpt_path; to begin anew, leave ckpt_path out{passed_over}",
+                    stacklevel=2,
+                )
+                return path
+            passed[path] = problem
+        if passed:
+            return next(iter(passed))
+    return None
+
+
+def _refusal(path: str, for_fit: bool) -> str:
+    """Return why a Trainer cannot load a file; an empty string if it can, or for a folder."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a file without checksums: loading warns
+            if files.size_of(path) is not None:
+                require_lightnings(path, load(path, "meta"), for_fit)
+    except (DamagedCheckpointError, WeightsOnlyError) as error:
+        return str(error)
+    except pickle.UnpicklingError:  # objects of the user's own classes
+        return ""
+    return ""
+
+
+def _may_be_checkpoint(path: str) -> bool:
+    """Return whether a path is a file, or a folder of shards."""
+    return files.size_of(path) is not None or is_folder_of_shards(path)
+
+
+def _target_of_link(directory: str) -> str:
+    """Return the target of ``latest.pth``, an empty string without the link."""
+    if not files.is_local(directory):
+        return ""
+    link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
+    return os.readlink(link) if os.path.islink(link) else ""
 
 
 def _flaw(path: str) -> str | None:

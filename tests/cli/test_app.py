@@ -112,6 +112,19 @@ def test_hooks_lists_all_with_one_line_each(capsys: pytest.CaptureFixture[str]) 
     assert lines == ["\t".join((row["name"], row["origin"], row["what"])) for row in rows]
 
 
+def test_convert_leaves_unknown_hooks_out_with_a_comment(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    unknown = "\ncustom_hooks += [dict(type='EMAHok'), dict(type='IterTimerHook')]"
+    Path(config).write_text(f"{CONFIG}{unknown}\ncustom_imports = dict(imports=['no_lab'])")
+    assert run("convert", config) == 0
+    first, second, *code = capsys.readouterr().out.splitlines()
+    assert first == "# custom_imports: No module named 'no_lab'"
+    assert second.startswith("# not converted: EMAHok is not registered by custom_imports; did you")
+    compile("\n".join(code), "code", "exec")
+    assert "EMAHook(momentum=0.0002)" in "".join(code)
+
+
 def test_plot_draws_a_picture_and_the_terminal(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -150,7 +163,7 @@ def test_completion_knows_commands_and_files(
         assert name.lstrip("-") in script
 
 
-def test_help_and_wrong_paths_need_neither_torch_nor_lightning() -> None:
+def test_help_hooks_and_wrong_paths_need_neither_torch_nor_lightning() -> None:
     """The answer is printed at once; importing torch or Lightning takes seconds."""
     code = (
         "import sys\n"
@@ -159,10 +172,11 @@ def test_help_and_wrong_paths_need_neither_torch_nor_lightning() -> None:
         "run(['plot', 'nowhere.py'])\n"
         "run(['convert', 'nowhere.py'])\n"
         "run(['check', 'nowhere.py'])\n"
+        "run(['hooks'])\n"
         "print(sorted({'torch', 'lightning', 'matplotlib'} & {*sys.modules}))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
-    assert found.stdout.strip() == b"[]"
+    assert found.stdout.splitlines()[-1] == b"[]"
     assert found.stderr.count(b"nowhere.py") == 3
 
 

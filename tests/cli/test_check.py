@@ -184,7 +184,6 @@ def test_the_verdict_names_what_cannot_run(checked: Report) -> None:
 @pytest.mark.parametrize(
     ("name", "text", "message"),
     [
-        ("notes.ipynb", "{}", "is a notebook: jupyter nbconvert --to script"),
         ("data.bin", "\0", "must be a .py file or a YAML config"),
         ("empty", None, "there is no Python file in"),
         ("not_there", None, "there is no file, folder or module"),

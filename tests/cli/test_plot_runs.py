@@ -81,12 +81,14 @@ def test_a_run_by_iteration_counts_in_these(tmp_path: Path) -> None:
 
 
 def test_runs_share_one_picture(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    one = written(tmp_path / "one", *BY_EPOCH)
-    two = written(tmp_path / "two", *BY_ITERATION)
+    name = "a_name_that_is_" + 2 * "much_longer_than_a_panel_of_eighty_columns_"
+    one = written(tmp_path / "one" / name, *BY_EPOCH)
+    two = written(tmp_path / "two" / name, *BY_ITERATION)
     assert run("plot", one, two, "--out", tmp_path / "both.svg") == 0
     shown = capsys.readouterr().out
-    assert "one train" in shown
-    assert "two train" in shown
+    assert shown.splitlines()[:2] == [f"1: one/{name}", f"2: two/{name}"]
+    assert "1 train" in shown
+    assert "2 train" in shown
     assert "iteration" in shown
     assert "svg" in (tmp_path / "both.svg").read_text()
 

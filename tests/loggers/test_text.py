@@ -447,3 +447,16 @@ def test_bad_arguments_are_refused(
 ) -> None:
     with pytest.raises(error, match=match):
         TextLoggerHook(**arguments)
+
+
+def test_a_name_with_control_characters_forges_no_line(tmp_path: Path) -> None:
+    class Named(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.log_buffer.output["a\n2030 - INFO - Epoch [9]\x1b[2J\a\r"] = "x\ny"
+
+    console, _ = fit(tmp_path, Named(), TextLoggerHook(interval=4), meta={"exp_name": "e\nf"})
+    (path,) = (tmp_path / "work").glob("*.log")
+    text = path.read_text()
+    assert len(text.splitlines()) == len(console) == 4  # two of them name the experiment
+    assert r"a\n2030 - INFO - Epoch [9]\x1b[2J\x07\r: x\ny" in text
+    assert not {"\x1b", "\a", "\r"} & {*text, *"".join(console)}

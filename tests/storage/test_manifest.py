@@ -435,3 +435,24 @@ def test_a_kill_before_a_file_gets_its_name_leaves_the_one_before_it(tmp_path: P
     clean_up(str(tmp_path), last.run, last.series, keep_one, resumed_at=last.iter)
     assert newest_valid(str(tmp_path)) == path
     assert len(manifest.read(str(tmp_path))) == 1
+
+
+def test_settling_a_list_compares_each_entry_a_few_times(tmp_path: Path) -> None:
+    compared = []
+
+    class Checksum(str):
+        def __eq__(self, other: object) -> bool:
+            compared.append(other)
+            return str.__eq__(self, other)
+
+        __hash__ = str.__hash__
+
+    listed = Manifest(str(tmp_path / manifest.NAME), None)
+    base = {"size": 1, "epoch": 1, "time": "", "run": "0" * 12, "series": "s"}
+    listed.entries = [
+        Entry(name=f"{n % 500}.pth", crc32=Checksum(f"{n:08x}"), iter=n, **base)
+        for n in range(1000)
+    ]
+    listed.settle("0" * 12)
+    assert len(listed.entries) == 1000
+    assert len(compared) < 10_000

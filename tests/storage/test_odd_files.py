@@ -38,6 +38,10 @@ def a_list(path: Path) -> None:
     torch.save([torch.ones(1)], path)
 
 
+def odd_meta(path: Path) -> None:
+    torch.save({**torch.load(path, weights_only=True), "meta": 7}, path)
+
+
 def folder(path: Path) -> None:
     path.unlink()
     path.mkdir()
@@ -58,6 +62,7 @@ def flipped(path: Path) -> None:
 KINDS = {
     text: r"is no checkpoint: it begins with b'epoch 3, loss 0.1",
     empty: "is an empty file",
+    odd_meta: "has 7 as 'meta', not a dict",
     a_list: "holds a list, and a checkpoint is a dict",
     folder: "is a folder, not a file",
     half: "cannot be read: File is not a zip file",

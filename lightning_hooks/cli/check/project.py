@@ -66,9 +66,6 @@ def find(target: str) -> Project:
     if path.suffix in (".yml", ".yaml") or (path.suffix == ".py" and "configs" in path.parts):
         scripts = filter(None, map(_script, path.parents[:5]))
         return Project(root, folder, script=next(scripts, None), config=path)
-    if path.suffix == ".ipynb":
-        convert = f"jupyter nbconvert --to script {path}"
-        raise ValueError(f"{path} is a notebook: {convert} makes a file to check")
     if path.suffix != ".py":
         raise ValueError(f"{path} must be a .py file or a YAML config")
     if re.search(rb"^if __name__ == ", path.read_bytes(), re.MULTILINE):

@@ -101,15 +101,15 @@ class TrainLoop(_Loop):
     @property
     def dataloader(self) -> Any:
         """The training loader; an assigned loader is used from the next epoch on."""
-        if self._runner._new_data_loader is not None:
-            return self._runner._new_data_loader
+        if self._runner.new_data_loader is not None:
+            return self._runner.new_data_loader
         trainer = self._runner.trainer
         loaders = data.train_loaders(trainer)
         return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
 
     @dataloader.setter
     def dataloader(self, value: Any) -> None:
-        self._runner._new_data_loader = self._runner.loader_of_run = value
+        self._runner.new_data_loader = self._runner.loader_of_run = value
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``dataloader_iterator`` yields the next batch."""
@@ -121,7 +121,7 @@ class TrainLoop(_Loop):
             raise TypeError(
                 f"train_loop.dataloader_iterator must be mmengine's iterator, got {value!r}"
             )
-        self._runner._new_data_loader = None
+        self._runner.new_data_loader = None
         data.switch_loader(self._runner.trainer, loader)
 
     @property

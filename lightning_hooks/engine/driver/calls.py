@@ -61,7 +61,7 @@ class Calls:
             raise
         finally:
             runner.calls_hooks = False
-        has_changes = runner.optimizer is not runner._known_optimizer or runner.flags_before_eval
+        has_changes = runner.optimizer is not runner.known_optimizer or runner.flags_before_eval
         if has_changes or not runner.module.training:
             self.restore()
 
@@ -99,7 +99,7 @@ class Calls:
     def settle_stop(self) -> None:
         """Pass ``runner.should_stop`` on to the Trainer, on all ranks if any rank has set it."""
         runner = self._runner
-        stop = runner._stop_requested
+        stop = runner.stop_requested
         if self.settles_every_batch:
             stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
         elif stop and runner.world_size > 1 and self._has_foreign():

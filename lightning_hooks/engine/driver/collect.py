@@ -12,9 +12,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.lightning_api.events import skip_unused_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
-from lightning_hooks.engine.runner.iter_runner import IterRunner
-from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = [

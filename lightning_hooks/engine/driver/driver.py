@@ -235,10 +235,8 @@ class Driver(Callback):
         progress.leave_resumed_epoch(trainer)
         runner.renew()
         runner.mode = None
-        runner._stop_requested = False
-        self._cycle.in_epoch = self._resumed.restore_counters(
-            runner, keep_timestamp="timestamp" in attributes
-        )
+        runner.stop_requested = False
+        self._cycle.in_epoch = self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self.ownership.start()
         self._in_run, self._has_begun = True, False
@@ -251,8 +249,8 @@ class Driver(Callback):
             with self._buffers.added(), self._model.taken_at_once():
                 self._calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
-        if shown is not None and runner._new_data_loader is shown:
-            runner._new_data_loader = None  # for before_run alone, like a loader set before run()
+        if shown is not None and runner.new_data_loader is shown:
+            runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
         for hook in self._hosted[hosted:]:  # registered by a hook in before_run
             hook.on_train_start(trainer, pl_module)
@@ -309,7 +307,7 @@ class Driver(Callback):
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
-        if runner._stop_requested or self._calls.settles_every_batch:
+        if runner.stop_requested or self._calls.settles_every_batch:
             self._calls.settle_stop()
 
     def _expect_batches(self) -> None:
@@ -435,7 +433,7 @@ class Driver(Callback):
         """Call a point of a batch."""
         self._calls.run(point)
         if point == "after_train_iter" and (
-            self._runner._stop_requested or self._calls.settles_every_batch
+            self._runner.stop_requested or self._calls.settles_every_batch
         ):
             self._calls.settle_stop()
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -17,7 +16,7 @@ from lightning_hooks.engine.lightning_api import data, progress, validation
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
-from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.engine.runner.runner import IterRunner, Runner
 from lightning_hooks.utils.fsdp import state_here
 
 __all__ = ["EpochCycle", "IterCycle", "cycle_of"]
@@ -34,7 +33,7 @@ class EpochCycle:
     """Whether :meth:`begin_batch` and :meth:`end_batch` do something."""
 
     def __init__(
-        self, runner: Any, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
+        self, runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
     ) -> None:
         self._runner = runner
         self._calls = calls
@@ -48,7 +47,7 @@ class EpochCycle:
 
     def begin_run(self) -> None:
         """Reopen the epoch of a run resumed in mid-epoch."""
-        self._runner.loader_of_run = self._runner._new_data_loader
+        self._runner.loader_of_run = self._runner.new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
                 self._open_epoch()
@@ -65,7 +64,7 @@ class EpochCycle:
     def _open_epoch(self) -> None:
         runner = self._runner
         runner.mode = "train"
-        runner._own_max_iters = None
+        runner.own_max_iters = None
         runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
@@ -75,7 +74,7 @@ class EpochCycle:
         self.in_epoch = True
         runner._inner_iter = None
         self._calls.capture_train_mode()
-        self._take_data(for_run=runner._new_data_loader is runner.loader_of_run)
+        self._take_data(for_run=runner.new_data_loader is runner.loader_of_run)
 
     def begin_batch(self, batch_idx: int) -> None:
         """Do nothing: the counters are Lightning's."""
@@ -95,7 +94,7 @@ class EpochCycle:
         self._calls.run_at_border("after_train_epoch")
         metrics.publish_results(runner)
         self.in_epoch = False
-        runner._closed_epoch = runner.trainer.current_epoch
+        runner.closed_epoch = runner.trainer.current_epoch
         self._calls.settle_stop()
 
     # -- a validation ----------------------------------------------------------------------
@@ -114,10 +113,10 @@ class EpochCycle:
         runner.mode = "val"
         self._val_log.enter_context(runner.val_log())
         self._calls.run_at_border("before_val_epoch")
-        if runner._new_val_loader is not None:
-            own = validation.replace_val_loader(trainer, runner._new_val_loader)
+        if runner.new_val_loader is not None:
+            own = validation.replace_val_loader(trainer, runner.new_val_loader)
             self._val_loader.callback(validation.restore_val_data, trainer, own)
-            self._val_loader.callback(setattr, runner, "_new_val_loader", None)
+            self._val_loader.callback(setattr, runner, "new_val_loader", None)
 
     def end_validation(self) -> None:
         """Call ``after_val_epoch``; inside an epoch training goes on."""
@@ -179,6 +178,7 @@ class IterCycle(EpochCycle):
     """
 
     acts_in_batches = True
+    _runner: IterRunner
 
     def begin_run(self) -> None:
         """Call ``before_epoch``."""
@@ -249,7 +249,7 @@ def cycle_of(
     runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
 ) -> EpochCycle:
     """Return the cycle of a runner's kind."""
-    kind = EpochCycle if runner.counts_epochs else IterCycle
+    kind = IterCycle if isinstance(runner, IterRunner) else EpochCycle
     return kind(runner, calls, train_data, resumed, fit)
 
 

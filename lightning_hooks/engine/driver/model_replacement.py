@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
@@ -79,7 +78,7 @@ class ReplacedModel:
         runner: The runner with the assigned ``model``.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
         self._trained, self._wrapper = unwrap(runner.model), runner.model
         self._is_whole = self._trained is runner.module

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -105,7 +104,6 @@ def write(
     last_val_iter  iterations done at the last validation, in a run counted in iterations
     rng            the random state of every rank, and of the loaders' persistent workers
     data           states of the training loaders' own generators
-    timestamp      the run's name in the names of its files
     log_buffer     the values of steps not averaged yet
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
     trackers       the runs of trackers, by backend (:mod:`lightning_hooks.loggers.trackers.base`)
@@ -138,9 +136,8 @@ def write(
         "iter": done,
         "in_epoch": in_epoch,
         "run": runner.run_id,
-        "timestamp": runner.timestamp,
         "log_buffer": runner.train_log.state_dict(),
-        "last_val_iter": getattr(runner, "last_val_iter", 0),
+        "last_val_iter": runner.last_val_iter,
         "rng": random_states,
         "data": generators,
         "hooks": saved_identities(hooks),
@@ -203,21 +200,16 @@ class ResumeState:
         found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
-    def restore_counters(self, runner: Any, *, keep_timestamp: bool) -> bool:
+    def restore_counters(self, runner: Runner) -> bool:
         """Set the runner's counters, name and meta; return whether the run is inside an epoch.
 
         Args:
             runner: The runner, in ``on_train_start``.
-            keep_timestamp: Whether the user has set the run's timestamp.
         """
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
         runner._iter = entry.get("iter", progress.batches_processed(trainer))
         runner.steps_before = 0
-        if not keep_timestamp:
-            runner.timestamp = self._timestamp(runner.timestamp)
-        if keep_timestamp or "timestamp" in entry:  # the run's files are continued
-            runner.unclaimed_timestamp = ""
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
         runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0
@@ -231,12 +223,6 @@ class ResumeState:
             if warning:
                 runner.logger.warning("%s", warning)
         return in_epoch
-
-    def _timestamp(self, default: str) -> str:
-        """Return the saved timestamp, if valid as the beginning of a file name."""
-        found = self.entry.get("timestamp")
-        is_name = isinstance(found, str) and re.fullmatch(r"\w[\w.-]*", found)
-        return str(found) if is_name else default
 
     def restore_rng(self, rank: int) -> None:
         """Restore the rank's random state, if the checkpoint has a state for the rank."""

@@ -153,7 +153,7 @@ class TrainData:
             hooks_may_change_data: Whether hooks could have changed data; else the iterator stays.
         """
         trainer = runner.trainer
-        new, runner._new_data_loader = runner._new_data_loader, None
+        new, runner.new_data_loader = runner.new_data_loader, None
         if new is not None and not for_run and not self._is_replaced:
             self._is_replaced = True
             self._replaced.callback(data.restore_train_data, trainer, data.train_data(trainer))

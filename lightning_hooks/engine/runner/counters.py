@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
+from lightning_hooks.engine.hook_list import HookList
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.runner.optimizer_steps import steps_done, steps_of, steps_of_run
 
 __all__ = ["Counters"]
 
@@ -17,7 +19,9 @@ class Counters:
     """The counters of a Runner, under mmcv's names; ``_iter`` and ``_inner_iter`` may be set."""
 
     trainer: L.Trainer
+    module: L.LightningModule
     mode: str | None
+    _hook_list: HookList
 
     counts_epochs: bool = True
     """Whether the run is counted in epochs rather than in iterations."""
@@ -27,6 +31,15 @@ class Counters:
 
     steps_before: int = 0
     """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
+
+    closed_epoch: int | None = None
+    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
+
+    own_max_iters: int | None = None
+    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
+
+    last_val_iter: int = 0
+    """Iterations done at the last validation, in a run counted in iterations."""
 
     _epoch: Any
     _max_epochs: Any
@@ -103,17 +116,95 @@ class Counters:
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps made; a step may take several iterations."""
-        return steps_done(self)
+        """Optimizer steps made, per optimizer; a step may take several iterations.
+
+        Derived from Lightning's ``global_step``, which checkpoints restore.
+        """
+        return int(self.trainer.global_step // self._counted_optimizers + self.steps_before)
+
+    @property
+    def _counted_optimizers(self) -> int:
+        """The number of optimizers in Lightning's sum of steps."""
+        automatic = self.module.automatic_optimization
+        return 1 if automatic else max(len(self.trainer.optimizers), 1)
 
     @functools.cached_property
     def max_optimizer_steps(self) -> int | None:
-        """Optimizer steps to make, None if unknown."""
-        return steps_of_run(self)
+        """Optimizer steps of the whole run, None if unknown.
+
+        ==========================  ==============================================================
+        steps are made by           number of steps
+        ==========================  ==============================================================
+        Lightning                   ``max_epochs`` times the steps of an epoch; the last batch of
+                                    an epoch always ends a step; at most ``max_steps``
+        hooks that own backward     ``max_iters`` by ``cumulative_iters``, rounded up; with the
+                                    hook's ``by_epoch`` rounded up per epoch
+        the module                  ``max_steps``, by the number of optimizers
+        ==========================  ==============================================================
+        """
+        trainer = self.trainer
+        if self.hooks_step:
+            return None if self.max_iters is None else self._steps_of_hooks(self.max_iters)
+        if not self.module.automatic_optimization:
+            steps = -(-trainer.max_steps // self._counted_optimizers)
+            return None if trainer.max_steps < 0 else steps
+        limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
+        epochs = trainer.max_epochs
+        if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
+            limits.append(self.optimizer_steps_of(epochs))
+        return min(limits, default=None)
 
     def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the optimizer steps of the run's first epochs."""
-        return steps_of(self, epochs)
+        """Return the optimizer steps of the run's first epochs.
+
+        Raises:
+            ValueError: if the loader has no length, or the module steps by itself.
+        """
+        batches = self.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError("steps of an epoch are counted: the training loader needs a length")
+        if self.hooks_step:
+            return self._steps_of_hooks(epochs * int(batches))
+        if not self.module.automatic_optimization:
+            raise ValueError(
+                "steps of an epoch are counted, and only the module knows when it steps"
+            )
+        return sum(-(-int(batches) // self._batches_of_step(epoch)) for epoch in range(epochs))
+
+    def _steps_of_hooks(self, iterations: int) -> int:
+        """Return the number of optimizer steps made by hooks in a number of iterations."""
+        each, batches = self._batches_of_step(), self.trainer.num_training_batches
+        owners = [hook for hook in self._hook_list if hasattr(hook, "cumulative_iters")]
+        if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+            return -(-iterations // each)
+        epochs, rest = divmod(iterations, int(batches))
+        return epochs * -(-int(batches) // each) + -(-rest // each)
+
+    def _batches_of_step(self, epoch: int = 0) -> int:
+        """Return the number of batches per optimizer step in an epoch.
+
+        If hooks own the steps, the greatest ``cumulative_iters`` of a hook.
+        """
+        if self.hooks_step:
+            each = (getattr(hook, "cumulative_iters", 1) for hook in self._hook_list)
+            return int(max(each, default=1))
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, GradientAccumulationScheduler):
+                return int(callback.get_accumulate_grad_batches(epoch))
+        return int(self.trainer.accumulate_grad_batches)
+
+    def count_steps_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
+        if "global_step" in checkpoint:
+            steps = checkpoint["global_step"] // self._counted_optimizers
+        else:
+            epochs, rest = 0, int(checkpoint["meta"]["iter"])
+            batches = self.trainer.num_training_batches
+            if self.module.automatic_optimization and batches != float("inf"):
+                epochs, rest = divmod(rest, int(batches))
+            steps = self.optimizer_steps_of(epochs) if epochs else 0
+            steps += rest // self._batches_of_step(epochs)
+        self.steps_before += steps - self.optimizer_steps
 
     def renew(self) -> None:
         """Forget the cached limits, which are kept for an epoch as in mmcv."""

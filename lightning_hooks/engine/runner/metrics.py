@@ -7,11 +7,12 @@ from typing import Any
 
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.lightning_api import logged_values, progress
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["log_values", "publish_averages", "publish_results"]
 
 
-def publish_results(runner: Any) -> None:
+def publish_results(runner: Runner) -> None:
     """Add values logged since the last call to ``trainer.callback_metrics``.
 
     The values are the averages of the loggers' lines, and scores put into the log buffer's output
@@ -31,7 +32,7 @@ def publish_results(runner: Any) -> None:
     logged_values.publish(runner.trainer, news, scores)
 
 
-def publish_averages(runner: Any) -> None:
+def publish_averages(runner: Runner) -> None:
     """Add the averages of the epoch so far to ``trainer.callback_metrics``.
 
     Called at the end of an epoch or a pass over the data, and before a validation in mid-epoch.
@@ -41,7 +42,7 @@ def publish_averages(runner: Any) -> None:
     logged_values.publish(runner.trainer, {**averages, **_rates(runner)}, {})
 
 
-def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:
+def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:
     """Have the loggers write values of a whole epoch.
 
     Hosted loggers of mmcv get no values: mmcv has no epoch-level values.
@@ -69,7 +70,7 @@ def log_values(runner: Any, mode: str, values: Mapping[str, Any], batches: int =
         runner.mode = before
 
 
-def _rates(runner: Any) -> dict[str, float]:
+def _rates(runner: Runner) -> dict[str, float]:
     """Return ``lr`` and ``momentum`` of the first group, for each optimizer by name."""
     if runner.optimizer is None:
         return {}

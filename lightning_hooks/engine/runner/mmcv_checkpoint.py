@@ -15,7 +15,6 @@ import torch
 
 from lightning_hooks.engine.lightning_api.weight_averaging import has_average, raw_weights
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.engine.runner.optimizer_steps import start_at
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.utils.dtensors import any_sharded
@@ -206,7 +205,7 @@ class MmcvCheckpoints:
             )
         self._epoch = meta["epoch"]
         self._iter = meta["iter"]
-        start_at(self, found)
+        self.count_steps_from(found)
         self.meta = dict(meta)
         run = (found.get("lightning_hooks") or {}).get("run")
         if manifest.is_run(run):

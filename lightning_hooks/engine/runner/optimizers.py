@@ -26,32 +26,32 @@ class Optimizers:
 
     _counts: Any
     _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
-    _known_optimizer: Any = None
+    known_optimizer: Any = None
     _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
     @functools.cached_property
     def optimizer(self) -> Any:
         """The optimizer, or a dict of several optimizers by name; may be replaced."""
-        self._known_optimizer = self._find_optimizer()
-        return self._known_optimizer
+        self.known_optimizer = self._find_optimizer()
+        return self.known_optimizer
 
     def use_optimizer(self, optimizer: Any) -> None:
         """Set the optimizer for hooks to step; None if Lightning steps."""
         self.hooks_step = self._keeps_optimizer = optimizer is not None
-        self.optimizer = self._known_optimizer = optimizer
+        self.optimizer = self.known_optimizer = optimizer
         self.renew()
 
     def renew(self) -> None:
         """Forget the cached optimizer, which is kept for an epoch."""
-        known = vars(self).get("optimizer") is self._known_optimizer
+        known = vars(self).get("optimizer") is self.known_optimizer
         if known and not self._keeps_optimizer:
             vars(self).pop("optimizer", None)
 
     def take_optimizer(self) -> None:
         """Train with an optimizer, or dict of optimizers, assigned by a hook, if any."""
-        if self.optimizer is self._known_optimizer:
+        if self.optimizer is self.known_optimizer:
             return
-        value = self._known_optimizer = self.optimizer
+        value = self.known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
         many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
         if not all(isinstance(one, torch.optim.Optimizer) for one in many):

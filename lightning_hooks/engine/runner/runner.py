@@ -6,7 +6,8 @@ import contextlib
 import logging
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import uuid4
 
@@ -16,7 +17,7 @@ import torch
 from lightning_hooks.engine.announcement import announce
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api import data, logged_values
+from lightning_hooks.engine.lightning_api import data, logged_values, progress
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -26,7 +27,7 @@ from lightning_hooks.engine.runner.optimizers import Optimizers
 from lightning_hooks.engine.sample_log import SampleLog
 from lightning_hooks.utils.arguments import check_object
 
-__all__ = ["Runner"]
+__all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner"]
 
 
 class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
@@ -109,7 +110,7 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)
         self.log_buffer = self.train_log = self.log_buffer_class(self._counts)
-        self._stop_requested = False
+        self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
         self.seen_metrics: dict[str, torch.Tensor] = {}
@@ -143,8 +144,8 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         if twin is not None and hasattr(twin, "register"):
             twin.register(type(self))
 
-    _new_data_loader: Any = None  # a training loader set by a hook, until iterated
-    _new_val_loader: Any = None
+    new_data_loader: Any = None  # a training loader set by a hook, until iterated
+    new_val_loader: Any = None
     loader_of_run: Any = None  # a training loader set for the rest of the run, not for an epoch
 
     twin: str = "BaseRunner"
@@ -195,11 +196,11 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     @property
     def should_stop(self) -> bool:
         """Whether training ends after the current iteration; may be set."""
-        return self._stop_requested or self.trainer.should_stop
+        return self.stop_requested or self.trainer.should_stop
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
-        self._stop_requested = bool(value)
+        self.stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
         # else the driver stops all ranks together
@@ -211,21 +212,21 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         A loader set before the epoch's iteration starts is iterated in the epoch.
         """
         if self.mode == "val":
-            if self._new_val_loader is not None:
-                return self._new_val_loader
+            if self.new_val_loader is not None:
+                return self.new_val_loader
             loaders = self.trainer.val_dataloaders
             return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
-        if self._new_data_loader is not None:
-            return self._new_data_loader
+        if self.new_data_loader is not None:
+            return self.new_data_loader
         loaders = data.train_loaders(self.trainer)
         return loaders[0] if len(loaders) == 1 else self.trainer.train_dataloader
 
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
         if self.mode == "val":
-            self._new_val_loader = value
+            self.new_val_loader = value
         else:
-            self._new_data_loader = value
+            self.new_data_loader = value
 
     @contextlib.contextmanager
     def val_log(self) -> Iterator[None]:
@@ -290,3 +291,168 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
                         method(self)
         finally:
             self.calls_hooks = outer
+
+
+class EpochRunner(Runner):
+    """A run counted in epochs: mmcv's EpochBasedRunner."""
+
+    twin = "EpochBasedRunner"
+
+    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
+        """Count the epoch as done if the validation at the epoch's end was running."""
+        self.closed_epoch = self.trainer.current_epoch if closed else None
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done, without the current epoch."""
+        return self._epoch
+
+    @property
+    def _epoch(self) -> int:
+        # Lightning counts an epoch after the epoch's validation, mmcv before
+        current = self.trainer.current_epoch
+        return current + (self.closed_epoch == current)
+
+    @_epoch.setter
+    def _epoch(self, value: int) -> None:
+        progress.set_epoch(self.trainer, value)
+
+    @property
+    def _max_epochs(self) -> int | None:
+        limit = self.trainer.max_epochs
+        return None if limit is None or limit < 0 else limit
+
+    @_max_epochs.setter
+    def _max_epochs(self, value: int) -> None:
+        self.renew()
+        self.trainer.fit_loop.max_epochs = value
+
+    @property
+    def _max_iters(self) -> int | None:
+        if self.own_max_iters is not None:
+            return self.own_max_iters
+        limits = []
+        batches = self.trainer.num_training_batches
+        if self._max_epochs is not None and batches != float("inf"):
+            limits.append(self._max_epochs * int(batches))
+        if self.trainer.max_steps >= 0:
+            steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            for hook in self.hooks:
+                if hasattr(hook, "iterations_of"):  # owns steps of several iterations each
+                    steps = hook.iterations_of(steps, self.trainer)
+            limits.append(steps)
+        return min(limits, default=None)
+
+    @_max_iters.setter
+    def _max_iters(self, value: int | None) -> None:
+        self.renew()
+        self.own_max_iters = value  # until the next epoch computes the limit, as in mmcv
+
+    @property
+    def _file_number(self) -> int:
+        return self.epoch + 1
+
+
+class IterLoader:
+    """The hooks' loader in a run by iteration: endless, with the passes counted."""
+
+    def __init__(self, runner: Runner, dataloader: Any) -> None:
+        self._dataloader = dataloader
+        self._runner = runner
+        self._own: Any = None
+
+    @property
+    def epoch(self) -> int:
+        """Passes over the data done."""
+        return int(self._runner.trainer.current_epoch)
+
+    def __len__(self) -> int:
+        return len(self._dataloader)
+
+    def __next__(self) -> Any:
+        """Return a batch for a hook, from a separate iterator: training misses no batch."""
+        try:
+            return next(self._own)
+        except (TypeError, StopIteration):
+            self._own = iter(self._dataloader)
+            return next(self._own)
+
+
+class IterRunner(Runner):
+    """A run counted in iterations: mmcv's IterBasedRunner.
+
+    ``epoch`` counts passes over the loader as mmcv does: the first batch of a pass still shows
+    the pass before. ``inner_iter`` counts since the last validation; 0 without validations.
+
+    Note:
+        Departure from mmcv: after a resume ``epoch`` goes on (mmcv starts again from 0).
+    """
+
+    twin = "IterBasedRunner"
+    filename_tmpl = "iter_{}.pth"
+    counts_epochs = False
+    _iter_loaders: Mapping[int, IterLoader] = MappingProxyType({})
+    _epoch = 0
+    _max_epochs: int | None = None
+
+    @property
+    def _max_iters(self) -> int | None:
+        if self.own_max_iters is not None:
+            return self.own_max_iters
+        if self.trainer.max_steps >= 0:
+            # where hooks own backward, the driver ends the run after so many iterations
+            if self.hooks_step:
+                return self.trainer.max_steps
+            return progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
+        epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches
+        if epochs is None or epochs < 0 or batches == float("inf"):
+            return None
+        return epochs * int(batches)
+
+    @_max_iters.setter
+    def _max_iters(self, value: int | None) -> None:
+        self.renew()
+        self.own_max_iters = value
+        if value is not None:
+            progress.set_max_steps(self.trainer, value)
+
+    # -- called by the driver ----------------------------------------------------------------
+
+    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
+        """Go on counting from the last validation."""
+        self.last_val_iter = entry.get("last_val_iter", self.iter)
+
+    def begin_run(self) -> None:
+        """Count the passes over the data from Lightning's epochs."""
+        self._epoch = self.trainer.current_epoch
+
+    def begin_batch(self, batch_idx: int) -> None:
+        """Set the counters for the ``batch_idx``-th training batch of a pass."""
+        # mmcv reads the loader's passes before fetching the batch
+        self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
+        validates = self.trainer.enable_validation
+        self._inner_iter = self.iter - self.last_val_iter if validates else 0
+
+    def ends_with_batch(self) -> bool:
+        """Whether the current batch is the run's last."""
+        return self.max_iters is not None and self.iter + 1 >= self.max_iters
+
+    def end_run(self) -> None:
+        """Count the last batch, as mmcv does."""
+        self._inner_iter += 1
+
+    @property
+    def data_loader(self) -> Any:
+        """The current loader as mmcv's endless IterLoader."""
+        loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
+        if id(loader) not in self._iter_loaders:
+            self._iter_loaders = {**self._iter_loaders, id(loader): IterLoader(self, loader)}
+        return self._iter_loaders[id(loader)]
+
+    @data_loader.setter
+    def data_loader(self, value: Any) -> None:
+        Runner.data_loader.fset(self, getattr(value, "_dataloader", value))  # type: ignore[attr-defined]
+
+    @property
+    def _file_number(self) -> int:
+        return self.iter + 1

@@ -174,7 +174,7 @@ class AveragingHook(Hook):
 
     # -- the rule --------------------------------------------------------------------------
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight of the model in the coming update, in (0, 1]."""
         raise NotImplementedError(f"{type(self).__name__} has no get_momentum(runner)")
 

@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.schedules.averages import share_of_beginning
 
 __all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
@@ -86,7 +87,7 @@ def check_rivals(hook: Any, trainer: L.Trainer) -> None:
             )
 
 
-def warn_of_young_average(hook: Any, runner: Any) -> None:
+def warn_of_young_average(hook: Any, runner: Runner) -> None:
     """Warn of an ``EMAHook`` that stays near its first weights: the run is too short.
 
     Args:
@@ -94,7 +95,8 @@ def warn_of_young_average(hook: Any, runner: Any) -> None:
         runner: The run.
     """
     steps: float = runner.max_optimizer_steps or 0
-    if steps == 0 or math.isinf(steps) or runner.trainer.fast_dev_run:
+    trainer: Any = runner.trainer
+    if steps == 0 or math.isinf(steps) or trainer.fast_dev_run:
         return
     begins = [(hook.begin_epoch, runner.max_epochs), (hook.begin_iter, runner.max_iters)]
     waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)

@@ -8,6 +8,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.hooks.averaging.checks import warn_of_young_average
 from lightning_hooks.schedules.averages import ema_momentum, over_interval
@@ -73,7 +74,7 @@ class EMAHook(AveragingHook):
         self.momentum = momentum
         self.warm_up = warm_up
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         momentum = over_interval(self.momentum, self.interval)
         return ema_momentum(self.steps, momentum, self.warm_up)

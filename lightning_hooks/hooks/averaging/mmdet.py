@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.schedules.averages import exp_momentum, linear_momentum, over_interval
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int
@@ -74,7 +75,7 @@ class BaseEMAHook(AveragingHook):
         """Whether this is an ``interval``-th optimizer step."""
         return (step + 1) % self.interval == 0
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         rule = self._rule if self.momentum_fun is None else self.momentum_fun
         return rule(self.steps)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
 from lightning_hooks.schedules.averages import annealing_momentum, equal_share
 from lightning_hooks.utils.arguments import check_number
@@ -62,7 +63,7 @@ class MomentumAnnealingEMAHook(AveragingHook):
         self.gamma = gamma
         self.power = power
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         return annealing_momentum(self.steps, self.momentum, self.gamma, self.power)
 
@@ -91,6 +92,6 @@ class StochasticWeightAverageHook(AveragingHook):
         Departures from MMEngine: as :class:`MomentumAnnealingEMAHook`.
     """
 
-    def get_momentum(self, runner: Any) -> float:
+    def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         return equal_share(self.updates)

@@ -15,6 +15,7 @@ from lightning_hooks.engine.lightning_api.progress import is_last_batch
 from lightning_hooks.engine.lightning_api.validation import train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.batch_norm import restore
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
@@ -145,7 +146,7 @@ class PreciseBNHook(Hook):
         found.user = user
         return found
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Raise errors now, before the first epoch."""
         if not runner.counts_epochs:
             raise ValueError(
@@ -154,7 +155,7 @@ class PreciseBNHook(Hook):
             )
         self.check_run(runner)
 
-    def check_run(self, runner: Any) -> None:
+    def check_run(self, runner: Runner) -> None:
         """Raise an error if the statistics cannot be updated in this run.
 
         Raises:
@@ -172,19 +173,19 @@ class PreciseBNHook(Hook):
         self._batches_to_run(runner, self._loader(runner))
         self._has_layers(runner)
 
-    def _has_layers(self, runner: Any) -> bool:
+    def _has_layers(self, runner: Runner) -> bool:
         """Warn if no layer can be updated; layers may be frozen, or added, during the run."""
         found = bool(bn_layers(runner.module))
         if not found:
             self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
         return found
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Update the statistics every ``interval`` epochs."""
         if self.every_n_epochs(runner, self.interval):
             self.update(runner)
 
-    def update(self, runner: Any) -> None:
+    def update(self, runner: Runner) -> None:
         """Update the statistics now, with the present weights.
 
         During a validation, layers have the train flags of training meanwhile.
@@ -195,7 +196,7 @@ class PreciseBNHook(Hook):
         with train_flags(runner.trainer):
             self._update(runner)
 
-    def _update(self, runner: Any) -> None:
+    def _update(self, runner: Runner) -> None:
         if not self._has_layers(runner):
             return
         loader = _second_pass(runner.trainer, self._loader(runner))
@@ -219,7 +220,7 @@ class PreciseBNHook(Hook):
                 "statistics are those of the fewer samples",
             )
 
-    def _loader(self, runner: Any) -> Any:
+    def _loader(self, runner: Runner) -> Any:
         if self.dataloader is not None:
             return self.dataloader
         loader = runner.data_loader
@@ -234,7 +235,7 @@ class PreciseBNHook(Hook):
             )
         return loader
 
-    def _batches_to_run(self, runner: Any, loader: Any) -> int:
+    def _batches_to_run(self, runner: Runner, loader: Any) -> int:
         if self.num_iters is not None:
             return self.num_iters
         sampler = getattr(loader, "batch_sampler", None)
@@ -252,7 +253,7 @@ class PreciseBNHook(Hook):
             return f"PreciseBNHook({arguments})"
         return f"{self.user}(precise_bn=dict({arguments}))"
 
-    def _warn(self, runner: Any, message: str) -> None:
+    def _warn(self, runner: Runner, message: str) -> None:
         """Warn once in a run."""
         if runner.rank == 0 and message not in self._warned:
             self._warned |= {message}
@@ -270,7 +271,7 @@ def _second_pass(trainer: Any, loader: Any) -> Any:
 
 
 @contextlib.contextmanager
-def _as_in_training(runner: Any) -> Iterator[None]:
+def _as_in_training(runner: Runner) -> Iterator[None]:
     """Set the Trainer to training for the module's step, without side effects."""
     trainer = runner.trainer
     stage, trainer.training = trainer.state.stage, True
@@ -281,7 +282,7 @@ def _as_in_training(runner: Any) -> Iterator[None]:
         trainer.state.stage = stage
 
 
-def _training_step(runner: Any) -> Callable[[Any, Any], Any]:
+def _training_step(runner: Runner) -> Callable[[Any, Any], Any]:
     inner = getattr(runner.model, "module", runner.model)
     if hasattr(inner, "train_step"):
         return lambda module, batch: inner.train_step(batch, runner.optimizer)

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
 from lightning_hooks.hooks.invalid_loss.rollback import LastGoodState
 
@@ -31,7 +32,7 @@ class Action:
     keeps_state = False
     """Whether the action keeps the state at each interval, after a check of the weights."""
 
-    def __init__(self, hook: Any, runner: Any) -> None:
+    def __init__(self, hook: Any, runner: Runner) -> None:
         self.hook, self.runner = hook, runner
 
     def before_batch(self) -> None:
@@ -93,7 +94,7 @@ class Restore(Action):
 
     keeps_state = True
 
-    def __init__(self, hook: Any, runner: Any) -> None:
+    def __init__(self, hook: Any, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._state = LastGoodState(runner.trainer)
         self._has_started = False
@@ -148,7 +149,7 @@ class Restore(Action):
 class Stop(Restore):
     """Restores the last good state and ends training."""
 
-    def __init__(self, hook: Any, runner: Any) -> None:
+    def __init__(self, hook: Any, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._limit = None
         self._minimum: tuple[Any, Any] | None = None

@@ -18,6 +18,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
 from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read, try_to_dump
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
@@ -105,8 +106,8 @@ class CheckInvalidLossHook(Hook):
     max_restores: int | None = 3
     dump_dir: str | None = None
     _action: Action | None = None  # set in a fit only, like the attributes below
-    _interceptor: SaveInterceptor | None = None
-    _patch: MethodPatch | None = None
+    _saves: MethodPatch | None = None
+    _old_saves: MethodPatch | None = None
     _weights: tuple[torch.Tensor, ...] = ()
     _weights_are_checked = True
     _steps_automatically = True
@@ -145,7 +146,7 @@ class CheckInvalidLossHook(Hook):
         """Whether a step of this fit had a loss."""
         return self._history.has_judged
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""
         self._close()
         self._steps_automatically = runner.module.automatic_optimization
@@ -153,11 +154,12 @@ class CheckInvalidLossHook(Hook):
         self._history = LossHistory(self.dump_dir is not None, by_name)
         self._weights = finite_weights(runner.module)
         self._action = action = ACTIONS[self.action](self, runner)
-        before_save = partial(self._before_save, runner)
-        self._interceptor = SaveInterceptor(runner.trainer, before_save, action.on_saved)
+        # files without a callback by Lightning, such as weights-only files, come this way, too
+        save = partial(self._save, runner, runner.trainer.save_checkpoint)
+        self._saves = MethodPatch(runner.trainer, "save_checkpoint", instead=save)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             check = partial(self._check, runner)
-            self._patch = MethodPatch(runner, "save_checkpoint", lambda *a, **k: check())
+            self._old_saves = MethodPatch(runner, "save_checkpoint", lambda *a, **k: check())
         unused = []
         if not (self._needs_each_batch(action) or action.keeps_state):
             unused.append("on_train_batch_start")
@@ -167,7 +169,7 @@ class CheckInvalidLossHook(Hook):
             unused.append("on_train_batch_end")
         skip_events(self, CheckInvalidLossHook, *unused)
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Check the last steps, and log a summary."""
         self._check(runner)
         if self._action is not None:
@@ -182,22 +184,24 @@ class CheckInvalidLossHook(Hook):
                 bad_weights = any_non_finite(self._weights).to(pl_module.device)
                 self._action.after_error(read(self._history.take(), bad_weights))
         with contextlib.suppress(Exception):
-            if self._interceptor is not None and isinstance(exception, InvalidLossError):
-                self._interceptor.refuse()  # removes itself later
-                self._interceptor = None
-            self._close()
+            if isinstance(exception, InvalidLossError):
+                saves, self._saves = self._saves, None
+                self._close()
+                self._saves = saves  # refuses files until the failed fit is over
+            else:
+                self._close()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore Trainer and optimizers."""
         self._close()
 
     def _close(self) -> None:
-        for one in (self._interceptor, self._patch):
-            if one is not None:
-                one.remove()
+        for patch in (self._saves, self._old_saves):
+            if patch is not None:
+                patch.remove()
         if self._action is not None:
             self._action.close()
-        self._action, self._interceptor, self._patch, self._weights = None, None, None, ()
+        self._action, self._saves, self._old_saves, self._weights = None, None, None, ()
         self._history = LossHistory()
 
     def __getstate__(self) -> dict[str, Any]:
@@ -237,7 +241,7 @@ class CheckInvalidLossHook(Hook):
         assert self._action is not None
         self._action.before_step(optimizer, Driver.of(trainer).runner.iter)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Keep the step's loss; read all kept losses at every ``interval``-th iteration."""
         iteration = runner.iter
         self._history.record(runner, iteration)
@@ -260,7 +264,7 @@ class CheckInvalidLossHook(Hook):
 
     # -- the check -------------------------------------------------------------------------
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Check before others save, or evaluate with an average."""
         self._check(runner)
 
@@ -271,15 +275,30 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None:
             self._check(Driver.of(trainer).runner)
 
-    def _before_save(self, runner: Any) -> None:
-        """Check before a checkpoint is written."""
+    def _save(
+        self, runner: Runner, save: Callable[..., None], filepath: Any, *args: Any, **kwargs: Any
+    ) -> None:
+        """Write a checkpoint after a check; write nothing because of an invalid loss."""
+        state = runner.trainer.state
+        if self._action is not None:
+            self._before_save(runner)
+        elif state.status == TrainerStatus.INTERRUPTED and state.stage is not None:
+            return
+        else:
+            self._close()
+        save(filepath, *args, **kwargs)
+        weights_only = kwargs.get("weights_only", args[0] if args else False)
+        if self._action is not None and not weights_only:
+            self._action.on_saved(filepath)
+
+    def _before_save(self, runner: Runner) -> None:
         counts = progress.batch_counts(runner.trainer)
         # a callback before the hooks may save an unrecorded step
         if progress.batches_processed(runner.trainer) > counts.completed:
             self._history.record(runner, runner.iter)
         self._check(runner)
 
-    def _check(self, runner: Any, at_interval: bool = False) -> None:
+    def _check(self, runner: Runner, at_interval: bool = False) -> None:
         """Read the kept losses and act, on all ranks together."""
         action, history = self._action, self._history
         is_known = not history.iters and (self._weights_are_checked or at_interval)
@@ -299,54 +318,3 @@ class CheckInvalidLossHook(Hook):
         if bad_step is not None and runner.writes_files:
             try_to_dump(bad_step, self.dump_dir or ".", runner)
         action.handle(reading, at_interval)
-
-
-class SaveInterceptor:
-    """Replaces ``trainer.save_checkpoint`` on the instance, until ``remove`` is called.
-
-    All files are written through this method, also weights-only files, without a callback by
-    Lightning.
-
-    Args:
-        trainer: The Trainer.
-        before: Called before a file is written; an exception prevents the file.
-        after: Called with the path of each full checkpoint after the write.
-    """
-
-    def __init__(
-        self, trainer: L.Trainer, before: Callable[[], None], after: Callable[[Any], None]
-    ) -> None:
-        self._trainer = trainer
-        self._previous = vars(trainer).get("save_checkpoint")  # another interceptor's, perhaps
-        self._save = trainer.save_checkpoint
-        self._before, self._after = before, after
-        self._is_active, self._refuses = True, False
-        trainer.save_checkpoint = self  # type: ignore[method-assign]
-
-    def __call__(self, filepath: Any, *args: Any, **kwargs: Any) -> None:
-        """Write a checkpoint as the Trainer does."""
-        if self._refuses:
-            state = self._trainer.state
-            if state.status == TrainerStatus.INTERRUPTED and state.stage is not None:
-                return
-            self.remove()
-        if self._is_active:
-            self._before()
-        self._save(filepath, *args, **kwargs)
-        if self._is_active and not kwargs.get("weights_only", args[0] if args else False):
-            self._after(filepath)
-
-    def refuse(self) -> None:
-        """Write nothing until the failed fit is over, then remove the interceptor."""
-        self._refuses = True
-
-    def remove(self) -> None:
-        """Restore the method; several interceptors may be removed in any order, and repeatedly."""
-        self._is_active = self._refuses = False
-        current = vars(self._trainer).get("save_checkpoint")
-        while isinstance(current, SaveInterceptor) and not (current._is_active or current._refuses):
-            current = current._previous
-        if current is not None:
-            self._trainer.save_checkpoint = current  # type: ignore[method-assign]
-        else:
-            vars(self._trainer).pop("save_checkpoint", None)

@@ -11,6 +11,7 @@ from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.nonfinite import scalar
 
@@ -62,7 +63,7 @@ class LossHistory:
         self._steps: list[tuple[Any, ...]] = []
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
 
-    def record(self, runner: Any, iteration: int) -> None:
+    def record(self, runner: Runner, iteration: int) -> None:
         """Keep the outputs of a step, once per step."""
         if iteration == self._last_iter:
             return
@@ -95,7 +96,7 @@ class LossHistory:
 
 
 def _terms(
-    outputs: Mapping[str, Any], runner: Any, logged: dict[str, torch.Tensor]
+    outputs: Mapping[str, Any], runner: Runner, logged: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
     """Return the single numbers returned or logged by a step, by name, on their device."""
     named = outputs.get("log_vars")
@@ -114,7 +115,7 @@ def _terms(
     }
 
 
-def components(runner: Any, logged: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def components(runner: Runner, logged: dict[str, torch.Tensor]) -> list[torch.Tensor]:
     """Return the components of the running step's loss, as 0-d tensors.
 
     Args:
@@ -325,7 +326,7 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
     return path
 
 
-def try_to_dump(step: Step, directory: str, runner: Any) -> None:
+def try_to_dump(step: Step, directory: str, runner: Runner) -> None:
     """Write a step's batch and log the path; a full disk costs a warning."""
     try:
         path = dump_batch(step, directory, runner.rank)

@@ -86,7 +86,8 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        writers = _callbacks(self._trainer, SavingHook)
+        callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
+        writers = [one for one in callbacks if isinstance(one, SavingHook)]
         # before the write, the path may be an earlier run's file
         finished = (
             path
@@ -105,11 +106,11 @@ def _is_file(path: str) -> bool:
 def _raw_weights(trainer: L.Trainer) -> Iterator[None]:
     """Swap averages out of the module during a validation."""
     module = trainer.lightning_module
-    for hook in _callbacks(trainer, AveragingHook):
+    for hook in averages_of(trainer):
         hook.on_validation_end(trainer, module)
     yield
     if trainer.validating:
-        for hook in _callbacks(trainer, AveragingHook):
+        for hook in averages_of(trainer):
             hook.on_validation_start(trainer, module)
 
 
@@ -169,11 +170,6 @@ def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:
         saved = state["averages"].get(id(hook)) or weights
         for key, live in average.items():
             live.copy_(saved.get(key, weights[key]))
-
-
-def _callbacks(trainer: L.Trainer, kind: type[Any]) -> list[Any]:
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    return [callback for callback in callbacks if isinstance(callback, kind)]
 
 
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, components
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
@@ -37,7 +38,7 @@ class Skip(Action):
 
     guards_steps = True
 
-    def __init__(self, hook: Any, runner: Any) -> None:
+    def __init__(self, hook: Any, runner: Runner) -> None:
         super().__init__(hook, runner)
         trainer = runner.trainer
         if isinstance(trainer.strategy, DeepSpeedStrategy):

@@ -10,6 +10,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.arguments import check_bool
 
@@ -81,7 +82,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         """Whether a module has BatchNorm: the statistics remain per batch."""
         return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Add the iteration's gradients; clip and step at the end of a group."""
         if not self.initialized:
             self._init(runner)
@@ -102,16 +103,17 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     after_train_iter.takes_none = True  # type: ignore[attr-defined]  # a subclass's own method does not
 
-    def _place(self, runner: Any) -> tuple[int, int]:
+    def _place(self, runner: Runner) -> tuple[int, int]:
         """Return the iteration's index and the number of iterations, in the run or in the epoch."""
         if not self.by_epoch:
+            assert runner.max_iters is not None
             return runner.iter, runner.max_iters
         index, total = progress.batch_idx(runner.trainer), int(runner.trainer.num_training_batches)
         if runner.max_iters is None:
             return index, total
         return index, min(total, index + runner.max_iters - runner.iter)  # the run may end before
 
-    def _init(self, runner: Any) -> None:
+    def _init(self, runner: Runner) -> None:
         """Check the length of the run, and log mmcv's warnings; once in a fit."""
         name = type(self).__name__
         if self.by_epoch and runner.trainer.num_training_batches == float("inf"):
@@ -138,7 +140,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
             )
         self.initialized = True
 
-    def _get_loss_factor(self, runner: Any) -> int:
+    def _get_loss_factor(self, runner: Runner) -> int:
         """Return the divisor of this iteration's loss."""
         index, total = self._place(runner)
         self.remainder_iters = total % self.cumulative_iters

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -176,7 +177,7 @@ def clip_flattened(
     tensor(1.)
     """
     if recipe.get("type") == "value":
-        norm, reached = (_norm_with_others(model, parameters, p) for p in (2.0, float("inf")))
+        norm, reached = (_norm_with_others(model, parameters, p) for p in (2.0, math.inf))
         _clip_values(_gradients(parameters), recipe["clip_value"])
         return Clipped(norm, reached, recipe["clip_value"])
     limit, norm_type = recipe["max_norm"], recipe.get("norm_type", 2.0)
@@ -240,19 +241,12 @@ def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     found = []
     for mesh, some in by_mesh(tensors).items():
         parts = [part for part in map(local_part, some) if part.numel()]  # a rank may have none
-        numbers = _extremes(parts) or [local_part(some[0]).new_zeros(())]
+        numbers = (
+            torch._foreach_norm(parts, math.inf) if parts else [local_part(some[0]).new_zeros(())]
+        )
         most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
         found.append(most if mesh is None else largest_of_ranks(most, mesh))
-    return combine_norms(found, float("inf"))
-
-
-def _extremes(tensors: list[torch.Tensor]) -> Sequence[torch.Tensor]:
-    """Return some of the numbers, with the number of largest magnitude."""
-    if not tensors:
-        return ()
-    if tensors[0].device.type == "cpu":  # where the norm is slow
-        return [number for tensor in tensors for number in torch.aminmax(tensor)]
-    return torch._foreach_norm(tensors, float("inf"))
+    return combine_norms(found, math.inf)
 
 
 def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
@@ -280,7 +274,7 @@ def full_norm(norm: torch.Tensor) -> torch.Tensor:
 
 def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
     """Return the norm of a tensor in parts on the ranks of a group; collective."""
-    is_max = norm_type == float("inf")
+    is_max = norm_type == math.inf
     found = norm if is_max else norm**norm_type
     op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
     torch.distributed.all_reduce(found, op=op, group=group)

@@ -17,10 +17,11 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
-from lightning_hooks.utils.arguments import check_bool, check_int, check_number
+from lightning_hooks.utils.arguments import check_bool, check_int
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
 
@@ -159,7 +160,7 @@ class Fp16OptimizerHook(OptimizerHook):
             )
         self._has_own_scaler = True
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Make the hook's own scaler, with the state of a checkpoint; publish the state."""
         if self._has_own_scaler:
             self._make_scaler(runner)
@@ -170,7 +171,7 @@ class Fp16OptimizerHook(OptimizerHook):
                 runner.meta = {}
             runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
 
-    def _make_scaler(self, runner: Any) -> None:
+    def _make_scaler(self, runner: Runner) -> None:
         self.loss_scaler = make_scaler(self.loss_scale, runner.module.device.type)
         saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
         if saved and self.loss_scaler.is_enabled():
@@ -182,20 +183,20 @@ class Fp16OptimizerHook(OptimizerHook):
 
     # -- a step with the hook's own scaler -----------------------------------------------------
 
-    def _owns_step(self, runner: Any) -> bool:
+    def _owns_step(self, runner: Runner) -> bool:
         return self._has_own_scaler or super()._owns_step(runner)
 
-    def _zero_grad(self, runner: Any) -> None:
+    def _zero_grad(self, runner: Runner) -> None:
         if self._has_own_scaler:
             runner.module.zero_grad()
         super()._zero_grad(runner)
 
-    def _backward(self, runner: Any, loss: torch.Tensor) -> None:
+    def _backward(self, runner: Runner, loss: torch.Tensor) -> None:
         if self._has_own_scaler and self.loss_scaler is not None:
             loss = self.loss_scaler.scale(loss)
         super()._backward(runner, loss)
 
-    def _clip_and_step(self, runner: Any) -> None:
+    def _clip_and_step(self, runner: Runner) -> None:
         scaler = self.loss_scaler
         if not self._has_own_scaler or scaler is None:
             super()._clip_and_step(runner)
@@ -253,9 +254,9 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     """Return the arguments of :class:`torch.amp.GradScaler` for a loss scale.
 
     Raises:
-        TypeError: for anything but a number, str or dict, and for a bad type in the dict.
-        ValueError: for a number that is not positive, a str other than ``"dynamic"``, an unknown
-            key or a number in the dict out of range.
+        TypeError: for anything but a number, str or dict.
+        ValueError: for a number that is not positive, a str other than ``"dynamic"`` and an unknown
+            key.
 
     >>> scaler_arguments(512), scaler_arguments("dynamic"), scaler_arguments({"growth_interval": 9})
     ({'init_scale': 512.0}, {}, {'growth_interval': 9})
@@ -267,7 +268,6 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
             raise ValueError(f"loss_scale has unknown keys {unknown}; known: {list(ARGUMENTS)}")
         if "init_scale" in loss_scale:
             scaler_arguments(loss_scale["init_scale"])
-        _check_growth(loss_scale)
         return dict(loss_scale)
     if loss_scale == "dynamic":
         return {}
@@ -276,22 +276,6 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
-
-
-def _check_growth(loss_scale: Mapping[str, Any]) -> None:
-    """Check arguments before torch does, later or by an assertion."""
-    for name, value in loss_scale.items():
-        where = f"loss_scale[{name!r}]"
-        if name == "growth_factor":
-            check_number(where, value, above=1)
-        elif name == "backoff_factor":
-            check_number(where, value, above=0)
-            if value >= 1:
-                raise ValueError(f"{where} must be below 1, got {value}")
-        elif name == "growth_interval":
-            check_int(where, value, 1)
-        elif name == "enabled":
-            check_bool(**{where: value})
 
 
 def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:

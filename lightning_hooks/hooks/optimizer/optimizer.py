@@ -20,6 +20,7 @@ from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.clip_config import (
     GradClip,
     Recipe,
@@ -139,7 +140,7 @@ class OptimizerHook(Hook):
 
     # -- mmcv's interface for subclasses -----------------------------------------------------
 
-    def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Any) -> None:
+    def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Runner) -> None:
         """Log the parameters outside of the graph of ``loss``."""
         found = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
@@ -163,7 +164,7 @@ class OptimizerHook(Hook):
         if name in ("detect_anomalous_params", "grad_clip"):  # perhaps within a fit
             restore_events([self], ("on_before_backward", "on_before_optimizer_step"))
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping of Lightning's step."""
         if not runner.hooks_step:  # Lightning or the module steps
             self._log_clipped(runner)
@@ -174,23 +175,23 @@ class OptimizerHook(Hook):
 
     # -- the parts of an owned step ----------------------------------------------------------
 
-    def _owns_step(self, runner: Any) -> bool:
+    def _owns_step(self, runner: Runner) -> bool:
         """Whether hooks own the running step and can run the backward of the loss."""
         if not runner.hooks_step:
             return False
         loss = getattr(runner, "outputs", {}).get("loss")
         return loss is not None and not isinstance(loss, OrphanLoss)
 
-    def _zero_grad(self, runner: Any) -> None:
+    def _zero_grad(self, runner: Runner) -> None:
         for optimizer in optimizers_of(runner):
             optimizer.zero_grad()
 
-    def _backward(self, runner: Any, loss: torch.Tensor) -> None:
+    def _backward(self, runner: Runner, loss: torch.Tensor) -> None:
         if self.detect_anomalous_params:
             self.detect_anomalous_parameters(loss, runner)
         loss.backward()  # type: ignore[no-untyped-call]  # torch's has no types
 
-    def _clip_and_step(self, runner: Any) -> None:
+    def _clip_and_step(self, runner: Runner) -> None:
         if not precision.has_grad_scaler(runner.trainer):
             self._clip_all(runner)
         for optimizer in optimizers_of(runner):
@@ -299,7 +300,7 @@ class OptimizerHook(Hook):
     def _clips_together(self) -> bool:
         return self._overrides_clipping() or is_recipe(self.grad_clip)
 
-    def _clip_all(self, runner: Any) -> None:
+    def _clip_all(self, runner: Runner) -> None:
         """Clip the gradients of all optimizers; with one dict of the whole module, as mmcv."""
         if self._clips_together():
             self._clip_together(runner, runner.module.parameters())
@@ -307,7 +308,7 @@ class OptimizerHook(Hook):
             for optimizer in optimizers_of(runner):
                 self._clip_for(runner, optimizer)
 
-    def _clip_for(self, runner: Any, optimizer: Any) -> None:
+    def _clip_for(self, runner: Runner, optimizer: Any) -> None:
         """Clip the gradients of one optimizer."""
         if self.grad_clip is None:
             return
@@ -318,7 +319,7 @@ class OptimizerHook(Hook):
             for parameters, recipe in recipes_for(self.grad_clip, name, optimizer):
                 self._record(_clip(parameters, recipe))
 
-    def _clip_together(self, runner: Any, parameters: Iterable[torch.Tensor]) -> None:
+    def _clip_together(self, runner: Runner, parameters: Iterable[torch.Tensor]) -> None:
         if self.grad_clip is None:
             return
         if self._overrides_clipping():
@@ -331,7 +332,7 @@ class OptimizerHook(Hook):
         if clipped is not None:
             self._clipped = (*self._clipped, clipped)
 
-    def _log_clipped(self, runner: Any) -> None:
+    def _log_clipped(self, runner: Runner) -> None:
         """Log the results of this iteration's clipping, once."""
         if not self._clipped:
             return
@@ -352,12 +353,12 @@ def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None)
     return KINDS[recipe.get("type", "norm")](found, **arguments) if found else None
 
 
-def optimizers_of(runner: Any) -> list[Any]:
+def optimizers_of(runner: Runner) -> list[Any]:
     """Return the optimizers of a step owned by hooks."""
     return [optimizer for _, optimizer in param_groups.optimizers_of(runner.optimizer)]
 
 
-def _name_of(optimizer: Any, runner: Any) -> str:
+def _name_of(optimizer: Any, runner: Runner) -> str:
     """Return the name of an optimizer, also of one wrapped by Lightning."""
     inner = getattr(optimizer, "optimizer", optimizer)
     for name, one in param_groups.optimizers_of(runner.optimizer):

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import time
-from typing import Any
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["IterTimerHook"]
 
@@ -35,16 +35,16 @@ class IterTimerHook(Hook):
     t: float | None = None
     """The end of the previous iteration, by :attr:`clock`."""
 
-    def before_epoch(self, runner: Any) -> None:
+    def before_epoch(self, runner: Runner) -> None:
         """Start the clock."""
         self.t = self.clock()
 
-    def before_iter(self, runner: Any) -> None:
+    def before_iter(self, runner: Runner) -> None:
         """Log the wait for the batch."""
         now = self.clock()
         runner.log_buffer.update({"data_time": 0.0 if self.t is None else now - self.t})
 
-    def after_iter(self, runner: Any) -> None:
+    def after_iter(self, runner: Runner) -> None:
         """Log the whole iteration and start the next."""
         now = self.clock()
         runner.log_buffer.update({"time": 0.0 if self.t is None else now - self.t})

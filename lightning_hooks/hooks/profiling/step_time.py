@@ -12,8 +12,8 @@ import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.profiling.step_time_probes import DATA, OTHER, Account, Probes
 from lightning_hooks.utils.arguments import check_bool, check_int
 
@@ -62,8 +62,6 @@ class StepTimeHook(Hook):
     key                    seconds
     =====================  ======================================================
     step_time/<phase>      of the phase, per iteration of this interval
-    step_time/eta          until the end, with the remaining evaluations and
-                           checkpoints
     =====================  ======================================================
 
     Args:
@@ -124,12 +122,6 @@ class StepTimeHook(Hook):
             raise RuntimeError("StepTimeHook has measured nothing yet: it does in Trainer.fit()")
         return self._summary
 
-    def eta(self, runner: Any) -> float | None:
-        """Return the seconds until the end of the run, None if unknown."""
-        if self._probes is None or runner.max_iters is None:
-            return None
-        return self._probes.seconds_left(runner.max_iters, progress.batch_is_open(runner.trainer))
-
     # -- the run -----------------------------------------------------------------------------
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -156,7 +148,7 @@ class StepTimeHook(Hook):
         if self._probes is not None:
             self._probes.watch.switch(account)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Read the times finished by the GPU, and log the phases."""
         if self._probes is None or not self.every_n_iters(runner, self.interval):
             return
@@ -171,8 +163,7 @@ class StepTimeHook(Hook):
                 for phase in PHASES
                 if phase in now
             }
-            eta = self.eta(runner)
-            runner.log_buffer.update(values if eta is None else {**values, "step_time/eta": eta})
+            runner.log_buffer.update(values)
 
     # -- the end -----------------------------------------------------------------------------
 

@@ -6,11 +6,9 @@ synchronization.
 
 from __future__ import annotations
 
-import dataclasses
-import math
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial, wraps
 from typing import Any
 
@@ -30,7 +28,6 @@ Account = tuple[str, str]
 """A phase, and the name of the hook or method within the phase, or an empty string."""
 
 DATA, OTHER = ("data", ""), ("other", "")
-RECURRING = ("evaluation", "checkpoint")
 FAMILIES = {
     "EvalHook": "evaluation",
     "CheckpointHook": "checkpoint",
@@ -171,9 +168,7 @@ class Probes:
 
     def __init__(self, runner: Runner, module: L.LightningModule, warmup_iters: int) -> None:
         self._warmup_iters = warmup_iters
-        self._first = runner.iter
         self._iterations = 0
-        self._recurring: dict[Account, Recurring] = {}
         self._names: dict[int, str] = {}
         self._hooks = runner.hooks
         self.watch = Stopwatch(OTHER, GpuClock() if module.device.type == "cuda" else None)
@@ -214,7 +209,7 @@ class Probes:
         enter, leave, account = self._enter, self._leave, self._account(hook)
 
         @wraps(method)
-        def timed(runner: Any) -> None:
+        def timed(runner: Runner) -> None:
             enter(account)
             try:
                 method(runner)
@@ -234,8 +229,6 @@ class Probes:
 
     def _enter(self, account: Account, *args: Any, **kwargs: Any) -> None:
         self.watch.enter(account)
-        if account[0] in RECURRING:
-            self._recurring.setdefault(account, Recurring()).record(self._iterations)
 
     def _leave(self, result: Any = None) -> None:
         self.watch.leave()
@@ -246,7 +239,6 @@ class Probes:
         self.watch.switch(DATA)
         if self._iterations == self._warmup_iters:
             self.watch.reset()
-            self._recurring.clear()
 
     # -- the numbers -------------------------------------------------------------------------
 
@@ -271,20 +263,6 @@ class Probes:
             "hooks": hooks,
         }
 
-    def seconds_left(self, max_iters: int, open_batch: bool) -> float | None:
-        """Return the seconds until the end of the run, None before the first measured iteration."""
-        measured = self.iterations(open_batch)
-        if not measured:
-            return None
-        spent = self.watch.read()
-        steady = sum(s for account, s in spent.items() if account[0] not in RECURRING)
-        recurring = [
-            (work, spent.get(account, 0.0) / work.times)
-            for account, work in self._recurring.items()
-        ]
-        done, total = self._iterations + open_batch, max_iters - self._first
-        return seconds_left(done, total, steady / measured, recurring)
-
 
 def _is_timer(hook: Any) -> bool:
     return is_family(hook, "StepTimeHook")
@@ -296,55 +274,3 @@ def _events_of(hook: Any) -> list[str]:
         return []
     own = [n for n in EVENTS if getattr(type(hook), n) is not getattr(Callback, n)]
     return [name for name in own if callable(getattr(hook, name))]
-
-
-@dataclasses.dataclass
-class Recurring:
-    """Work that recurs after a number of iterations: an evaluation, a checkpoint.
-
-    >>> work = Recurring()
-    >>> for iteration in (100, 200, 200): work.record(iteration)
-    >>> work.times, work.times_left(total=500)
-    (2, 3)
-    """
-
-    times: int = 0
-    first: int = 0
-    last: int = 0
-
-    def record(self, iteration: int) -> None:
-        """Count the work after a number of iterations, once per number."""
-        if self.times and iteration == self.last:
-            return
-        if not self.times:
-            self.first = iteration
-        self.times += 1
-        self.last = iteration
-
-    def times_left(self, total: int) -> int:
-        """Return the remaining times in a run of ``total`` iterations."""
-        if not self.times:
-            return 0
-        gap = self.last if self.times == 1 else (self.last - self.first) / (self.times - 1)
-        return max(0, math.floor((total - self.last) / max(gap, 1) + 1e-9))
-
-
-def seconds_left(
-    done: int, total: int, per_iteration: float, recurring: Iterable[tuple[Recurring, float]]
-) -> float:
-    """Return the remaining seconds of a run.
-
-    ``(total - done) * per_iteration``, and the seconds of each recurring work multiplied by the
-    remaining times.
-
-    Args:
-        done: Iterations done.
-        total: Iterations of the run.
-        per_iteration: Seconds of an iteration without recurring work.
-        recurring: Each recurring work with the seconds of a single time.
-
-    >>> seconds_left(100, 300, 0.1, [(Recurring(times=1, first=100, last=100), 5.0)])
-    30.0
-    """
-    later = sum(work.times_left(total) * seconds for work, seconds in recurring)
-    return max(0, total - done) * per_iteration + later

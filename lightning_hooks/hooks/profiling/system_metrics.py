@@ -15,6 +15,7 @@ import torch
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_number
 
 __all__ = ["SystemMetricsHook"]
@@ -68,20 +69,20 @@ class SystemMetricsHook(Hook):
             )
         self.interval = interval
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Start the thread."""
         self._stop()
         if runner.rank == 0:
             self._thread = _Readings(self.interval, runner.module.device, runner.logger)
             self._thread.start()
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Pass the readings on to the loggers."""
         if self._thread is not None:
             while not self._thread.values.empty():
                 runner.log_buffer.update(self._thread.values.get())
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Stop the thread."""
         self._stop()
 

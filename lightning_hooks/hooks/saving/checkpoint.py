@@ -42,26 +42,6 @@ class When(NamedTuple):
     """A function of the hook and the runner."""
 
 
-def epochs() -> When:
-    """Every ``interval`` epochs, and at the end."""
-    return When("after_train_epoch", _is_nth_epoch)
-
-
-def iterations() -> When:
-    """Every ``interval`` iterations, and at the end."""
-    return When("after_train_iter", _is_nth_iteration)
-
-
-def minutes() -> When:
-    """When ``every_minutes`` have passed since the last file."""
-    return When("after_train_iter", _time_is_over)
-
-
-def exception() -> When:
-    """When an exception or a signal ends the run, unless the last file has all iterations."""
-    return When("on_exception", _has_unsaved)
-
-
 def _is_nth_epoch(hook: CheckpointHook, runner: Any) -> bool:
     due = hook.every_n_epochs(runner, hook.interval)
     return due or (hook.save_last and hook.is_last_epoch(runner))
@@ -73,26 +53,34 @@ def _is_nth_iteration(hook: CheckpointHook, runner: Any) -> bool:
 
 
 def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
-    """Compare the clock; the ranks look at rank 0's, less often while the moment is far."""
+    """Compare the clock; several ranks compare rank 0's, in few iterations between two files."""
     done = runner.iter + 1
     if done < hook.look_at:
         return False
     passed = time.monotonic() - hook.marked[0]
-    share = passed / (60 * (hook.every_minutes or 0))
+    share = passed / (60 * hook.every_minutes)
     if runner.world_size > 1:
-        rest = (done - hook.marked[1]) * (1 / share - 1)  # iterations, at the speed so far
-        found = share, done + max(1, int(rest / 2))
+        counted = done - hook.marked[1]
+        left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
+        found = share, done + max(1, min(counted, int(left / 2)))
         share, hook.look_at = runner.trainer.strategy.broadcast(found)
-    return share >= 1
+    return bool(share >= 1)
 
 
 def _has_unsaved(hook: CheckpointHook, runner: Any) -> bool:
+    """Whether iterations were done since the last file, or a due file is not written yet."""
     return hook._due is not None or runner.iter != hook.marked[1]
+
+
+EPOCHS = When("after_train_epoch", _is_nth_epoch)
+ITERATIONS = When("after_train_iter", _is_nth_iteration)
+MINUTES = When("after_train_iter", _time_is_over)
+EXCEPTION = When("on_exception", _has_unsaved)
 
 
 @HOOKS.register_module()
 class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
-    """Write Lightning checkpoints by epoch or iteration, and keep the last ones.
+    """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
     nothing: see :class:`~lightning_hooks.hooks.saving.lightning.SavingHook`. A process
@@ -191,6 +179,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     key_arguments = ("out_dir", "filename_tmpl")
     marked: tuple[float, int] = (0.0, 0)
     """Moment and iterations of the last due file, or of the beginning."""
+    when: Sequence[When] = ()
+    """The moments of files in the run."""
     look_at = 0
     """The number of iterations at which the ranks look at the clock."""
     _has_run = False
@@ -243,18 +233,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
         self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
-        self.every_minutes = every_minutes
-        self.when = [epochs() if by_epoch else iterations()]
-        self.when += [minutes()] if every_minutes is not None else []
-        self.when += [exception()] if on_exception else []
+        self.every_minutes: Any = every_minutes
+        self.writes_on_exception = on_exception
         if save_best is not None:
             self.best = EvalHook(
-                None,
-                by_epoch=by_epoch,
-                save_best=save_best,
-                rule=rule,
-                greater_keys=greater_keys,
-                less_keys=less_keys,
+                *(None, None, 1, by_epoch, save_best, rule, None, greater_keys, less_keys),
                 out_dir=self.out_dir,
                 keep_best=keep_best,
                 background=background,
@@ -274,6 +257,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         super().before_run(runner)
         self._has_run, self.look_at = True, 0
         self.marked = time.monotonic(), runner.iter
+        self.when = [EPOCHS if self.by_epoch else ITERATIONS]
+        self.when += [MINUTES] if self.every_minutes is not None else []
+        self.when += [EXCEPTION] if self.writes_on_exception else []
         if not self.background and not any(w.point == "after_train_iter" for w in self.when):
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, self.filename_tmpl, make=True)
@@ -359,7 +345,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
         dry = trainer.fast_dev_run  # type: ignore[attr-defined]
-        if dry or not (has_run and is_shared and self.when[-1].point == "on_exception"):
+        if dry or not (has_run and is_shared and self.writes_on_exception):
             return
         runner = self.store.runner
         try:

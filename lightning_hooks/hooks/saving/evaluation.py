@@ -811,13 +811,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpoint):  # type: ignore[misc,overri
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")
         super().__init__(
-            None,
-            interval=interval,
-            by_epoch=by_epoch,
-            save_best=save_best,
-            rule=rule,
-            greater_keys=greater_keys,
-            less_keys=less_keys,
+            *(None, None, interval, by_epoch, save_best, rule, None, greater_keys, less_keys),
             out_dir=checked_out_dir(out_dir),
             keep_best=keep_best,
             background=background,
@@ -903,12 +897,9 @@ def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], lis
     >>> milestones_of(4, [(3, 2), (5, 1)])
     ([0, 3, 5], [4, 2, 1])
     """
-    try:
-        pairs = [(milestone, every) for milestone, every in dynamic_intervals]
-        whole = all(type(x) is int for pair in pairs for x in pair)
-    except (TypeError, ValueError):
-        whole = False
-    if not whole:
+    given = dynamic_intervals if isinstance(dynamic_intervals, (list, tuple)) else [None]
+    pairs = [tuple(pair) if isinstance(pair, (list, tuple)) else () for pair in given]
+    if any([type(number) for number in pair] != [int, int] for pair in pairs):
         raise TypeError(
             "dynamic_intervals must be a list of (milestone, interval), as in [(270, 10), (290, "
             f"1)], got {dynamic_intervals!r}"

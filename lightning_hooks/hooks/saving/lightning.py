@@ -6,7 +6,7 @@ import functools
 import os
 import pickle
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -136,7 +136,6 @@ class SavingHook(Hook):
     _due: Any = None
     """The files to write, None for none."""
     _best_path_override: str = ""
-    _restore: Sequence[Callable[[], None]] = ()
     _warned = False
 
     @functools.cached_property
@@ -172,25 +171,22 @@ class SavingHook(Hook):
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
 
     def __getstate__(self) -> dict[str, Any]:
-        of_fit = ("_restore", "_others")
-        return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
+        return {k: v for k, v in super().__getstate__().items() if k != "_others"}
 
     # -- Lightning's events ----------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Verify checkpoints when the Trainer reads them."""
-        # only the first hook changes the strategy, so that its own parts are put back in the end
-        strategy, own_io = trainer.strategy, trainer.strategy.checkpoint_io
+        strategy, own_io, fit = trainer.strategy, trainer.strategy.checkpoint_io, self.joined_fit
         reads_itself = strategy.restore_checkpoint_after_setup
-        if reads_itself and "load_checkpoint" not in vars(strategy):
+        if fit is not None and reads_itself and "load_checkpoint" not in vars(strategy):
             patch = MethodPatch(strategy, "load_checkpoint", partial(_verify, trainer))
-            self._restore = (*self._restore, patch.remove)
-        if is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
+            fit.callback(patch.remove)
+        if fit is not None and is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
             strategy.checkpoint_io = AtomicCheckpointIO(
                 for_fit=lambda: trainer.state.fn == TrainerFn.FITTING
             )
-            restore_io = partial(setattr, strategy, "checkpoint_io", own_io)
-            self._restore = (*self._restore, restore_io)
+            fit.callback(setattr, strategy, "checkpoint_io", own_io)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
         if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
@@ -239,25 +235,15 @@ class SavingHook(Hook):
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Restore the Trainer's own reader; wait for the thread, and log its error.
-
-        The error would hide the exception if raised.
-        """
-        self._restore_strategy()
+        """Wait for the thread; log its error, which would hide the exception if raised."""
         try:
             self.store.wait()
         except Exception:
             Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore the Trainer's own reader; wait for the thread."""
-        self._restore_strategy()
+        """Wait for the thread."""
         self.store.wait()
-
-    def _restore_strategy(self) -> None:
-        for restore in self._restore:
-            restore()
-        self._restore = ()
 
     # -- what Lightning reads --------------------------------------------------------------
 

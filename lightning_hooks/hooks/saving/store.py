@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import string
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -18,7 +17,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.method_patch import patched
-from lightning_hooks.storage import checkpoints, earlier_files, files, manifest
+from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
@@ -159,7 +158,7 @@ class CheckpointStore:
         newest = earlier_files.newest_valid(directory, resumable=for_fit)
         if for_fit and newest is None:  # loading the file then raises with the reason
             newest = earlier_files.newest_valid(directory)
-        return newest or earlier_files.newest_unlisted(directory, self.templates)
+        return newest or verification.newest_unlisted(directory, self.templates, for_fit=for_fit)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -375,7 +374,12 @@ def filename_template(template: Any, by_epoch: bool) -> str:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
     if not isinstance(template, str):
         raise TypeError(f"filename_tmpl must be a str, got {template!r}")
-    if not _has_number(template):
+    text = re.sub(r"\{\{|\}\}", "", template)
+    fields = re.findall(r"\{(.*?)\}", text)
+    # "{}" is allowed once: a second "{}" would be another argument
+    is_plain = all(re.fullmatch(r"0?(:0?\d{0,2}d?)?", field) for field in fields)
+    is_plain = is_plain and text.count("{") == text.count("}") == len(fields)
+    if not (is_plain and (len(fields) == 1 or {field[:1] for field in fields} == {"0"})):
         raise ValueError(
             f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
             f"got {template!r}"
@@ -393,20 +397,6 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
         raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
     return template
-
-
-def _has_number(template: str) -> bool:
-    """Return whether a template has one field, a number with or without leading zeros."""
-    try:
-        fields = [found[1:] for found in string.Formatter().parse(template) if found[1] is not None]
-    except ValueError:
-        return False
-    plain = all(
-        name in ("", "0") and kind is None and re.fullmatch(r"0?\d{0,2}d?", spec or "")
-        for name, spec, kind in fields
-    )
-    # "{}" is allowed once: a second "{}" would be another argument
-    return plain and ([name for name, *_ in fields] == [""] or {n for n, *_ in fields} == {"0"})
 
 
 def refuse_other_storage(file_client_args: Any) -> None:

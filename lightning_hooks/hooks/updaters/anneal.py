@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from itertools import accumulate
 from operator import mul
@@ -10,15 +10,11 @@ from typing import Any
 
 from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import (
-    Values,
-    describe_optimizers,
-    elementwise,
-    map_values,
-)
-from lightning_hooks.hooks.updaters.updater import Updater, by_iteration, check_share
+from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
+from lightning_hooks.hooks.updaters.updater import Policy, by_iteration, check_share
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
 
 __all__ = [
@@ -33,56 +29,27 @@ __all__ = [
 ]
 
 
-class Annealing(Updater):
-    """The policy of a curve to a minimum, a value or a ratio of the base."""
-
-    needs_length = True
-    curve: Callable[..., float]
-
-    def __init__(self, minimum: float | None, ratio: float | None, /, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        name = f"min_{self.symbol}"
-        if (minimum is None) == (ratio is None):
-            raise ValueError(
-                f"give either {name} or {name}_ratio, got {name}={minimum!r} and "
-                f"{name}_ratio={ratio!r}"
-            )
-        if ratio is None:
-            check_number(name, minimum)
-        else:
-            check_number(f"{name}_ratio", ratio)
-        self._minimum = minimum
-        self._minimum_ratio = ratio
-
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return the curve's value."""
-        return self.curve(base, position, total, minimum=self._minimum, ratio=self._minimum_ratio)
+COSINE = Policy(schedules.cosine, "minimum", "ratio", needs_length=True)
+LINEAR = Policy(schedules.linear, "minimum", "ratio", needs_length=True)
+FLAT_COSINE = Policy(
+    schedules.flat_cosine, "minimum", "ratio", needs_length=True, start="start_percent"
+)
 
 
-class AnnealingLr(Annealing, LrUpdaterHook):
-    """A curve to a minimum, a rate or a ratio of the base rate."""
-
-    def __init__(
-        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
-    ) -> None:
-        super().__init__(min_lr, min_lr_ratio, **kwargs)
-
-
-class AnnealingMomentum(Annealing, MomentumUpdaterHook):
-    """A curve to a minimum, a momentum or a ratio of the base momentum."""
-
-    def __init__(
-        self,
-        min_momentum: float | None = None,
-        min_momentum_ratio: float | None = None,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(min_momentum, min_momentum_ratio, **kwargs)
+def check_minimum(name: str, minimum: object, ratio: object) -> None:
+    """Raise unless a minimum is given as a number, or as a ratio of the base."""
+    if (minimum is None) == (ratio is None):
+        raise ValueError(
+            f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
+        )
+    if ratio is None:
+        check_number(name, minimum)
+    else:
+        check_number(f"{name}_ratio", ratio)
 
 
 @HOOKS.register_module()
-class CosineAnnealingLrUpdaterHook(AnnealingLr):
+class CosineAnnealingLrUpdaterHook(LrUpdaterHook):
     """Anneals the rate along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
@@ -94,11 +61,18 @@ class CosineAnnealingLrUpdaterHook(AnnealingLr):
         ValueError: if both or neither minimum is given.
     """
 
-    curve = staticmethod(schedules.cosine)
+    policy = COSINE
+
+    def __init__(
+        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_minimum("min_lr", min_lr, min_lr_ratio)
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
 
 
 @HOOKS.register_module()
-class CosineAnnealingMomentumUpdaterHook(AnnealingMomentum):
+class CosineAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
     """Anneals the momentum along half a cosine: :func:`~lightning_hooks.schedules.cosine`.
 
     Args:
@@ -110,11 +84,21 @@ class CosineAnnealingMomentumUpdaterHook(AnnealingMomentum):
         ValueError: if both or neither minimum is given.
     """
 
-    curve = staticmethod(schedules.cosine)
+    policy = COSINE
+
+    def __init__(
+        self,
+        min_momentum: float | None = None,
+        min_momentum_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_minimum("min_momentum", min_momentum, min_momentum_ratio)
+        self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
 
 
 @HOOKS.register_module()
-class LinearAnnealingLrUpdaterHook(AnnealingLr):
+class LinearAnnealingLrUpdaterHook(LrUpdaterHook):
     """Anneals the rate along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
@@ -126,11 +110,18 @@ class LinearAnnealingLrUpdaterHook(AnnealingLr):
         ValueError: if both or neither minimum is given.
     """
 
-    curve = staticmethod(schedules.linear)
+    policy = LINEAR
+
+    def __init__(
+        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        check_minimum("min_lr", min_lr, min_lr_ratio)
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
 
 
 @HOOKS.register_module()
-class LinearAnnealingMomentumUpdaterHook(AnnealingMomentum):
+class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
     """Anneals the momentum along a line: :func:`~lightning_hooks.schedules.linear`.
 
     Args:
@@ -142,11 +133,21 @@ class LinearAnnealingMomentumUpdaterHook(AnnealingMomentum):
         ValueError: if both or neither minimum is given.
     """
 
-    curve = staticmethod(schedules.linear)
+    policy = LINEAR
+
+    def __init__(
+        self,
+        min_momentum: float | None = None,
+        min_momentum_ratio: float | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        check_minimum("min_momentum", min_momentum, min_momentum_ratio)
+        self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
 
 
 @HOOKS.register_module()
-class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
+class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
     """Keeps the rate, then anneals it: :func:`~lightning_hooks.schedules.flat_cosine`.
 
     Args:
@@ -159,6 +160,8 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
         ValueError: for a share outside [0, 1], or if both or neither minimum is given.
     """
 
+    policy = FLAT_COSINE
+
     def __init__(
         self,
         start_percent: float = 0.75,
@@ -166,16 +169,31 @@ class FlatCosineAnnealingLrUpdaterHook(AnnealingLr):
         min_lr_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        super().__init__(**kwargs)
+        check_minimum("min_lr", min_lr, min_lr_ratio)
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
         self.start_percent = check_share("start_percent", start_percent)
 
-    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
-        return schedules.flat_cosine(base, position, total, start=self.start_percent, **minimum)
+
+def check_periods(hook: CosineRestartLrUpdaterHook, total: int) -> None:
+    """Raise ValueError for periods shorter than the run."""
+    if sum(hook.periods) < total:
+        raise ValueError(
+            f"the periods {list(hook.periods)} add up to {sum(hook.periods)}, the run has "
+            f"{total}: they must reach its end"
+        )
+
+
+COSINE_RESTART = Policy(
+    schedules.cosine_restart,
+    *("periods", "minimum", "ratio"),
+    check=check_periods,
+    weights="restart_weights",
+)
 
 
 @HOOKS.register_module()
-class CosineRestartLrUpdaterHook(AnnealingLr):
+class CosineRestartLrUpdaterHook(LrUpdaterHook):
     """Anneals the rate again and again: :func:`~lightning_hooks.schedules.cosine_restart`.
 
     Args:
@@ -190,7 +208,7 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
             given, and at the start of a run longer than all periods.
     """
 
-    needs_length = False
+    policy = COSINE_RESTART
 
     def __init__(
         self,
@@ -200,7 +218,9 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         min_lr_ratio: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        super().__init__(**kwargs)
+        check_minimum("min_lr", min_lr, min_lr_ratio)
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
         check_numbers("periods", periods)
         check_numbers("restart_weights", restart_weights)
         if len(periods) != len(restart_weights):
@@ -218,23 +238,25 @@ class CosineRestartLrUpdaterHook(AnnealingLr):
         """The end of each period."""
         return list(accumulate(self.periods))
 
-    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
-        return schedules.cosine_restart(
-            base, position, periods=self.periods, weights=self.restart_weights, **minimum
+
+def check_cool_down(hook: CosineAnnealingCooldownLrUpdaterHook, total: int) -> None:
+    """Raise ValueError for a run not longer than the cool-down."""
+    if hook.cool_down_time >= total:
+        raise ValueError(
+            f"cool_down_time={hook.cool_down_time} must be less than the run's length, {total}"
         )
 
-    def check(self, total: int) -> None:
-        """Raise ValueError for periods shorter than the run."""
-        if sum(self.periods) < total:
-            raise ValueError(
-                f"the periods {list(self.periods)} add up to {sum(self.periods)}, the run has "
-                f"{total}: they must reach its end"
-            )
+
+COSINE_COOLDOWN = Policy(
+    schedules.cosine_cooldown,
+    *("minimum", "ratio", "cool_down_ratio", "cool_down_time"),
+    needs_length=True,
+    check=check_cool_down,
+)
 
 
 @HOOKS.register_module()
-class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
+class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
     """Anneals the rate, then cools it down: :func:`~lightning_hooks.schedules.cosine_cooldown`.
 
     Args:
@@ -253,6 +275,8 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
     """
 
+    policy = COSINE_COOLDOWN
+
     def __init__(
         self,
         min_lr: float | None = None,
@@ -261,29 +285,13 @@ class CosineAnnealingCooldownLrUpdaterHook(AnnealingLr):
         cool_down_time: int = 10,
         **kwargs: Any,
     ) -> None:
-        super().__init__(min_lr, min_lr_ratio, **kwargs)
+        super().__init__(**kwargs)
+        check_minimum("min_lr", min_lr, min_lr_ratio)
+        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
         check_number("cool_down_ratio", cool_down_ratio)
         check_int("cool_down_time", cool_down_time, 0)
         self.cool_down_ratio = cool_down_ratio
         self.cool_down_time = cool_down_time
-
-    def curve(self, base: float, position: int, total: int, **minimum: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
-        return schedules.cosine_cooldown(
-            base,
-            position,
-            total,
-            cool_down_ratio=self.cool_down_ratio,
-            cool_down_time=self.cool_down_time,
-            **minimum,
-        )
-
-    def check(self, total: int) -> None:
-        """Raise ValueError for a run not longer than the cool-down."""
-        if self.cool_down_time >= total:
-            raise ValueError(
-                f"cool_down_time={self.cool_down_time} must be less than the run's length, {total}"
-            )
 
 
 @HOOKS.register_module()
@@ -324,7 +332,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         check_int("num_last_epochs", num_last_epochs, 0)
         self.num_last_epochs = num_last_epochs
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule: the cosine needs an iteration."""
         super().before_run(runner)
         runner = self.as_counted(runner)

@@ -13,8 +13,9 @@ from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAve
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.priority import FAMILIES, is_family
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.param_groups import (
     describe_groups,
     describe_optimizers,
@@ -25,7 +26,7 @@ from lightning_hooks.hooks.updaters.param_groups import (
 __all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
 
 
-def check_schedule(hook: Any, runner: Any) -> None:
+def check_schedule(hook: Any, runner: Runner) -> None:
     """Check a schedule against the run, before the first iteration.
 
     Args:
@@ -44,15 +45,18 @@ def check_schedule(hook: Any, runner: Any) -> None:
         except (ArithmeticError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from None
     moves = _check_values(hook, runner, total)
-    if runner.trainer.fast_dev_run:
+    if runner.trainer.fast_dev_run:  # type: ignore[attr-defined]
         return
     if not (counts and moves):
-        reason = "" if counts else ": by_epoch=True, and this run counts iterations"
-        rank_zero_warn(f"{name} never moves the {hook.quantity}{reason}")
+        reason = ": by_epoch=True, and this run counts iterations"
+        if counts:
+            unit = "epoch" if hook.by_epoch else hook.iteration_unit
+            reason = f" in this run of {total} {unit}{'' if total == 1 else 's'}" if total else ""
+        rank_zero_warn(f"{name} never moves the {hook.quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
 
 
-def _length(hook: Any, runner: Any) -> int | None:
+def _length(hook: Any, runner: Runner) -> int | None:
     """Return the length of the run in the policy's unit; ``max_steps`` in whole epochs."""
     total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
     if total is None and hook.by_epoch and runner.max_iters is not None:
@@ -61,7 +65,7 @@ def _length(hook: Any, runner: Any) -> int | None:
     return total
 
 
-def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
+def _check_values(hook: Any, runner: Runner, total: int | None) -> bool:
     """Raise for an invalid value during the run; return whether the values change."""
     if not hook.is_predictable() or (hook.needs_length and total is None):
         return True
@@ -78,14 +82,14 @@ def _check_values(hook: Any, runner: Any, total: int | None) -> bool:
             with contextlib.suppress(ArithmeticError):
                 regular = hook.value(base, position, total)
                 values.add(regular)
-                value = hook.with_warmup(regular, factor)
+                value = hook.quantity.warm_up(regular, factor)
             if not hook.is_valid(value):
                 raise hook.range_error(describe_groups(*group), value, when)
         moves = moves or len(values) > 1
     return moves or not checked
 
 
-def _moments(hook: Any, runner: Any, positions: list[int]) -> Iterator[tuple[str, int, float]]:
+def _moments(hook: Any, runner: Runner, positions: list[int]) -> Iterator[tuple[str, int, float]]:
     """Yield a name, the policy's position and the warm-up's factor for moments of the run."""
     length, total = hook.warmup_length(runner), hook.run_length(runner)
     batches: float = 1
@@ -108,7 +112,7 @@ def _sample(length: int) -> list[int]:
     return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
 
 
-def _warn_of_long_warm_up(hook: Any, runner: Any, name: str) -> None:
+def _warn_of_long_warm_up(hook: Any, runner: Runner, name: str) -> None:
     total = runner.max_iters
     if hook.warmup is None or total is None:
         return
@@ -134,7 +138,9 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not _overrides(other, family, f"_set_{hook.symbol}")  # may set some groups only
+        and not _overrides(
+            other, family, f"_set_{hook.quantity.symbol}"
+        )  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -144,20 +150,28 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         names += [
             type(config.scheduler).__name__
             for config in trainer.lr_scheduler_configs
-            if hook.conflicts_with(config.scheduler)
+            if (hook.quantity.symbol == "lr" or getattr(config.scheduler, "cycle_momentum", False))
             and any(config.scheduler.optimizer is one for one in own.values())
         ]
-    if hook.symbol == "lr":
+    if hook.quantity.symbol == "lr":
         callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
         names += [type(c).__name__ for c in callbacks if isinstance(c, StochasticWeightAveraging)]
     if len(names) > 1:
         rank_zero_warn(
-            f"{' and '.join(names)} set the {hook.quantity} of {describe_optimizers(own)}: each "
-            "step takes the value that was set last; leave out all but one"
+            f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
+            "each step takes the value that was set last; leave out all but one. "
+            f"{class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            + ("; base_lr=... gives another base rate" if hook.quantity.symbol == "lr" else "")
         )
 
 
-def _optimizers(hook: Any, runner: Any) -> dict[str, Any]:
+def _bases(hook: Any) -> str:
+    """Return the distinct bases of a hook's groups."""
+    each = hook.base.values() if isinstance(hook.base, dict) else [hook.base]
+    return listed(list(dict.fromkeys(str(base) for bases in each for base in bases)))
+
+
+def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     """Return the optimizers for which a hook has bases, by name."""
     base = getattr(hook, "base", None)
     found = optimizers_of(runner.optimizer)

@@ -8,16 +8,14 @@ from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import check_per_group, elementwise, per_group
-from lightning_hooks.hooks.updaters.updater import Updater, by_iteration, check_share
+from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
+from lightning_hooks.hooks.updaters.updater import Policy, by_iteration, check_share
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
 from lightning_hooks.utils.arguments import LARGEST, check_bool, check_number, is_finite
 
 __all__ = [
-    "Cyclic",
     "CyclicLrUpdaterHook",
     "CyclicMomentumUpdaterHook",
-    "OneCycle",
     "OneCycleLrUpdaterHook",
     "OneCycleMomentumUpdaterHook",
 ]
@@ -37,60 +35,43 @@ def check_anneal_strategy(value: str) -> str:
 # -- cyclic ------------------------------------------------------------------------------------
 
 
-class Cyclic(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.cyclic`."""
+def check_cycles(hook: Any, total: int) -> None:
+    """Raise ValueError for cycles without length."""
+    if hook.cyclic_times > total:
+        raise ValueError(f"cyclic_times={hook.cyclic_times} is more than the run has: {total}")
 
-    needs_length = True
 
-    def __init__(
-        self,
-        by_epoch: bool = False,
-        target_ratio: float | tuple[float, ...] = (10, 1e-4),
-        cyclic_times: int = 1,
-        step_ratio_up: float = 0.4,
-        anneal_strategy: str = "cos",
-        gamma: float = 1,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
-        ratios: Any = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
-        if len(ratios) == 1 and is_finite(ratios[0]):
-            ratios = (ratios[0], ratios[0] / 1e5)
-        if len(ratios) != 2 or not all(map(is_finite, ratios)):
-            raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
-        if type(cyclic_times) is not int or cyclic_times < 1:
-            raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
-        check_number("gamma", gamma)
-        if not 0 < gamma <= 1:
-            raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
-        self.target_ratio: tuple[float, float] = (ratios[0], ratios[1])
-        self.cyclic_times = cyclic_times
-        self.step_ratio_up = check_share("step_ratio_up", step_ratio_up, below_one=True)
-        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
-        self.gamma = gamma
+CYCLIC = Policy(
+    schedules.cyclic,
+    *("target_ratio", "cyclic_times", "step_ratio_up", "anneal_strategy", "gamma"),
+    needs_length=True,
+    check=check_cycles,
+)
 
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.cyclic`."""
-        return schedules.cyclic(
-            base,
-            position,
-            total,
-            target_ratio=self.target_ratio,
-            cyclic_times=self.cyclic_times,
-            step_ratio_up=self.step_ratio_up,
-            anneal_strategy=self.anneal_strategy,
-            gamma=self.gamma,
-        )
 
-    def check(self, total: int) -> None:
-        """Raise ValueError for cycles without length."""
-        if self.cyclic_times > total:
-            raise ValueError(f"cyclic_times={self.cyclic_times} is more than the run has: {total}")
+def set_cycles(
+    hook: Any, target_ratio: Any, cyclic_times: Any, up: Any, anneal_strategy: str, gamma: Any
+) -> None:
+    """Check and set the arguments of :func:`~lightning_hooks.schedules.cyclic`."""
+    ratios: Any = target_ratio if isinstance(target_ratio, (list, tuple)) else [target_ratio]
+    if len(ratios) == 1 and is_finite(ratios[0]):
+        ratios = (ratios[0], ratios[0] / 1e5)
+    if len(ratios) != 2 or not all(map(is_finite, ratios)):
+        raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
+    if type(cyclic_times) is not int or cyclic_times < 1:
+        raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
+    check_number("gamma", gamma)
+    if not 0 < gamma <= 1:
+        raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
+    hook.target_ratio = ratios[0], ratios[1]
+    hook.cyclic_times = cyclic_times
+    hook.step_ratio_up = check_share("step_ratio_up", up, below_one=True)
+    hook.anneal_strategy = check_anneal_strategy(anneal_strategy)
+    hook.gamma = gamma
 
 
 @HOOKS.register_module()
-class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
+class CyclicLrUpdaterHook(LrUpdaterHook):
     """Moves the rate in cycles: :func:`~lightning_hooks.schedules.cyclic`.
 
     Args:
@@ -112,9 +93,25 @@ class CyclicLrUpdaterHook(Cyclic, LrUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
+    policy = CYCLIC
+    target_ratio: tuple[float, float]
+
+    def __init__(
+        self,
+        by_epoch: bool = False,
+        target_ratio: float | tuple[float, ...] = (10, 1e-4),
+        cyclic_times: int = 1,
+        step_ratio_up: float = 0.4,
+        anneal_strategy: str = "cos",
+        gamma: float = 1,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
+        set_cycles(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
+
 
 @HOOKS.register_module()
-class CyclicMomentumUpdaterHook(Cyclic, MomentumUpdaterHook):
+class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
     """Moves the momentum in cycles: :func:`~lightning_hooks.schedules.cyclic`.
 
     Args:
@@ -136,6 +133,9 @@ class CyclicMomentumUpdaterHook(Cyclic, MomentumUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
+    policy = CYCLIC
+    target_ratio: tuple[float, float]
+
     def __init__(
         self,
         by_epoch: bool = False,
@@ -143,47 +143,47 @@ class CyclicMomentumUpdaterHook(Cyclic, MomentumUpdaterHook):
         cyclic_times: int = 1,
         step_ratio_up: float = 0.4,
         anneal_strategy: str = "cos",
-        gamma: float = 1.0,
+        gamma: float = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(
-            by_epoch, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma, **kwargs
-        )
+        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
+        set_cycles(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
 
 
 # -- one cycle ---------------------------------------------------------------------------------
 
 
-class OneCycle(Updater):
-    """The phases of :func:`~lightning_hooks.schedules.one_cycle`."""
+def check_phases(hook: Any, total: int) -> None:
+    """Raise ValueError for a first phase without length."""
+    if one_cycle_ends(total, hook.pct_start, hook.three_phase)[0] == 0:
+        raise ValueError(
+            f"pct_start={hook.pct_start} of {total} gives the first phase no length: "
+            "take another pct_start, or a longer run"
+        )
 
-    needs_length = True
 
-    def __init__(
-        self,
-        pct_start: float,
-        anneal_strategy: str,
-        three_phase: bool,
-        by_epoch: bool = False,
-        **kwargs: Any,
-    ) -> None:
-        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
-        check_bool(three_phase=three_phase)
-        self.pct_start = check_share("pct_start", pct_start)
-        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
-        self.three_phase = three_phase
+def set_phases(hook: Any, pct_start: float, anneal_strategy: str, three_phase: bool) -> None:
+    """Check and set the arguments that the two schedules of one cycle share."""
+    check_bool(three_phase=three_phase)
+    hook.pct_start = check_share("pct_start", pct_start)
+    hook.anneal_strategy = check_anneal_strategy(anneal_strategy)
+    hook.three_phase = three_phase
 
-    def check(self, total: int) -> None:
-        """Raise ValueError for a first phase without length."""
-        if one_cycle_ends(total, self.pct_start, self.three_phase)[0] == 0:
-            raise ValueError(
-                f"pct_start={self.pct_start} of {total} gives the first phase no length: "
-                "take another pct_start, or a longer run"
-            )
+
+PHASES = "pct_start", "anneal_strategy", "three_phase"
+ONE_CYCLE = Policy(
+    schedules.one_cycle,
+    *(*PHASES, "div_factor", "final_div_factor"),
+    needs_length=True,
+    check=check_phases,
+)
+ONE_CYCLE_MOMENTUM = Policy(
+    schedules.one_cycle_momentum, *PHASES, needs_length=True, check=check_phases
+)
 
 
 @HOOKS.register_module()
-class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
+class OneCycleLrUpdaterHook(LrUpdaterHook):
     """Goes up to a highest rate and down again: :func:`~lightning_hooks.schedules.one_cycle`.
 
     The base rate is ``max_lr / div_factor``; the optimizer's own rate is not used.
@@ -204,6 +204,8 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
             ``total_steps``, or with a first phase without length (mmcv divides by zero).
     """
 
+    policy = ONE_CYCLE
+
     def __init__(
         self,
         max_lr: float | list[float] | dict[str, Any],
@@ -215,7 +217,11 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
+        by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
+        super().__init__(by_epoch=by_epoch, **kwargs)
+        if self._given_base is not None:
+            raise ValueError("the base rate is max_lr / div_factor: leave base_lr out")
+        set_phases(self, pct_start, anneal_strategy, three_phase)
         check_per_group("max_lr", max_lr)
         if total_steps is not None and not (
             type(total_steps) is int and 0 < total_steps <= LARGEST
@@ -225,30 +231,25 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
         check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr
         self.total_steps = total_steps
-        self.needs_length = total_steps is None
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
 
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
         bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
+        self.base_origin = "max_lr / div_factor"
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases
 
-    @elementwise
+    @property
+    def needs_length(self) -> bool:
+        """Whether ``total_steps`` is the length of the run."""
+        return self.total_steps is None
+
     def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.one_cycle`."""
-        return schedules.one_cycle(
-            base,
-            position,
-            self.total_steps or total,
-            pct_start=self.pct_start,
-            anneal_strategy=self.anneal_strategy,
-            div_factor=self.div_factor,
-            final_div_factor=self.final_div_factor,
-            three_phase=self.three_phase,
-        )
+        """Return :func:`~lightning_hooks.schedules.one_cycle` over ``total_steps``."""
+        return super().value(base, position, self.total_steps or total)
 
     def check(self, total: int) -> None:
         """Raise ValueError for iterations after the cycle, or a first phase without length."""
@@ -261,7 +262,7 @@ class OneCycleLrUpdaterHook(OneCycle, LrUpdaterHook):
 
 
 @HOOKS.register_module()
-class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
+class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
     """Goes down to a lowest momentum and up again, while the learning rate goes up and down.
 
     :func:`~lightning_hooks.schedules.one_cycle_momentum`; the optimizer's own momentum is not used.
@@ -287,6 +288,8 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
             without length (mmcv divides by zero).
     """
 
+    policy = ONE_CYCLE_MOMENTUM
+
     def __init__(
         self,
         base_momentum: float | list[float] | dict[str, Any] = 0.85,
@@ -296,7 +299,9 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(pct_start, anneal_strategy, three_phase, **kwargs)
+        by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
+        super().__init__(by_epoch=by_epoch, **kwargs)
+        set_phases(self, pct_start, anneal_strategy, three_phase)
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
         for name, bound in self.bounds.items():
             check_per_group(name, bound)
@@ -304,19 +309,9 @@ class OneCycleMomentumUpdaterHook(OneCycle, MomentumUpdaterHook):
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
         super().bases_of(name, optimizer)
+        self.base_origin = "max_momentum and base_momentum"
         columns = [per_group(bound, self.bounds[bound], name, optimizer) for bound in self.bounds]
         bounds = list(zip(*columns, strict=True))
         for group, pair in zip(optimizer.param_groups, bounds, strict=True):
             group.update(zip(self.bounds, pair, strict=True))
         return bounds
-
-    def value(self, base: Any, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.one_cycle_momentum` of a pair of bounds."""
-        return schedules.one_cycle_momentum(
-            base,
-            position,
-            total,
-            pct_start=self.pct_start,
-            anneal_strategy=self.anneal_strategy,
-            three_phase=self.three_phase,
-        )

@@ -10,8 +10,7 @@ from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.param_groups import elementwise
-from lightning_hooks.hooks.updaters.updater import Updater
+from lightning_hooks.hooks.updaters.updater import Policy, Quantity
 from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers
 
 __all__ = [
@@ -32,67 +31,45 @@ __all__ = [
 # -- fixed -------------------------------------------------------------------------------------
 
 
-class Fixed(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.fixed`."""
-
-    is_constant = True
-
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return the base."""
-        return base
+FIXED = Policy(schedules.fixed)
 
 
 @HOOKS.register_module()
-class FixedLrUpdaterHook(Fixed, LrUpdaterHook):
+class FixedLrUpdaterHook(LrUpdaterHook):
     """Keeps the rate, for a warm-up alone: :func:`~lightning_hooks.schedules.fixed`.
 
     Args:
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
     """
 
+    policy = FIXED
+    is_constant = True
+
 
 @HOOKS.register_module()
-class FixedMomentumUpdaterHook(Fixed, MomentumUpdaterHook):
+class FixedMomentumUpdaterHook(MomentumUpdaterHook):
     """Keeps the momentum, for a warm-up alone: :func:`~lightning_hooks.schedules.fixed`.
 
     Args:
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
+    policy = FIXED
+    is_constant = True
+
 
 # -- step --------------------------------------------------------------------------------------
 
 
-class Step(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.step`."""
+STEP = Policy(schedules.step, "step", "gamma", "minimum")
 
-    def __init__(
-        self, step: int | list[int], gamma: float, minimum: float | None, /, **kwargs: Any
-    ) -> None:
-        check_milestones("step", step)
-        check_number("gamma", gamma, least=0)
-        if minimum is not None:
-            check_number(f"min_{self.symbol}", minimum, least=self.least_minimum)
-        super().__init__(**kwargs)
-        self.step = step
-        self.gamma = gamma
-        self._minimum = minimum
-        self.is_constant = step in ([], ())
 
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.step`."""
-        return schedules.step(
-            base, position, step=self.step, gamma=self.gamma, minimum=self._minimum
-        )
-
-    @property
-    def takes_arrays(self) -> bool:
-        """Whether ``value`` takes an array: only without a minimum to compare with."""
-        return self._minimum is None and super().takes_arrays
+def check_step(quantity: Quantity, step: object, gamma: object, minimum: object) -> None:
+    """Raise for bad arguments of :func:`~lightning_hooks.schedules.step`."""
+    check_milestones("step", step)
+    check_number("gamma", gamma, least=0)
+    if minimum is not None:
+        check_number(f"min_{quantity.symbol}", minimum, least=quantity.least_minimum)
 
 
 def check_milestones(name: str, step: Any) -> None:
@@ -110,7 +87,7 @@ def check_milestones(name: str, step: Any) -> None:
 
 
 @HOOKS.register_module()
-class StepLrUpdaterHook(Step, LrUpdaterHook):
+class StepLrUpdaterHook(LrUpdaterHook):
     """Decays the rate at milestones: :func:`~lightning_hooks.schedules.step`.
 
     ``max(base * gamma**k, min_lr)``, where ``k`` is the number of milestones passed.
@@ -126,14 +103,19 @@ class StepLrUpdaterHook(Step, LrUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
+    policy = STEP
+
     def __init__(
         self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
     ) -> None:
-        super().__init__(step, gamma, min_lr, **kwargs)
+        check_step(self.quantity, step, gamma, min_lr)
+        super().__init__(**kwargs)
+        self.step, self.gamma, self.min_lr = step, gamma, min_lr
+        self.is_constant = not step
 
 
 @HOOKS.register_module()
-class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
+class StepMomentumUpdaterHook(MomentumUpdaterHook):
     """Decays the momentum at milestones: :func:`~lightning_hooks.schedules.step`.
 
     ``max(base * gamma**k, min_momentum)``, where ``k`` is the number of milestones passed.
@@ -149,6 +131,8 @@ class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
+    policy = STEP
+
     def __init__(
         self,
         step: int | list[int],
@@ -156,28 +140,20 @@ class StepMomentumUpdaterHook(Step, MomentumUpdaterHook):
         min_momentum: float | None = None,
         **kwargs: Any,
     ) -> None:
-        super().__init__(step, gamma, min_momentum, **kwargs)
+        check_step(self.quantity, step, gamma, min_momentum)
+        super().__init__(**kwargs)
+        self.step, self.gamma, self.min_momentum = step, gamma, min_momentum
+        self.is_constant = not step
 
 
 # -- exp ---------------------------------------------------------------------------------------
 
 
-class Exp(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.exp`."""
-
-    def __init__(self, gamma: float, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        self.gamma = gamma
-
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.exp`."""
-        return schedules.exp(base, position, gamma=self.gamma)
+EXP = Policy(schedules.exp, "gamma")
 
 
 @HOOKS.register_module()
-class ExpLrUpdaterHook(Exp, LrUpdaterHook):
+class ExpLrUpdaterHook(LrUpdaterHook):
     """Decays the rate every epoch or iteration: :func:`~lightning_hooks.schedules.exp`.
 
     Args:
@@ -189,9 +165,16 @@ class ExpLrUpdaterHook(Exp, LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
+    policy = EXP
+
+    def __init__(self, gamma: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        self.gamma = gamma
+
 
 @HOOKS.register_module()
-class ExpMomentumUpdaterHook(Exp, MomentumUpdaterHook):
+class ExpMomentumUpdaterHook(MomentumUpdaterHook):
     """Decays the momentum every epoch or iteration: :func:`~lightning_hooks.schedules.exp`.
 
     Args:
@@ -199,30 +182,22 @@ class ExpMomentumUpdaterHook(Exp, MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
+    policy = EXP
+
+    def __init__(self, gamma: float, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        self.gamma = gamma
+
 
 # -- poly --------------------------------------------------------------------------------------
 
 
-class Poly(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.poly`."""
-
-    needs_length = True
-
-    def __init__(self, power: float, minimum: float, /, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("power", power, least=0)
-        check_number(f"min_{self.symbol}", minimum, least=self.least_minimum)
-        self.power = power
-        self._minimum = minimum
-
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.poly`."""
-        return schedules.poly(base, position, total, power=self.power, minimum=self._minimum)
+POLY = Policy(schedules.poly, "power", "minimum", needs_length=True)
 
 
 @HOOKS.register_module()
-class PolyLrUpdaterHook(Poly, LrUpdaterHook):
+class PolyLrUpdaterHook(LrUpdaterHook):
     """Decays the rate by a power of the rest of the run: :func:`~lightning_hooks.schedules.poly`.
 
     Args:
@@ -235,12 +210,17 @@ class PolyLrUpdaterHook(Poly, LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
+    policy = POLY
+
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(power, min_lr, **kwargs)
+        super().__init__(**kwargs)
+        check_number("power", power, least=0)
+        check_number("min_lr", min_lr, least=self.quantity.least_minimum)
+        self.power, self.min_lr = power, min_lr
 
 
 @HOOKS.register_module()
-class PolyMomentumUpdaterHook(Poly, MomentumUpdaterHook):
+class PolyMomentumUpdaterHook(MomentumUpdaterHook):
     """Decays the momentum by a power of the rest of the run.
 
     See :func:`~lightning_hooks.schedules.poly`.
@@ -251,31 +231,23 @@ class PolyMomentumUpdaterHook(Poly, MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
+    policy = POLY
+
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
-        super().__init__(power, min_momentum, **kwargs)
+        super().__init__(**kwargs)
+        check_number("power", power, least=0)
+        check_number("min_momentum", min_momentum, least=self.quantity.least_minimum)
+        self.power, self.min_momentum = power, min_momentum
 
 
 # -- inv ---------------------------------------------------------------------------------------
 
 
-class Inv(Updater):
-    """The policy of :func:`~lightning_hooks.schedules.inv`."""
-
-    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        check_number("power", power, least=0)
-        self.gamma = gamma
-        self.power = power
-
-    @elementwise
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.inv`."""
-        return schedules.inv(base, position, gamma=self.gamma, power=self.power)
+INV = Policy(schedules.inv, "gamma", "power")
 
 
 @HOOKS.register_module()
-class InvLrUpdaterHook(Inv, LrUpdaterHook):
+class InvLrUpdaterHook(LrUpdaterHook):
     """Decays the rate hyperbolically: :func:`~lightning_hooks.schedules.inv`.
 
     Args:
@@ -288,9 +260,17 @@ class InvLrUpdaterHook(Inv, LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
+    policy = INV
+
+    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        check_number("power", power, least=0)
+        self.gamma, self.power = gamma, power
+
 
 @HOOKS.register_module()
-class InvMomentumUpdaterHook(Inv, MomentumUpdaterHook):
+class InvMomentumUpdaterHook(MomentumUpdaterHook):
     """Decays the momentum hyperbolically: :func:`~lightning_hooks.schedules.inv`.
 
     Args:
@@ -299,8 +279,25 @@ class InvMomentumUpdaterHook(Inv, MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
+    policy = INV
+
+    def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        check_number("gamma", gamma, least=0)
+        check_number("power", power, least=0)
+        self.gamma, self.power = gamma, power
+
 
 # -- stages ------------------------------------------------------------------------------------
+
+
+MULTI_STAGE = Policy(
+    schedules.multi_stage,
+    "steps",
+    "gammas",
+    values="milestone_lrs",
+    starts="milestone_iters",
+)
 
 
 @HOOKS.register_module()
@@ -322,6 +319,8 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
 
     Source: mmflow's ``MultiStageLrUpdaterHook``.
     """
+
+    policy = MULTI_STAGE
 
     def __init__(
         self,
@@ -355,14 +354,3 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         self.milestone_iters = milestone_iters
         self.steps = steps
         self.gammas = gammas
-
-    def value(self, base: float, position: int, total: Any) -> float:
-        """Return :func:`~lightning_hooks.schedules.multi_stage`."""
-        return schedules.multi_stage(
-            base,
-            position,
-            values=self.milestone_lrs,
-            starts=self.milestone_iters,
-            steps=self.steps,
-            gammas=self.gammas,
-        )

@@ -2,47 +2,50 @@
 
 from __future__ import annotations
 
-from functools import partial
-from operator import mul
+from collections.abc import Sequence
+from operator import itemgetter, mul
 from typing import Any
 
 import lightning as L
 import torch
 
 from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
-from lightning_hooks.hooks.updaters.param_groups import Values
-from lightning_hooks.hooks.updaters.updater import Updater, alias
+from lightning_hooks.hooks.updaters.param_groups import Values, check_per_group, per_group
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["LrUpdaterHook"]
 
 LARGEST_RATE: float = torch.finfo(torch.float32).max
-OVERRIDABLE = {
-    "_set_lr",
-    "base_lr",
-    "get_lr",
-    "get_regular_lr",
-    "get_warmup_lr",
-    "regular_lr",
-    "regular_values",
-    "run_length",
-    "set_values",
-    "warm_values",
-}
-"""Names that an old hook may override, on the class or the instance."""
+
+
+def _write(group: dict[str, Any], value: Any) -> None:
+    group["lr"] = value
+
+
+LEARNING_RATE = Quantity(
+    "learning rate",
+    "lr",
+    itemgetter("lr"),
+    _write,
+    highest=LARGEST_RATE,
+    valid_range=f"between 0 and {LARGEST_RATE:.2g}",
+    warm_up=mul,
+    least_minimum=0,
+)
 
 
 class LrUpdaterHook(Updater):
     """The base of the learning rate policies: override ``get_lr``, or ``value``.
 
-    Every rate is computed from the group's ``initial_lr`` (a part of the optimizer's state), the
-    counters and the length of the run. Nothing else is stored, so the rate is right after any
-    resume, and when ``max_epochs`` changes.
+    Every rate is computed from the group's base rate (``initial_lr``, a part of the optimizer's
+    state), the counters and the length of the run. Nothing else is stored, so the rate is right
+    after any resume, and when ``max_epochs`` changes.
 
     =============  =============================================
     writes         in every parameter group
     =============  =============================================
-    lr             ``get_lr(runner, initial_lr)`` times warm-up
-    initial_lr     the first ``lr``, if missing
+    lr             ``get_lr(runner, base_lr)`` times warm-up
+    initial_lr     the base rate, if missing
     =============  =============================================
 
     Args:
@@ -58,6 +61,9 @@ class LrUpdaterHook(Updater):
             the run (mmcv's ``max_iters``, see ``steps_of_run``) and the runner of
             ``get_lr(runner, base_lr)``. Steps skipped by the Trainer's gradient scaler do not
             count, except of optimizers with ``fused=True``, which do not report a skip.
+        base_lr: The base rate, where a scheduler beside the hook has changed the optimizer's: a
+            number, a list with a number for each parameter group, or a dict of either by the
+            optimizer's name. None for the group's own.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -78,67 +84,48 @@ class LrUpdaterHook(Updater):
         refused at construction (mmcv fails later).
     """
 
-    quantity = "learning rate"
-    symbol = "lr"
-    least_minimum = 0
-    valid_range = f"between 0 and {LARGEST_RATE:.2g}"
+    quantity = LEARNING_RATE
 
     base_lr: Values = alias("base")
-    """The ``initial_lr`` of every group."""
+    """The base rate of every group."""
+
+    _given_base: float | list[float] | dict[str, Any] | None = None
 
     min_lr: Any = alias("_minimum")
     min_lr_ratio: Any = alias("_minimum_ratio")
 
-    _is_plain = False
-    """Whether the hook counts iterations of a single optimizer and overrides nothing."""
-
-    _rate: float | None = None
-    """The only rate without warm-up of a plain run with one group: faster than a list."""
-
-    @property
-    def regular_lr(self) -> Values:
-        """The rates without warm-up."""
-        return self.regular if self._rate is None else [self._rate]
-
-    @regular_lr.setter
-    def regular_lr(self, value: Values) -> None:
-        self.regular, self._rate = value, None
-
-    # -- the points ---------------------------------------------------------------------------
-
-    def before_run(self, runner: Any) -> None:
-        """Read the bases, and check the schedule."""
-        super().before_run(runner)
-        self._is_plain = self._inherits(*OVERRIDABLE) and not (
-            isinstance(self.base, dict) or self.by_epoch or self.by_step
-        )
-        self._rate = None
+    regular_lr: Values = alias("regular")
+    """The rates without warm-up."""
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of rivals, and of callbacks that read the rates too early."""
         super().on_train_start(trainer, pl_module)
         warn_of_early_monitors(self, trainer)
 
-    def before_train_iter(self, runner: Any) -> None:
-        """Set the iteration's rates, if the policy counts iterations or warms up."""
-        if not self._is_plain:
-            super().before_train_iter(runner)
-            return
-        # the base class's method inlined: nearly all runs come here, in every iteration
-        now, total, base = runner.iter, runner.max_iters, self.base
-        if len(base) == 1:
-            # never a dict here
-            self._rate = rate = self.value(base[0], now, total)  # type: ignore[index]
-            if self.warmup is not None and now < self.warmup_length(runner):
-                rate *= self.warmup_factor(now)
-            runner.optimizer.param_groups[0]["lr"] = rate
-            return
-        rates = self._group_values(base, now, total)  # type: ignore[arg-type]
-        self.regular_lr = rates
-        if self.warmup is not None and now < self.warmup_length(runner):
-            rates = list(map(partial(mul, self.warmup_factor(now)), rates))
-        for group, rate in zip(runner.optimizer.param_groups, rates):  # noqa: B905
-            group["lr"] = rate
+    def __init__(
+        self,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+        by_step: bool = False,
+        base_lr: float | list[float] | dict[str, Any] | None = None,
+    ) -> None:
+        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
+        if base_lr is not None:
+            check_per_group("base_lr", base_lr)
+        self._given_base = base_lr
+
+    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return ``base_lr``, or the ``initial_lr`` of each group."""
+        if self._given_base is None:
+            return super().bases_of(name, optimizer)
+        self.base_origin = "base_lr"
+        bases = per_group("base_lr", self._given_base, name, optimizer)
+        for group, base in zip(optimizer.param_groups, bases, strict=True):
+            group.setdefault("initial_lr", base)
+        return bases
 
     # -- by mmcv's names ---------------------------------------------------------------------
 
@@ -152,7 +139,7 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        return self._warm_values(cur_iters, self.regular_lr)
+        return self._warm_values(cur_iters, self.regular)
 
     def _set_lr(self, runner: Any, lr_groups: Values) -> None:
         optimizer = runner.optimizer
@@ -163,13 +150,9 @@ class LrUpdaterHook(Updater):
         for groups, rates in pairs:
             # groups added during the run have no rate; strict=False doubles the time of zip
             for group, rate in zip(groups, rates):  # noqa: B905
-                group["lr"] = rate
+                self.quantity.write(group, rate)
 
-    # -- the quantity ------------------------------------------------------------------------
-
-    def bases_of(self, name: str, optimizer: Any) -> list[float]:
-        """Return the ``initial_lr`` of each group."""
-        return [group.setdefault("initial_lr", group["lr"]) for group in optimizer.param_groups]
+    # -- for the base class ------------------------------------------------------------------
 
     def regular_values(self, runner: Any) -> Values:
         """Return the rates without warm-up."""
@@ -183,21 +166,11 @@ class LrUpdaterHook(Updater):
         """Write the rates."""
         self._set_lr(runner, values)
 
-    def with_warmup(self, value: float, factor: float) -> float:
-        """Multiply a rate by a warm-up's factor."""
-        return value * factor
-
-    def is_valid(self, value: Any) -> bool:
-        """Whether a rate is a number from 0 to the largest float32."""
-        return isinstance(value, (int, float)) and 0 <= value <= LARGEST_RATE
-
     def is_predictable(self) -> bool:
         """Whether :meth:`value` alone computes the rates, so they are known before the run."""
-        return self._inherits("get_lr", "_set_lr") and super().is_predictable()
-
-    def _inherits(self, *names: str) -> bool:
-        """Whether the class and the instance override none of the names."""
         cls, own = type(self), vars(self)
-        return not any(
-            name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name) for name in names
+        inherits = not any(
+            name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name)
+            for name in ("get_lr", "_set_lr")
         )
+        return inherits and super().is_predictable()

@@ -2,12 +2,36 @@
 
 from __future__ import annotations
 
+import math
+from operator import truediv
 from typing import Any
 
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_groups, with_groups
-from lightning_hooks.hooks.updaters.updater import Updater, alias
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["MomentumUpdaterHook"]
+
+
+def _read(group: dict[str, Any]) -> Any:
+    return group.get("momentum", group.get("betas", (None,))[0])
+
+
+def _write(group: dict[str, Any], value: Any) -> None:
+    if "momentum" in group:
+        group["momentum"] = value
+    elif "betas" in group:
+        group["betas"] = (value, *group["betas"][1:])
+
+
+MOMENTUM = Quantity(
+    "momentum",
+    "momentum",
+    _read,
+    _write,
+    highest=math.nextafter(1, 0),
+    valid_range="in [0, 1)",
+    warm_up=truediv,
+)
 
 
 class MomentumUpdaterHook(Updater):
@@ -48,7 +72,7 @@ class MomentumUpdaterHook(Updater):
         ``warmup_by_epoch`` is new. Betas after the second are kept.
     """
 
-    quantity = symbol = "momentum"
+    quantity = MOMENTUM
     warmup_ratio = 0.9
 
     base_momentum: Values = alias("base")
@@ -90,30 +114,9 @@ class MomentumUpdaterHook(Updater):
             if not self.is_valid(momentum):
                 now = f"{self.iteration_unit} {runner.iter}"
                 raise self.range_error(describe_groups(*where), momentum, now)
-            if "momentum" in group:
-                group["momentum"] = momentum
-            elif "betas" in group:
-                group["betas"] = (momentum, *group["betas"][1:])
+            self.quantity.write(group, momentum)
 
-    # -- the quantity ------------------------------------------------------------------------
-
-    @property
-    def valid_range(self) -> str:  # type: ignore[override]  # names the warm-up
-        """The range of :meth:`is_valid`, in words."""
-        divided = f" (warmup_ratio={self.warmup_ratio} divides it)"
-        return f"in [0, 1){divided if self.warmup else ''}"
-
-    def bases_of(self, name: str, optimizer: Any) -> list[Any]:
-        """Return the ``initial_momentum`` of each group."""
-        for i, group in enumerate(optimizer.param_groups):
-            if "momentum" not in group and "betas" not in group:
-                raise ValueError(
-                    f"{type(self).__name__} needs an optimizer with momentum: "
-                    f"{describe_groups(name, optimizer, i)} has neither momentum nor betas"
-                )
-            now = group["momentum"] if "momentum" in group else group["betas"][0]
-            group.setdefault("initial_momentum", now)
-        return [group["initial_momentum"] for group in optimizer.param_groups]
+    # -- for the base class ------------------------------------------------------------------
 
     def regular_values(self, runner: Any) -> Values:
         """Return the momenta without warm-up."""
@@ -126,15 +129,3 @@ class MomentumUpdaterHook(Updater):
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the momenta."""
         self._set_momentum(runner, values)
-
-    def with_warmup(self, value: float, factor: float) -> float:
-        """Divide a momentum by a warm-up's factor."""
-        return value / factor
-
-    def is_valid(self, value: Any) -> bool:
-        """Whether a momentum is in [0, 1)."""
-        return isinstance(value, (int, float)) and 0 <= value < 1
-
-    def conflicts_with(self, scheduler: Any) -> bool:
-        """Whether a scheduler (OneCycleLR, CyclicLR) sets momenta too."""
-        return bool(getattr(scheduler, "cycle_momentum", False))

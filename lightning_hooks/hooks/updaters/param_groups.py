@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
-import numpy as np
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
-    "DistinctBases",
     "Values",
     "adopt_new_groups",
     "check_per_group",
     "describe_groups",
     "describe_optimizers",
-    "elementwise",
     "map_values",
     "optimizers_of",
     "per_group",
     "with_groups",
 ]
 
-F = TypeVar("F", bound=Callable[..., Any])
-
 Values = Sequence[Any] | dict[str, Sequence[Any]]
 """A value for each parameter group; a dict by the optimizer's name for several optimizers."""
-
-MANY = 16
-"""With more distinct bases, an array is faster than a loop."""
 
 
 def map_values(function: Callable[[Any], Any], values: Values) -> Values:
@@ -39,49 +32,6 @@ def map_values(function: Callable[[Any], Any], values: Values) -> Values:
     if isinstance(values, dict):
         return {name: list(map(function, group)) for name, group in values.items()}
     return list(map(function, values))
-
-
-def elementwise(value: F) -> F:
-    """Mark a policy's ``value`` as accepting an array of bases, too."""
-    value.elementwise = True  # type: ignore[attr-defined]
-    return value
-
-
-class DistinctBases:
-    """The bases of an optimizer's groups, without duplicates.
-
-    Args:
-        bases: The base of each group.
-    """
-
-    def __init__(self, bases: Sequence[Any]) -> None:
-        self._bases = list(bases)
-        self._distinct = list(dict.fromkeys(bases))
-        numbers = {base: i for i, base in enumerate(self._distinct)}
-        self._numbers = [numbers[base] for base in bases]
-        many = len(self._distinct) > MANY and {*map(type, self._distinct)} == {float}
-        self._array = np.array(self._bases) if many else None
-
-    def equal(self, bases: Sequence[Any]) -> bool:
-        """Whether the groups have these bases."""
-        return self._bases == bases
-
-    def values(self, value: Callable[..., Any], *now: Any, as_array: bool) -> list[Any]:
-        """Return ``value(base, *now)`` of each group, computed once for each distinct base.
-
-        Args:
-            value: The function.
-            now: Further arguments of the function.
-            as_array: Whether the function takes an array of bases: numpy computes each element to
-                the last bit as Python alone.
-        """
-        if len(self._distinct) == 1:
-            return [value(self._distinct[0], *now)] * len(self._bases)
-        if self._array is not None and as_array:
-            values: list[Any] = value(self._array, *now).tolist()
-            return values
-        found = [value(base, *now) for base in self._distinct]
-        return [found[number] for number in self._numbers]
 
 
 def optimizers_of(optimizer: Any) -> list[tuple[str, Any]]:
@@ -156,7 +106,7 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
     return list(value)
 
 
-def adopt_new_groups(hook: Any, runner: Any) -> bool:
+def adopt_new_groups(hook: Any, runner: Runner) -> bool:
     """Read the bases of groups added by ``optimizer.add_param_group`` or a callback.
 
     Args:
@@ -174,16 +124,15 @@ def adopt_new_groups(hook: Any, runner: Any) -> bool:
         try:
             bases = hook.bases_of(name, optimizer)
         except ValueError as error:
-            rank_zero_warn(
-                f"{class_name(hook)} leaves the {hook.quantity} of added groups as it is: {error}"
-            )
+            what = f"the {hook.quantity.name} of added groups as it is"
+            rank_zero_warn(f"{class_name(hook)} leaves {what}: {error}")
             continue
         new = range(len(known), len(bases))
         for group in new:
             runner.logger.info(
                 "%s also sets the %s of %s from now on, with the base %s: %s",
                 class_name(hook),
-                hook.quantity,
+                hook.quantity.name,
                 describe_groups(name, optimizer, group),
                 bases[group],
                 listed(_names(runner.module, optimizer.param_groups[group]["params"])),

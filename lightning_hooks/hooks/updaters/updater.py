@@ -1,7 +1,8 @@
-"""``Updater``: the base of the hooks that set a value of every parameter group by a schedule."""
+"""``Updater``: a hook that sets a quantity of every parameter group by a policy."""
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,18 +14,19 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.checks import check_schedule, warn_of_rivals
 from lightning_hooks.hooks.updaters.param_groups import (
-    DistinctBases,
     Values,
     adopt_new_groups,
+    describe_groups,
     map_values,
     optimizers_of,
 )
 from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
 
-__all__ = ["Updater", "alias", "by_iteration", "check_share"]
+__all__ = ["Policy", "Quantity", "Updater", "alias", "by_iteration", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
@@ -34,6 +36,61 @@ STEPS = "max_steps, or with automatic optimization max_epochs and a loader with 
 def alias(name: str) -> Any:
     """Return a property that reads and writes another attribute."""
     return property(attrgetter(name), lambda self, value: setattr(self, name, value))
+
+
+class Policy:
+    """A schedule, and the attributes of a hook that have the schedule's arguments.
+
+    Args:
+        schedule: A function of :mod:`lightning_hooks.schedules`.
+        same: Arguments of the schedule in attributes of the same names; ``minimum`` and ``ratio``
+            are in the attributes of ``min_lr`` and ``min_lr_ratio`` (or ``min_momentum``).
+        needs_length: Whether the schedule depends on the length of the run.
+        check: Raises ValueError for a hook in a run of a length where the schedule would fail.
+        others: Arguments of the schedule, with the names of their attributes.
+    """
+
+    def __init__(
+        self,
+        schedule: Callable[..., float],
+        *same: str,
+        needs_length: bool = False,
+        check: Callable[[Any, int], None] | None = None,
+        **others: str,
+    ) -> None:
+        self.schedule, self.needs_length, self.check = schedule, needs_length, check
+        minima = {"minimum": "_minimum", "ratio": "_minimum_ratio"}
+        self.attributes = {**{name: minima.get(name, name) for name in same}, **others}
+
+    def of(self, hook: Updater) -> Callable[..., float]:
+        """Return the schedule with the hook's arguments: a function of base, position and total."""
+        arguments = {name: getattr(hook, its) for name, its in self.attributes.items()}
+        return partial(self.schedule, **arguments)
+
+
+@dataclasses.dataclass(frozen=True)
+class Quantity:
+    """A number of a parameter group: how to read, write, check and warm up the number.
+
+    Args:
+        name: The name, for messages.
+        symbol: The name in mmcv's arguments, as in ``min_lr``.
+        read: Returns the number of a group, None without one.
+        write: Sets the number of a group.
+        highest: The highest valid number; the lowest is 0.
+        valid_range: The valid numbers in words.
+        warm_up: Applies a warm-up's factor to a number.
+        least_minimum: The lowest minimum that a policy accepts.
+    """
+
+    name: str
+    symbol: str
+    read: Callable[[dict[str, Any]], Any]
+    write: Callable[[dict[str, Any], Any], None]
+    highest: float
+    valid_range: str
+    warm_up: Callable[[float, float], float]
+    least_minimum: float = -math.inf
 
 
 class Updater(Hook):
@@ -68,20 +125,11 @@ class Updater(Hook):
 
     reads_step = False
 
-    quantity = "value"
-    """The name of the quantity that the hook sets."""
+    quantity: Quantity
+    """The number that the hook sets."""
 
-    symbol = "value"
-    """The quantity in mmcv's names of arguments, as in ``min_lr``."""
-
-    least_minimum: float = -math.inf
-    """The lowest minimum that a policy accepts."""
-
-    valid_range = ""
-    """The range of :meth:`is_valid`, in words."""
-
-    needs_length = False
-    """Whether the policy depends on the length of the run."""
+    policy: Policy | None = None
+    """The schedule; None for a subclass that overrides :meth:`value`."""
 
     is_constant = False
     """Whether the policy never changes a value."""
@@ -96,12 +144,14 @@ class Updater(Hook):
     warmup_epochs: int | None = None
     _minimum: Any
     _minimum_ratio: Any
-    _distinct: DistinctBases | None = None
     _applied: AppliedSteps | None = None
     _skipped_before = 0
 
     base: Values = ()
     """The number of each group from which its values are computed."""
+
+    base_origin = ""
+    """The source of ``base``, for messages."""
 
     regular: Values = ()
     """The current values without warm-up."""
@@ -131,7 +181,12 @@ class Updater(Hook):
         self.warmup_epochs = warmup_iters if warmup_by_epoch else None
         self.warmup_iters = None if warmup_by_epoch else warmup_iters
 
-    # -- defined by a policy -----------------------------------------------------------------
+    # -- the policy --------------------------------------------------------------------------
+
+    @property
+    def needs_length(self) -> bool:
+        """Whether the policy depends on the length of the run."""
+        return self.policy is not None and self.policy.needs_length
 
     def value(self, base: Any, position: int, total: Any) -> float:
         """Return the policy's value for a group of this base.
@@ -139,21 +194,39 @@ class Updater(Hook):
         ``position`` and ``total`` count epochs or iterations; ``total`` may be None unless the
         policy ``needs_length``.
         """
-        raise NotImplementedError(f"{type(self).__name__} has no schedule")
-
-    @property
-    def takes_arrays(self) -> bool:
-        """Whether ``value`` also takes an array of bases; False if a subclass overrides it."""
-        return getattr(self.value, "elementwise", False)
+        if self.policy is None:
+            raise NotImplementedError(f"{type(self).__name__} has no schedule")
+        return self.policy.of(self)(base, position, total)
 
     def check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
+        if self.policy is not None and self.policy.check is not None:
+            self.policy.check(self, total)
 
-    # -- defined by a quantity ---------------------------------------------------------------
+    def is_predictable(self) -> bool:
+        """Whether :meth:`value` alone computes the values, so they are known before the run."""
+        return self.policy is not None or type(self).value is not Updater.value
+
+    # -- the quantity ------------------------------------------------------------------------
 
     def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
-        """Return the base of each of an optimizer's groups."""
-        raise NotImplementedError
+        """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
+        quantity, key = self.quantity, f"initial_{self.quantity.symbol}"
+        self.base_origin = f"the groups' {key}"
+        for i, group in enumerate(optimizer.param_groups):
+            number = quantity.read(group)
+            if number is None:
+                where = describe_groups(name, optimizer, i)
+                raise ValueError(
+                    f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
+                    "neither momentum nor betas"
+                )
+            group.setdefault(key, number)
+        return [group[key] for group in optimizer.param_groups]
+
+    def is_valid(self, value: Any) -> bool:
+        """Whether a group may have this value."""
+        return isinstance(value, (int, float)) and 0 <= value <= self.quantity.highest
 
     def regular_values(self, runner: Any) -> Values:
         """Return the values without warm-up."""
@@ -163,29 +236,13 @@ class Updater(Hook):
         """Return the values with warm-up."""
         raise NotImplementedError
 
-    def with_warmup(self, value: float, factor: float) -> float:
-        """Apply a warm-up's factor to a value."""
-        raise NotImplementedError
-
     def set_values(self, runner: Any, values: Values) -> None:
         """Write the values into the groups."""
         raise NotImplementedError
 
-    def is_valid(self, value: Any) -> bool:
-        """Whether a group may have this value."""
-        raise NotImplementedError
-
-    def is_predictable(self) -> bool:
-        """Whether :meth:`value` alone computes the values, so they are known before the run."""
-        return type(self).value is not Updater.value
-
-    def conflicts_with(self, scheduler: Any) -> bool:
-        """Whether a scheduler of Lightning's sets the same quantity."""
-        return True
-
     # -- the points --------------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
         if self.by_step:
             if runner.trainer.global_step == 0:
@@ -203,7 +260,7 @@ class Updater(Hook):
             self.warmup_iters = None  # an earlier fit may have had another loader
         check_schedule(self, runner)
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
         runner = self.as_counted(runner)
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
@@ -211,7 +268,7 @@ class Updater(Hook):
             self.regular = self.regular_values(runner)
             self.set_values(runner, self.regular)
 
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, if the policy counts iterations or warms up."""
         runner = self.as_counted(runner)
         length, now = self.warmup_length(runner), runner.iter
@@ -319,29 +376,32 @@ class Updater(Hook):
 
     def range_error(self, where: str, value: Any, when: str) -> ValueError:
         """Return the error for an invalid value of a group."""
+        warm_up = "" if self.warmup is None else f" (with warmup_ratio={self.warmup_ratio})"
         return ValueError(
-            f"{type(self).__name__}: the {self.quantity} of {where} would be {value} at {when}, "
-            f"it must be {self.valid_range}"
+            f"{type(self).__name__}: the {self.quantity.name} of {where} would be {value} at "
+            f"{when}{warm_up}, it must be {self.quantity.valid_range}"
         )
 
     def _regular_values(self, runner: Any, get: Callable[..., Any], default: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
         if getattr(get, "__func__", None) is not default:
             return map_values(partial(get, runner), self.base)
-        now = self._progress(runner)
-        if isinstance(self.base, dict):
-            return {name: self._group_values(bases, *now) for name, bases in self.base.items()}
-        return self._group_values(self.base, *now)
+        position, total = self._progress(runner)
+        value: Callable[..., float] = self.value
+        if self.policy is not None and getattr(value, "__func__", None) is Updater.value:
+            value = self.policy.of(self)  # looks the arguments up once
 
-    def _group_values(self, bases: Sequence[Any], position: int, total: Any) -> list[float]:
-        """Return the policy's value for each group of one optimizer."""
-        if self._distinct is None or not self._distinct.equal(bases):
-            self._distinct = DistinctBases(bases)
-        return self._distinct.values(self.value, position, total, as_array=self.takes_arrays)
+        def values(bases: Sequence[Any]) -> list[float]:
+            found = {base: value(base, position, total) for base in dict.fromkeys(bases)}
+            return [found[base] for base in bases]
+
+        if isinstance(self.base, dict):
+            return {name: values(bases) for name, bases in self.base.items()}
+        return values(self.base)
 
     def _warm_values(self, now: int, values: Values) -> Values:
         factor = self.warmup_factor(now)
-        return map_values(lambda value: self.with_warmup(value, factor), values)
+        return map_values(lambda value: self.quantity.warm_up(value, factor), values)
 
     # -- the state: skipped steps ------------------------------------------------------------
 

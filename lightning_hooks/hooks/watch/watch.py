@@ -10,6 +10,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.watch.histograms import histograms_of
 from lightning_hooks.utils.arguments import check_choice, check_int
 
@@ -52,7 +53,7 @@ class WatchHook(Hook):
         self.interval, self.which = interval, log
         self._last = {}
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Begin with the first step."""
         self._last = {}
 

@@ -56,6 +56,7 @@ class Session:
     ) -> None:
         self._run = run or TrackedRun()
         self._backend, self._options = writer_class.name, options
+        self._connect, self._evaluation = connect, evaluation
         self._logger, self._owner = logger, owner
         self._has_warned = self._has_reported_disk = self._failed = False
         self._has_told_of_refusal = False
@@ -84,13 +85,19 @@ class Session:
             self._take(left_behind.records)
             left_behind.settle()
         self.sender = Sender(
-            *(writer_class, connect, self._spool),
+            *(writer_class, self._open, self._spool),
             on_error=self.report,
             on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
             on_refused=self._keep_refusal,
             on_progress=self._report_note,
             linger=linger,
         )
+
+    def _open(self) -> Writer:
+        writer = self._connect()
+        if self._evaluation:  # all values are new
+            writer.stored, writer.note = {}, ""
+        return writer
 
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged``, ``sent`` and ``refused``; the last ``error``."""

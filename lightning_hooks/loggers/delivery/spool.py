@@ -24,6 +24,7 @@ __all__ = [
     "count_rest",
     "create",
     "discard",
+    "discard_delivered",
     "exclusive",
     "is_run_id",
     "lines_of",
@@ -224,6 +225,19 @@ def discard(path: str) -> None:
             os.unlink(name)
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
+
+
+def discard_delivered(path: str, head: Mapping[str, Any]) -> None:
+    """Remove a delivered spool; a spool with damaged lines stays, without undelivered records.
+
+    Args:
+        path: The file.
+        head: The description returned by :func:`read_spool`.
+    """
+    if head["damaged"]:
+        write_ack(path, head["end"], head["run"])
+    else:
+        discard(path)
 
 
 def write_ack(path: str, offset: int, run_id: str | None) -> None:

@@ -13,12 +13,11 @@ from uuid import uuid4
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import (
-    discard,
+    discard_delivered,
     exclusive,
     is_run_id,
     read_head,
     read_spool,
-    write_ack,
 )
 
 __all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
@@ -104,11 +103,8 @@ class UnsentSpool:
         for record in self.later:
             for upload in record.uploads:
                 upload.discard()
-        if self.head["damaged"]:
-            with contextlib.suppress(OSError):
-                write_ack(self.path, self.head["end"], self.head["run"])
-        else:
-            discard(self.path)
+        with contextlib.suppress(OSError):
+            discard_delivered(self.path, self.head)
 
 
 def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, UnsentSpool]:

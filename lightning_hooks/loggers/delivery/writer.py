@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "connect_for_evaluation", "fail"]
+__all__ = ["PERMANENT", "PointWriter", "Writer", "fail"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -196,13 +196,6 @@ class PointWriter(Writer):
         for index in range(stored if seq == record.seq else 0, len(points)):
             self.add(*points[index], record)
             self._stored = (record.seq, index + 1)
-
-
-def connect_for_evaluation(connect: Callable[[], Writer]) -> Writer:
-    """Connect for an evaluation outside of a fit, whose values are all new."""
-    writer = connect()
-    writer.stored, writer.note = {}, ""
-    return writer
 
 
 def fail(error: Exception) -> Writer:

@@ -19,7 +19,7 @@ from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
-from lightning_hooks.loggers.delivery.writer import Writer, connect_for_evaluation, fail
+from lightning_hooks.loggers.delivery.writer import Writer, fail
 from lightning_hooks.loggers.trackers.checkpoints import CheckpointUploads
 from lightning_hooks.loggers.trackers.inputs import (
     check_run,
@@ -153,19 +153,12 @@ class TrackerHook(LoggerHook):
                     f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
                 )
             self.uploads = CheckpointUploads(upload, type(self).__name__)
-        self.require_client()
+        # import_wandb() and its like are mmcv's, overridden by old subclasses
+        getattr(self, f"import_{self.package}", self.require_client)()
 
     def target(self, runner: Any) -> dict[str, Any]:
-        """Return the arguments of ``writer_class.connect``."""
+        """Return the arguments of ``writer_class.connect``, to begin or continue the run."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return further arguments of ``connect``, to begin or to continue a run.
-
-        Args:
-            run: The run, with the backend's id if known from the checkpoint.
-        """
-        return {}
 
     def last_step(self, runner: Any) -> int:
         """Return the last step of the checkpoint at the beginning of the run."""
@@ -267,14 +260,12 @@ class TrackerHook(LoggerHook):
         target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
-                target = {**self.target(runner), **self.run_arguments(self._tracked)}
+                target = self.target(runner)
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
             options = without_secrets(self.writer_class.options(run, **target))
         except Exception as error:
             connect = functools.partial(fail, error)
-        if not in_fit(runner):
-            connect = functools.partial(connect_for_evaluation, connect)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
             *(options, runner.logger, type(self).__name__),

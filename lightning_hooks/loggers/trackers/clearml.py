@@ -15,7 +15,6 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
@@ -257,13 +256,7 @@ class ClearMLLoggerHook(TrackerHook):
         names = {"project_name": project_name, "task_name": task_name}
         self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
 
-    def import_clearml(self) -> None:
-        """Check that clearml is installed; reading ``self.clearml`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_clearml()
+    import_clearml = TrackerHook.require_client
 
     @property
     def task(self) -> Any:
@@ -273,11 +266,6 @@ class ClearMLLoggerHook(TrackerHook):
     def active_run(self) -> Any:
         """Return the program's current task."""
         return self.clearml.Task.current_task()
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the task's id, unless chosen by the user."""
-        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
-        return {"run_id": None if chosen else run.run_id, "after": run.after}
 
     def client_function(self) -> Callable[..., Any]:
         """Return the function that starts the client."""
@@ -300,7 +288,12 @@ class ClearMLLoggerHook(TrackerHook):
             **self.init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
-        return {"init": init, "offline": offline, "folder": folder if offline and local else None}
+        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        return {
+            **{"init": init, "offline": offline, "folder": folder if offline and local else None},
+            "run_id": None if chosen else self._tracked.run_id,
+            "after": self._tracked.after,
+        }
 
 
 def has_clearml_server() -> bool:

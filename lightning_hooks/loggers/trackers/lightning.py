@@ -14,7 +14,6 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
@@ -214,10 +213,6 @@ class LightningLoggerHook(TrackerHook):
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return nothing: the logger itself continues a run."""
-        return {}
 
     def active_run(self) -> Any:
         """Return the loggers given as objects, and whether the writer must finalize the loggers."""

@@ -21,7 +21,6 @@ from filelock import FileLock
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -453,13 +452,7 @@ class MlflowLoggerHook(TrackerHook):
         self.params = check_dict("params", params) or {}
         self.log_model = log_model
 
-    def import_mlflow(self) -> None:
-        """Check that mlflow is installed; reading ``self.mlflow`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_mlflow()
+    import_mlflow = TrackerHook.require_client
 
     def active_run(self) -> Any:
         """Return the store and the id of the active run."""
@@ -491,7 +484,9 @@ class MlflowLoggerHook(TrackerHook):
         """Return an sqlite file in the work dir, unless another store is configured."""
         work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
-        target: dict[str, Any] = {"tags": {str(k): str(v) for k, v in self.tags.items()}}
+        run = self._tracked
+        target: dict[str, Any] = {"run_id": run.run_id, "label": run.key, "after": run.after}
+        target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
         if self.run_name is not None:
             target["tags"][RUN_NAME] = self.run_name
         if self._uses_file(runner):
@@ -508,10 +503,6 @@ class MlflowLoggerHook(TrackerHook):
             "uri": self.tracking_uri or self.mlflow.get_tracking_uri(),
             "experiment": name,
         }
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, and the tag to find the run without an id."""
-        return {"run_id": run.run_id, "label": run.key, "after": run.after}
 
     def parameters(self, runner: Any) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

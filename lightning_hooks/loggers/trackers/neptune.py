@@ -14,7 +14,6 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
@@ -210,13 +209,7 @@ class NeptuneLoggerHook(TrackerHook):
         check_bool(with_step=with_step)
         self.with_step = with_step
 
-    def import_neptune(self) -> None:
-        """Check that neptune is installed; reading ``self.neptune`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_neptune()
+    import_neptune = TrackerHook.require_client
 
     @property
     def run(self) -> Any:
@@ -227,21 +220,17 @@ class NeptuneLoggerHook(TrackerHook):
         """Return the client, and IPython, imported by the client."""
         return "neptune", "IPython"
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the custom run id, unless chosen by the user."""
-        is_chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
-        if is_chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ:
-            return {}
-        return {"custom_run_id": run.key}
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         local = is_local(runner.work_dir)
+        chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
+        is_chosen = chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ
         return {
             "init": {**_QUIET, **self.init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
             "with_step": self.with_step,
+            **({} if is_chosen else {"custom_run_id": self._tracked.key}),
         }
 
 

@@ -1,4 +1,4 @@
-"""The table of trackers, and the options of ``lightning-hooks replay`` for a tracker's run."""
+"""The table of trackers: writers, extras, and options of ``lightning-hooks replay``."""
 
 from __future__ import annotations
 
@@ -35,23 +35,30 @@ class Tracker:
 
     Args:
         writer: The name of the writer's class.
+        requirement: The package and versions that the extra installs; empty for no package.
         options: Keys of ``OPTIONS``.
     """
 
     writer: str
+    requirement: str
     options: tuple[str, ...]
 
 
 TRACKERS: Mapping[str, Tracker] = {
-    "clearml": Tracker("ClearMLWriter", ("project", "dir", "name", "run_id")),
-    "dvclive": Tracker("DvcliveWriter", ("dir",)),
-    "lightning": Tracker("LightningWriter", ("logger",)),
-    "mlflow": Tracker("MlflowWriter", ("tracking_uri", "experiment", "name", "run_id")),
-    "neptune": Tracker("NeptuneWriter", ("project", "mode", "dir", "name", "run_id")),
-    "tensorboard": Tracker("TensorboardWriter", ("dir",)),
-    "visdom": Tracker("VisdomWriter", ("server", "port", "env", "dir", "run_id")),
+    "clearml": Tracker("ClearMLWriter", "clearml>=1.14", ("project", "dir", "name", "run_id")),
+    "dvclive": Tracker("DvcliveWriter", "dvclive>=3.40", ("dir",)),
+    "lightning": Tracker("LightningWriter", "", ("logger",)),
+    "mlflow": Tracker(
+        "MlflowWriter", "mlflow>=3.1", ("tracking_uri", "experiment", "name", "run_id")
+    ),
+    "neptune": Tracker(
+        "NeptuneWriter", "neptune>=1.10,<2", ("project", "mode", "dir", "name", "run_id")
+    ),
+    "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.15", ("dir",)),
+    "visdom": Tracker("VisdomWriter", "visdom>=0.2.4", ("server", "port", "env", "dir", "run_id")),
     "wandb": Tracker(
-        "WandbWriter", ("project", "entity", "mode", "server", "dir", "name", "run_id")
+        *("WandbWriter", "wandb>=0.17"),
+        ("project", "entity", "mode", "server", "dir", "name", "run_id"),
     ),
 }
 

@@ -13,7 +13,6 @@ import numpy as np
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
@@ -210,7 +209,3 @@ class TensorboardLoggerHook(TrackerHook):
             validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
             target["purge_step"] = runner.iter + 1 + validated
         return target
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return nothing: the folder is the run."""
-        return {}

@@ -10,8 +10,8 @@ from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
@@ -223,16 +223,13 @@ class VisdomLoggerHook(TrackerHook):
         """Return the function that starts the client."""
         return self.visdom.Visdom  # type: ignore[no-any-return]
 
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the last step of the checkpoint; the windows are the run."""
-        return {"after": run.after}
-
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):
+            claim_timestamp(runner)
             part = f"-{self._tracked.key}" if self._tracked.apart else ""
             path = os.path.join(runner.work_dir, "visdom", f"{runner.timestamp}{part}.log")
             init.update(offline=True, log_to_filename=path)
-        return {"init": {**init, **self.init_kwargs}}
+        return {"init": {**init, **self.init_kwargs}, "after": self._tracked.after}

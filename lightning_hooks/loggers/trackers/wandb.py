@@ -16,7 +16,6 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
@@ -333,13 +332,7 @@ class WandbLoggerHook(TrackerHook):
         for metric, summary in self.define_metric_cfg.items():
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
-    def import_wandb(self) -> None:
-        """Check that wandb is installed; reading ``self.wandb`` imports the package."""
-        super().require_client()
-
-    def require_client(self) -> None:
-        """Call mmcv's method, overridden by old subclasses."""
-        self.import_wandb()
+    import_wandb = TrackerHook.require_client
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
@@ -367,18 +360,15 @@ class WandbLoggerHook(TrackerHook):
             init["dir"] = runner.work_dir
         if not ("mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()):
             init["mode"] = "offline"
+        chosen = "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
             "with_step": self.with_step,
             "commit": self.commit,
             "summaries": self.define_metric_cfg,
+            "run_id": None if chosen else self._tracked.run_id or self._tracked.key,
+            "after": self._tracked.after,
         }
-
-    def run_arguments(self, run: TrackedRun) -> dict[str, Any]:
-        """Return the run's id, unless chosen by the user."""
-        if "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ:
-            return {"after": run.after}
-        return {"run_id": run.run_id or run.key, "after": run.after}
 
     def start_arguments(self) -> Collection[str]:
         """Return the names of the user's arguments for a new run; any run gets the config."""

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.fileio.path import is_filepath, scandir
+from lightning_hooks.standin.fileio.path import is_filepath
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -166,10 +166,6 @@ class HardDiskBackend(FsspecBackend):
     def get_local_path(self, filepath: Any) -> Iterator[str]:
         """Yield the path itself."""
         yield str(filepath)
-
-    def list_files(self, directory: str, suffix: Any = None) -> list[str]:
-        """Return the files of a directory."""
-        return list(scandir(directory, suffix))
 
 
 # -- storages with a client library -----------------------------------------------------------
@@ -456,16 +452,6 @@ class FileClient:
         if name.startswith("__") or name in ("client", "_arguments"):
             raise AttributeError(name)
         return getattr(self.client, name)
-
-    @property
-    def name(self) -> str:
-        """The storage's name."""
-        return str(self.client.name)
-
-    @property
-    def allow_symlink(self) -> bool:
-        """Whether the storage has symbolic links."""
-        return bool(self.client.allow_symlink)
 
     @property
     def writes_files(self) -> bool:

@@ -258,7 +258,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Show hooks the optimizer; None without an optimizer, as in mmcv."""
         super().use_optimizer(optimizer)
         if self._given_optimizer is None:  # hide Lightning's substitute
-            self.optimizer = self._known_optimizer = None
+            self.optimizer = self.known_optimizer = None
 
     def adopt_optimizer(self) -> None:
         """Train with an optimizer assigned before the run, if the constructor got none."""
@@ -268,7 +268,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def take_optimizer(self) -> None:
         """Train with the optimizer that a hook has assigned, also in later runs."""
-        if self.optimizer is not self._known_optimizer:
+        if self.optimizer is not self.known_optimizer:
             self._given_optimizer = self.optimizer
         super().take_optimizer()
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from lightning_hooks.engine.runner.epoch_runner import EpochRunner
+from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow

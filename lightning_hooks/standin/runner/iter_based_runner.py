@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
-from lightning_hooks.engine.runner.iter_runner import IterRunner
+from lightning_hooks.engine.runner.runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow

@@ -99,9 +99,6 @@ class Registry(native.Registry):
         scope, dot, rest = key.partition(".")
         return (scope, rest) if dot else (None, key)
 
-    def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and self.get(key) is not None
-
     @property
     def scope(self) -> str:
         """The name of the registry in the parent."""

@@ -28,7 +28,7 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.profiling.step_time_probes import GpuClock, Recurring, Stopwatch
+from lightning_hooks.hooks.profiling.step_time_probes import GpuClock, Stopwatch
 from support.probes import Recorder
 from support.processes import read_ranks, run_job
 from support.training import TinyModule, make_loader, make_trainer
@@ -211,53 +211,6 @@ def test_the_log_has_the_phases_and_mmcvs_keys_are_as_they_were(tmp_path: Path) 
         values = look.seen[f"step_time/{phase}"]
         assert len(values) == 2
         check(values[-1], seconds)
-    first, last = look.seen["step_time/eta"]
-    check(first, 5 * 0.022)
-    assert 0 <= last < first
-
-
-def test_the_eta_has_the_evaluations_and_checkpoints_to_come(tmp_path: Path) -> None:
-    class Ask(Hook):
-        def __init__(self) -> None:
-            self.etas: list[float | None] = []
-
-        def before_train_iter(self, runner: Any) -> None:
-            self.etas.append(hook.eta(runner))
-
-    class Module(TinyModule):
-        def validation_step(self, batch: Any, batch_idx: int) -> Any:
-            time.sleep(0.1)
-
-    ask, hook = Ask(), StepTimeHook(warmup_iters=1, table=False)
-    make_trainer(tmp_path, ask, hook, max_epochs=4).fit(Module(), make_loader(5), make_loader(1))
-    assert ask.etas[0] is None
-    assert ask.etas[4] is not None
-    assert ask.etas[4] > 0  # no evaluation has been seen yet
-    for index, left in ((5, 3), (10, 2), (15, 1)):
-        eta = ask.etas[index]
-        assert eta is not None
-        check(eta, left * 0.1)
-
-
-@pytest.mark.parametrize(
-    ("seen", "total", "left"),
-    [
-        ([], 100, 0),
-        ([10], 100, 9),
-        ([10, 20], 25, 0),
-        ([10, 20, 20], 100, 8),
-        ([3, 10, 17], 31, 2),  # begun in the middle of an epoch
-        ([1, 2, 3], 5, 2),
-        ([0], 3, 3),
-        ([100], 100, 0),
-        ([120], 100, 0),
-    ],
-)
-def test_recurring_work_comes_again(seen: list[int], total: int, left: int) -> None:
-    work = Recurring()
-    for iteration in seen:
-        work.record(iteration)
-    assert work.times_left(total) == left
 
 
 # -- the GPU's clock ---------------------------------------------------------------------------

@@ -314,3 +314,16 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     with pytest.warns(UserWarning, match="iter_4.pth is in no"):
         assert CheckpointHook().store.newest(f"{path}/run") == f"{path}/run/iter_4.pth"
     assert CheckpointHook().store.newest(str(tmp_path / "nothing")) is None
+
+
+def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
+    fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), module=TinyModule, max_epochs=2)
+    (tmp_path / manifest.NAME).unlink()
+    (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
+    torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
+    store = CheckpointHook().store
+    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
+        assert store.newest(str(tmp_path), for_fit=True) == str(tmp_path / "epoch_2.pth")
+    for number in (1, 2):
+        (tmp_path / f"epoch_{number}.pth").unlink()
+    assert store.newest(str(tmp_path)) == str(tmp_path / "epoch_99.pth")  # loading says why not

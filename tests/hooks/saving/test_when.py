@@ -55,10 +55,10 @@ def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.Monkey
     )
     hook = CheckpointHook(every_minutes=10)
     for runner.iter in range(1000):  # a second each
-        if checkpoint.minutes().is_due(hook, runner):
+        if checkpoint.MINUTES.is_due(hook, runner):
             break
     assert runner.iter + 1 == 600
-    assert len(asked) < 15
+    assert len(asked) < 30
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", KeyboardInterrupt(), ValueError("bad")], ids=str)

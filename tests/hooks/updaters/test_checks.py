@@ -72,7 +72,8 @@ def test_two_hooks_on_one_optimizer(tmp_path: Path, host: bool) -> None:
     (message,) = warned(tmp_path, by_epoch(), by_iter(), host=host, callbacks=[rates[0]])
     assert message == (
         f"{STEPS} and {ITERS} set the learning rate of SGD (group 0): each step takes the value "
-        "that was set last; leave out all but one"
+        f"that was set last; leave out all but one. {ITERS} starts from 0.1, the groups' "
+        "initial_lr; base_lr=... gives another base rate"
     )
     assert warned(tmp_path, by_iter(), host=host, callbacks=[rates[1]]) == []
     assert rates[0].seen == rates[1].seen
@@ -147,7 +148,17 @@ def test_two_hooks_on_two_optimizers_or_groups_are_no_rivals(tmp_path: Path) -> 
 def test_a_hook_beside_a_scheduler(tmp_path: Path) -> None:
     (message,) = warned(tmp_path, by_epoch(), module=Scheduled(), host=True)
     assert f"{STEPS} and ExponentialLR set the learning rate of SGD (group 0)" in message
+    assert f"{STEPS} starts from 0.1, the groups' initial_lr; base_lr=... gives" in message
     assert warned(tmp_path, StepMomentumUpdaterHook(step=1), module=NoValidation()) == []
+
+
+def test_a_base_rate_of_ones_own_beside_a_librarys_scheduler(tmp_path: Path) -> None:
+    for given, first in ((None, 0.1), (0.5, 0.5), ([2.0], 2.0), ({"SGD": 3.0}, 3.0)):
+        rates = Rates()
+        hook = StepLrUpdaterHook(step=1, gamma=0.1, base_lr=given)
+        (message,) = warned(tmp_path, hook, module=Scheduled(), callbacks=[rates])
+        assert rates.seen[::4] == pytest.approx([first, 0.1 * first, 0.01 * first])
+        assert given is None or f"{STEPS} starts from {first}, base_lr" in message
 
 
 def test_a_scheduler_where_hooks_own_backward_is_never_stepped_and_said_so_once(

@@ -241,7 +241,10 @@ def test_departure_a_schedule_that_would_fail_later_is_refused_at_the_start(tmp_
 def test_departure_a_schedule_that_never_moves_is_announced(
     tmp_path: Path, hook: dict[str, Any]
 ) -> None:
-    message = rf"{hook['type']} of SGD \(group 0\) never moves the learning rate"
+    run = "10 iterations" if "by_epoch" in hook else "2 epochs"
+    message = (
+        rf"{hook['type']} of SGD \(group 0\) never moves the learning rate in this run of {run}"
+    )
     with pytest.warns(UserWarning, match=message):
         assert fit(tmp_path, case_of(**hook)) == [[1.0]] * 10
 
@@ -345,6 +348,8 @@ def test_departure_the_ratios_of_cycles_may_be_a_list() -> None:
         (lambda: OneCycleLrUpdaterHook(1.0, total_steps=2.5), "total_steps must be an int"),
         (lambda: OneCycleLrUpdaterHook(1.0, pct_start=1.5), "pct_start must be a number between"),
         (lambda: OneCycleLrUpdaterHook(1.0, by_epoch=True), "by_epoch must be False"),
+        (lambda: OneCycleLrUpdaterHook(1.0, base_lr=0.1), "leave base_lr out"),
+        (lambda: StepLrUpdaterHook(1, base_lr="0.1"), "base_lr must be a number, a list or a dict"),
         (lambda: CosineAnnealingCooldownLrUpdaterHook(), "either min_lr or min_lr_ratio"),
         (lambda: LrUpdaterHook(warmup="cubic"), '"cubic" is not a supported type'),
         (lambda: LrUpdaterHook(warmup="linear"), "warmup_iters must be an int of at least 1"),

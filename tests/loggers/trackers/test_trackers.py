@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,7 @@ from lightning_hooks.loggers.text import TextLoggerHook
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
+from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook
 from support.logs.trackers import (
     Sent,
@@ -47,6 +49,7 @@ from support.logs.trackers import (
     series,
     warnings_in,
 )
+from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
 HOOKS = [
@@ -74,6 +77,16 @@ def test_a_missing_package_fails_at_construction_and_names_the_extra(
     match = rf'{hook.__name__} needs .*: pip install "lightning_hooks\[{hook.package}\]"'
     with pytest.raises(ImportError, match=match):
         hook()
+
+
+def test_the_extras_and_the_hooks_are_in_the_table_of_trackers() -> None:
+    text = (ROOT / "pyproject.toml").read_text()
+    extras = dict(re.findall(r'(?m)^(\w+) = \["([^"]+)"\]', text))
+    wanted = {name: each.requirement for name, each in TRACKERS.items() if each.requirement}
+    assert wanted.items() <= extras.items()
+    assert {hook.package: hook.writer_class for hook in HOOKS} == {
+        name: writer_class(name) for name in wanted
+    }
 
 
 @pytest.mark.parametrize("hook", HOOKS)
@@ -253,18 +266,7 @@ def test_a_spool_goes_elsewhere_too(work: Path, tmp_path: Path) -> None:
         replay(str(path), "comet")
 
 
-@pytest.mark.parametrize(
-    "hook",
-    [
-        ClearMLLoggerHook,
-        DvcliveLoggerHook,
-        MlflowLoggerHook,
-        NeptuneLoggerHook,
-        TensorboardLoggerHook,
-        VisdomLoggerHook,
-        WandbLoggerHook,
-    ],
-)
+@pytest.mark.parametrize("hook", HOOKS)
 def test_what_is_no_run_is_refused(hook: Any) -> None:
     pytest.importorskip(hook.package)
     match = f"run must be the client's run or a Lightning Logger for {hook.__name__}, got 'mine'"

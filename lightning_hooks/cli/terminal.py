@@ -1,0 +1,35 @@
+"""Text and curves for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["panel", "printable"]
+
+
+def printable(text: str) -> str:
+    r"""Return a text with escapes in place of control characters and lone surrogates.
+
+    >>> printable("loss 学 \x1b[2J \ud800")
+    'loss 学 \\x1b[2J \\ud800'
+    """
+    return "".join(
+        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
+    )
+
+
+def panel(
+    title: str, unit: str, width: int, height: int, curves: Sequence[tuple[Any, Any, str, Any]]
+) -> str:
+    """Return curves drawn with characters, each given as positions, values, marker and label."""
+    import plotext
+
+    plotext.clear_figure()
+    plotext.theme("clear")
+    plotext.plot_size(width, height)
+    for positions, values, marker, label in curves:
+        plotext.plot(positions, values, marker=marker, label=label)
+    plotext.title(title)
+    plotext.xlabel(unit)
+    return str(plotext.uncolorize(plotext.build()))
