@@ -27,9 +27,8 @@ import torch
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import load_state_of, state_of
-from lightning_hooks.dialects.steps import checkpoints, events, trainer_facade
+from lightning_hooks.dialects.steps import events, trainer_facade
 from lightning_hooks.dialects.steps import hooks as step_hooks
-from lightning_hooks.dialects.steps.checkpoints import Checkpointer
 from lightning_hooks.dialects.steps.events import (
     EventWriter,
     HistoryBuffer,
@@ -37,7 +36,7 @@ from lightning_hooks.dialects.steps.events import (
     TensorboardXWriter,
     VisdomWriter,
 )
-from lightning_hooks.dialects.steps.hooks import is_due
+from lightning_hooks.dialects.steps.hooks import Checkpointer, is_due
 from lightning_hooks.dialects.steps.trainer_facade import step_dialect
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.utils.arguments import check_int
@@ -164,12 +163,12 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
     """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
 
 
-class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`."""
+class PeriodicCheckpointer(step_hooks.PeriodicCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicCheckpointer`."""
 
 
-class BestCheckpointer(checkpoints.BestCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.BestCheckpointer`."""
+class BestCheckpointer(step_hooks.BestCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.BestCheckpointer`."""
 
 
 class LRScheduler(step_hooks.LRScheduler, HookBase):
