@@ -12,8 +12,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 
-from lightning_hooks.dialects.detect import MMCV, detect
-from lightning_hooks.dialects.dialect import DIALECTS, Dialect
+from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
