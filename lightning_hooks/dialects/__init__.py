@@ -46,8 +46,7 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint. A resumed run 
 """
 
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
-from lightning_hooks.dialects.detect import detect
-from lightning_hooks.dialects.dialect import DIALECTS, Dialect
+from lightning_hooks.dialects.dialect import DIALECTS, Dialect, detect
 from lightning_hooks.dialects.hosting import Hosted, foreign, host_as
 
 _ALL = (

@@ -31,14 +31,14 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import checkpoints, events, hooks
-from lightning_hooks.dialects.steps.checkpoints import Checkpointer
+from lightning_hooks.dialects.steps import events, hooks
 from lightning_hooks.dialects.steps.events import (
     CommonMetricPrinter,
     EventWriter,
     HistoryBuffer,
     TensorboardXWriter,
 )
+from lightning_hooks.dialects.steps.hooks import Checkpointer
 from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
 from lightning_hooks.utils.arguments import check_int
 
@@ -235,8 +235,8 @@ class PeriodicWriter(hooks.PeriodicWriter, HookBase):
     _writes_after_train = False
 
 
-class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`.
+class PeriodicCheckpointer(hooks.PeriodicCheckpointer, HookBase):
+    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PeriodicCheckpointer`.
 
     Args:
         checkpointer: As in the base class.

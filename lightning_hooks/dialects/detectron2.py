@@ -26,10 +26,9 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import load_optimizer_state, optimizer_state
-from lightning_hooks.dialects.steps import checkpoints, events, trainer_facade
+from lightning_hooks.dialects.facade import load_state_of, state_of
+from lightning_hooks.dialects.steps import events, trainer_facade
 from lightning_hooks.dialects.steps import hooks as step_hooks
-from lightning_hooks.dialects.steps.checkpoints import Checkpointer
 from lightning_hooks.dialects.steps.events import (
     EventWriter,
     HistoryBuffer,
@@ -37,7 +36,7 @@ from lightning_hooks.dialects.steps.events import (
     TensorboardXWriter,
     VisdomWriter,
 )
-from lightning_hooks.dialects.steps.hooks import is_due
+from lightning_hooks.dialects.steps.hooks import Checkpointer, is_due
 from lightning_hooks.dialects.steps.trainer_facade import step_dialect
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.utils.arguments import check_int
@@ -115,7 +114,7 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
         """Return the line of the current iteration, with detectron2's spaces."""
         eta = self._remaining_seconds(storage)
         start = "" if eta is None else f"eta: {datetime.timedelta(seconds=int(eta))}  "
-        losses, metrics = self._medians(storage, "loss"), self._medians(storage, "[metric]")
+        losses, metrics = ("  ".join(self._medians(storage, p)) for p in ("loss", "[metric]"))
         histories = storage.histories()
         times = data_times = ""
         if "time" in histories:
@@ -132,13 +131,6 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
         return (
             f" {start}iter: {storage.iter}  {losses}  {metrics}  {times}{data_times} "
             f"lr: {lr}  {memory}"
-        )
-
-    def _medians(self, storage: events.EventStorage, part: str) -> str:
-        return "  ".join(
-            f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
-            for name, history in storage.histories().items()
-            if part in name
         )
 
 
@@ -171,12 +163,12 @@ class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
     """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
 
 
-class PeriodicCheckpointer(checkpoints.PeriodicCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.PeriodicCheckpointer`."""
+class PeriodicCheckpointer(step_hooks.PeriodicCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicCheckpointer`."""
 
 
-class BestCheckpointer(checkpoints.BestCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.checkpoints.BestCheckpointer`."""
+class BestCheckpointer(step_hooks.BestCheckpointer, HookBase):
+    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.BestCheckpointer`."""
 
 
 class LRScheduler(step_hooks.LRScheduler, HookBase):
@@ -427,7 +419,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
             if state:
                 hooks.setdefault(type(hook).__qualname__, state)
         more = {"hooks": hooks} if hooks else {}
-        return {"iteration": self.iter, **more, "optimizer": optimizer_state(self.optimizer)}
+        return {"iteration": self.iter, **more, "optimizer": state_of(self.optimizer)}
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
@@ -439,7 +431,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
                 hooks[name].load_state_dict(state)
             else:
                 self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
-        load_optimizer_state(self.optimizer, state_dict["optimizer"])
+        load_state_of(self.optimizer, state_dict["optimizer"])
 
 
 class _Batches:

@@ -15,10 +15,7 @@ from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
-__all__ = ["Facade", "load_optimizer_state", "of_runner", "optimizer_state", "scalars_of"]
-
-
-_PLAIN: AbstractContextManager[None] = contextlib.nullcontext()
+__all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "state_of"]
 
 
 def of_runner(name: str, assigned: str = "") -> Any:
@@ -176,7 +173,7 @@ class Facade:
 
     def calling(self, point: str) -> AbstractContextManager[None]:
         """Return the context manager around a hook's call at a point."""
-        return _PLAIN
+        return contextlib.nullcontext()
 
     def after_call(self, point: str) -> None:
         """Run after each of the dialect's hooks at a point of mmcv."""
@@ -253,18 +250,20 @@ class Facade:
         self.end()
 
 
-def optimizer_state(optimizer: Any) -> dict[str, Any]:
-    """Return the state of an optimizer, or the states of several by name."""
-    if isinstance(optimizer, dict):
-        return {name: each.state_dict() for name, each in optimizer.items()}
-    state: dict[str, Any] = optimizer.state_dict()
-    return state
+def state_of(owner: Any) -> Any:
+    """Return the state of an optimizer or scheduler, the states of a list, or of a dict by name."""
+    if isinstance(owner, dict):
+        return {name: state_of(each) for name, each in owner.items()}
+    return [*map(state_of, owner)] if isinstance(owner, (list, tuple)) else owner.state_dict()
 
 
-def load_optimizer_state(optimizer: Any, state: Mapping[str, Any]) -> None:
-    """Restore an optimizer, or several by name."""
-    for name, each in optimizer.items() if isinstance(optimizer, dict) else [("", optimizer)]:
-        each.load_state_dict(state[name] if name else state)
+def load_state_of(owner: Any, state: Any) -> None:
+    """Restore an optimizer or scheduler, a list, or a dict by name."""
+    if isinstance(owner, (dict, list, tuple)):
+        for key in owner if isinstance(owner, dict) else range(len(owner)):
+            load_state_of(owner[key], state[key])
+    else:
+        owner.load_state_dict(state)
 
 
 def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -125,7 +125,9 @@ class Timer:
         Raises:
             ValueError: for a paused timer.
         """
-        self._before, self._resumed = self._running_seconds("pause()"), None
+        if self._resumed is None:
+            raise ValueError("Timer.pause() needs a running timer, and this timer is paused")
+        self._before, self._resumed = self.seconds(), None
 
     def resume(self) -> None:
         """Continue after a pause.
@@ -137,11 +139,6 @@ class Timer:
             raise ValueError("Timer.resume() needs a paused timer, and this timer runs")
         self._resumed = time.perf_counter()
         self._starts += 1
-
-    def _running_seconds(self, method: str) -> float:
-        if self._resumed is None:
-            raise ValueError(f"Timer.{method} needs a running timer, and this timer is paused")
-        return self.seconds()
 
     def is_paused(self) -> bool:
         """Return whether the timer is paused."""
@@ -422,29 +419,23 @@ class JSONWriter(events.SnapshotJSONWriter):
     _first_iteration = 1
 
 
-class _Timer:
-    """The average seconds of a part, without the first calls.
+class _WarmTimer(Timer):
+    """A timer that does not count the first parts; ``start_time`` is 0 between two parts.
 
     Args:
-        num_warmup: Number of ignored first calls.
+        num_warmup: Number of parts that are not counted.
     """
 
     def __init__(self, num_warmup: int) -> None:
-        self.began: float | None = None
-        self.total, self.calls, self.last = 0.0, 0, 0.0
-        self._warmup = num_warmup
+        super().__init__()
+        self.start_time, self._warmup = 0.0, num_warmup
 
-    @property
-    def average(self) -> float:
-        return self.total / self.calls if self.calls else self.last
-
-    def stop(self, began: float) -> None:
-        self.last, self.began = time.perf_counter() - began, None
+    def toc(self, average: bool = True) -> float:
+        super().toc()
+        self.start_time = 0.0
         if self._warmup > 0:
-            self._warmup -= 1
-        else:
-            self.total += self.last
-            self.calls += 1
+            self._warmup, self.total_time, self.calls = self._warmup - 1, 0.0, 0
+        return self.average_time or self.diff
 
 
 class TestHook(Callback):
@@ -487,7 +478,7 @@ class TestHook(Callback):
         self.logperiod = logperiod
         self.num_warmup = num_warmup
         self.iter = 0
-        self.timers: dict[str, _Timer] = {}
+        self.timers: dict[str, _WarmTimer] = {}
         for name in self.default_timers:
             self.add_timer(name)
 
@@ -503,20 +494,20 @@ class TestHook(Callback):
             raise ValueError(f"the timer {name!r} exists already")
         if not name.isidentifier():
             raise ValueError(f"name must be a valid identifier, got {name!r}")
-        self.timers[name] = _Timer(self.num_warmup)
+        self.timers[name] = _WarmTimer(self.num_warmup)
 
     def reset_timer(self, name: str | None = None) -> None:
         """Reset a timer, or all timers, to zero."""
         for each in [*self.timers] if name is None else [name]:
             self._timer(each)
-            self.timers[each] = _Timer(self.num_warmup)
+            self.timers[each] = _WarmTimer(self.num_warmup)
 
     def tic(self, name: str) -> None:
         """Start a timer; a new name adds a timer."""
         if name not in self.timers:
             self.add_timer(name)
         self.wait()
-        self.timers[name].began = time.perf_counter()
+        self.timers[name].tic()
 
     def toc(self, name: str) -> float:
         """Stop a timer; return its average in seconds.
@@ -526,13 +517,11 @@ class TestHook(Callback):
             RuntimeError: for a stopped timer.
         """
         timer = self._timer(name)
-        if timer.began is None:
+        if not timer.start_time:
             raise RuntimeError(f"toc({name!r}) without tic({name!r})")
         self.wait()
-        timer.stop(timer.began)
-        if name == "iter":
-            self.iter += 1
-        return timer.average
+        self.iter += name == "iter"
+        return timer.toc()
 
     def wait(self) -> None:
         """Wait until the GPU has finished its work."""
@@ -541,9 +530,10 @@ class TestHook(Callback):
 
     def average(self, name: str) -> float:
         """Return the average seconds of a timer; during the warm-up, the last seconds."""
-        return self._timer(name).average
+        timer = self._timer(name)
+        return timer.average_time or timer.diff
 
-    def _timer(self, name: str) -> _Timer:
+    def _timer(self, name: str) -> _WarmTimer:
         if name not in self.timers:
             raise ValueError(f"no timer {name!r}; known: {', '.join(self.timers)}")
         return self.timers[name]

@@ -38,7 +38,7 @@ import torch
 
 from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.facade import Facade, optimizer_state, scalars_of
+from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
@@ -601,7 +601,7 @@ class TrainerFacade(Facade):
         if self._runner.rank != 0:
             return
         step = self.global_step if step is None else step
-        state = {"optimizer": optimizer_state(self.optimizer), "model": self.model.state_dict()}
+        state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}
         state["global_step"] = step
         save_torch(to_cpu(state), path or os.path.join(self.exp_dir, f"chkpnt{step}.pth"))
 

@@ -56,12 +56,8 @@ def options_of(
         found["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
     if weight_decay is None:
         return found
-    if is_norm:
-        found["weight_decay"] = weight_decay * rules.get("norm_decay_mult", otherwise)
-    elif isinstance(owner, nn.Conv2d) and owner.in_channels == owner.groups:
-        found["weight_decay"] = weight_decay * rules.get("dwconv_decay_mult", otherwise)
-    elif is_bias:
-        found["weight_decay"] = weight_decay * rules.get("bias_decay_mult", otherwise)
-    elif otherwise != 1:
-        found["weight_decay"] = weight_decay * otherwise
+    is_depthwise = isinstance(owner, nn.Conv2d) and owner.in_channels == owner.groups
+    kind = "norm" if is_norm else "dwconv" if is_depthwise else "bias" if is_bias else ""
+    if kind or otherwise != 1:
+        found["weight_decay"] = weight_decay * rules.get(f"{kind}_decay_mult", otherwise)
     return found

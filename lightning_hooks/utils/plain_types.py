@@ -30,14 +30,10 @@ def plain(value: Any) -> Any:
     >>> plain({"score": np.float64(0.5), "ids": np.arange(2), "type": dict})
     {'score': 0.5, 'ids': [0, 1], 'type': "<class 'dict'>"}
     """
-    if isinstance(value, np.generic):  # first: np.float64 is a float, np.str_ a str
-        return value.item()
+    if isinstance(value, (np.generic, np.ndarray)):  # first: np.float64 is a float, np.str_ a str
+        return value.tolist()
     if value is None or isinstance(value, (bool, int, float, str, bytes, torch.Tensor)):
         return value
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {plain(k): plain(v) for k, v in value.items()}
     if isinstance(value, tuple):
         return tuple(plain(v) for v in value)
     if isinstance(value, (list, set, frozenset)):

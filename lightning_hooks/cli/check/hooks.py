@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from lightning_hooks.dialects import DIALECTS, detect
-from lightning_hooks.dialects.detect import MMCV
+from lightning_hooks.dialects.dialect import MMCV
 from lightning_hooks.engine.points import POINTS
 
 __all__ = ["HookReport", "hooks_in"]

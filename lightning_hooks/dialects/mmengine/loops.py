@@ -12,6 +12,7 @@ from typing import Any, ClassVar
 from lightning_hooks.dialects.facade import of_runner
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.extra_pass import ExtraPass
+from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 
 __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
@@ -204,8 +205,7 @@ class _EvaluationLoop(_Loop):
     def run(self) -> dict[str, float]:
         """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
-        flags = {module: module.training for module in self._runner.module.modules()}
-        with _set(self._runner, mode=stage):
+        with keep_train_flags(self._runner.module), _set(self._runner, mode=stage):
             for point in (f"before_{stage}", f"before_{stage}_epoch"):
                 facade.prepare(point)
                 facade.call_hook(point)
@@ -217,8 +217,6 @@ class _EvaluationLoop(_Loop):
             for point in (f"after_{stage}_epoch", f"after_{stage}"):
                 facade.write_info(point)
                 facade.call_hook(point)
-        for module, training in flags.items():
-            module.training = training
         return metrics
 
 

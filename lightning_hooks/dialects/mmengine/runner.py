@@ -18,6 +18,7 @@ callbacks, loggers and precision: ``Runner(..., trainer=dict(callbacks=[...]))``
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -69,24 +70,20 @@ class Runner(MMEngineRunner):  # type: ignore[misc]  # mmengine has no types
     def build_train_loop(self, loop: Any) -> Any:
         """Build the training loop, run by Lightning."""
         built = super().build_train_loop(loop)
-        if self._is_driven(built, EpochBasedTrainLoop):
-            built.run = lambda: self._engine.train_epochs(built)
-        elif self._is_driven(built, IterBasedTrainLoop):
-            built.run = lambda: self._engine.train_iterations(built)
+        self._drive(built, EpochBasedTrainLoop, lambda: self._engine.train_epochs(built))
+        self._drive(built, IterBasedTrainLoop, lambda: self._engine.train_iterations(built))
         return built
 
     def build_val_loop(self, loop: Any) -> Any:
         """Build the validation loop, run by Lightning."""
         built = super().build_val_loop(loop)
-        if self._is_driven(built, ValLoop):
-            built.run = lambda: self._engine.evaluate(built, "val")
+        self._drive(built, ValLoop, lambda: self._engine.evaluate(built, "val"))
         return built
 
     def build_test_loop(self, loop: Any) -> Any:
         """Build the test loop, run by Lightning."""
         built = super().build_test_loop(loop)
-        if self._is_driven(built, TestLoop):
-            built.run = lambda: self._engine.evaluate(built, "test")
+        self._drive(built, TestLoop, lambda: self._engine.evaluate(built, "test"))
         return built
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
@@ -105,17 +102,16 @@ class Runner(MMEngineRunner):  # type: ignore[misc]  # mmengine has no types
         with torch.serialization.safe_globals(written):
             return super().load_checkpoint(*args, **kwargs)
 
-    def _is_driven(self, loop: Any, library: type[Any]) -> bool:
-        """Return whether Lightning can run a loop: the iterating methods are mmengine's."""
-        if not isinstance(loop, library):
-            return False
+    def _drive(self, loop: Any, library: type[Any], run: Callable[[], Any]) -> None:
+        """Let Lightning run a loop of a class, if the iterating methods are mmengine's."""
         own = [n for n in _WHOLE if getattr(type(loop), n, None) is not getattr(library, n, None)]
-        if own:
+        if isinstance(loop, library) and own:
             self.logger.warning(
                 "%s overrides %s(): the loop runs by itself, without Lightning",
                 *(type(loop).__name__, "() and ".join(own)),
             )
-        return not own
+        elif isinstance(loop, library):
+            loop.run = run
 
 
 def _statistic(owner: Any, name: str) -> Any:

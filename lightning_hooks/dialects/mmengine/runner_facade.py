@@ -14,10 +14,11 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of
+from lightning_hooks.dialects.facade import Facade, load_state_of, scalars_of, state_of
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
@@ -208,37 +209,18 @@ _SWITCHES = {
 """``model.training`` from a point on; each switch has two points, since one may have no hook."""
 
 
-class TrainFlags:
-    """Sets the model to mmengine's mode, train or eval, during the call of a hook.
+@contextlib.contextmanager
+def in_mode(module: torch.nn.Module, training: bool) -> Iterator[None]:
+    """Set a module to train or eval mode in the block; restore all train flags afterwards.
 
     mmengine calls ``model.train()`` after ``before_train_epoch`` and ``model.eval()`` after
     ``before_val_epoch``: after a validation the model stays in eval mode until the next epoch.
-    Lightning switches at other times; after the call Lightning's flags are restored.
-
-    Args:
-        runner: The runner.
+    Lightning switches at other times.
     """
-
-    def __init__(self, runner: Any) -> None:
-        self._runner = runner
-        self._training = True
-
-    def enter(self, point: str) -> None:
-        """Follow mmengine's switches, before the hooks of a point."""
-        self._training = _SWITCHES.get(point, self._training)
-
-    @contextlib.contextmanager
-    def shown(self) -> Iterator[None]:
-        """Set mmengine's flags in the block; restore all flags after the block."""
-        module = self._runner.module
-        flags = {part: part.training for part in module.modules()}
-        if module.training != self._training:
-            module.train(self._training)
-        try:
-            yield
-        finally:
-            for part, training in flags.items():
-                part.training = training
+    with keep_train_flags(module):
+        if module.training != training:
+            module.train(training)
+        yield
 
 
 BORDERS = frozenset(
@@ -263,7 +245,7 @@ class RunnerFacade(Facade):
         self.message_hub = MessageHub()
         self._visualizer = Visualizer(runner)
         self._info: RuntimeInfo | None = None
-        self._flags = TrainFlags(runner)
+        self._training = True  # mmengine's mode
         self._resume = False
         self.metrics: dict[str, float] = {}
         """The results of the last validation or test."""
@@ -404,7 +386,7 @@ class RunnerFacade(Facade):
         """Add message hub and schedulers to a checkpoint, as mmengine does."""
         checkpoint["message_hub"] = self.message_hub.plain_state()
         if self.param_schedulers:
-            checkpoint["param_schedulers"] = states_of(self.param_schedulers)
+            checkpoint["param_schedulers"] = state_of(self.param_schedulers)
 
     def load_states(self) -> None:
         """Restore hooks, message hub and schedulers from a checkpoint."""
@@ -415,7 +397,7 @@ class RunnerFacade(Facade):
             self.message_hub.load_state_dict(checkpoint.get("message_hub", {}))
             states = checkpoint.get("param_schedulers")
             if self.param_schedulers and states:
-                load_states_of(self.param_schedulers, states)
+                load_state_of(self.param_schedulers, states)
 
     def _loaded_checkpoint(self) -> dict[str, Any] | None:
         loaded = (hosted.loaded_checkpoint for hosted in self.hosted_hooks())
@@ -439,12 +421,13 @@ class RunnerFacade(Facade):
     def prepare(self, point: str) -> None:
         """Call the facade's method for a point, and write the runtime info."""
         super().prepare(point)
-        self._flags.enter(point)
+        self._training = _SWITCHES.get(point, self._training)
         self.write_info(point)
 
     def calling(self, point: str) -> AbstractContextManager[None]:
         """Set the model to mmengine's mode during calls before and after a pass."""
-        return self._flags.shown() if point in BORDERS else super().calling(point)
+        is_border = point in BORDERS
+        return in_mode(self._runner.module, self._training) if is_border else super().calling(point)
 
     def write_info(self, point: str) -> None:
         """Write the runtime info of a point, unless a ``RuntimeInfoHook`` does."""
@@ -483,20 +466,3 @@ _COMPUTED = (
     *("deterministic", "val_begin", "val_evaluator", "test_evaluator"),
 )
 """Properties of mmengine's runner without a property here."""
-
-
-def states_of(schedulers: Any) -> Any:
-    """Return the states of a list of schedulers, or of a dict of lists."""
-    if isinstance(schedulers, dict):
-        return {name: states_of(some) for name, some in schedulers.items()}
-    return [scheduler.state_dict() for scheduler in schedulers]
-
-
-def load_states_of(schedulers: Any, states: Any) -> None:
-    """Restore a list of schedulers, or a dict of lists."""
-    if isinstance(schedulers, dict):
-        for name, some in schedulers.items():
-            load_states_of(some, states[name])
-    else:
-        for scheduler, state in zip(schedulers, states, strict=True):
-            scheduler.load_state_dict(state)

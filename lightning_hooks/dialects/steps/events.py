@@ -220,12 +220,8 @@ class EventStorage:
     def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
         """Add values to several scalars with their present smoothing hints."""
         for name, value in scalars.items():
-            self.put_scalar(
-                name,
-                value,
-                smoothing_hint=self._smoothing_hints.get(self._current_prefix + name, True),
-                cur_iter=cur_iter,
-            )
+            hint = self._smoothing_hints.get(self._current_prefix + name, True)
+            self.put_scalar(name, value, hint, cur_iter)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Store an image (channels, height, width) for writers of images."""
@@ -460,6 +456,16 @@ class _WindowWriter(EventWriter):
         check_int("window_size", window_size, 1)
         self._window_size = window_size
         self._last_iteration = -1
+        self._writer: Any = None  # the file, opened by the first write
+
+    def close(self) -> None:
+        """Close the file; a later write opens a file again."""
+        if self._writer is not None:
+            self._writer.close()
+        self._writer = None
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_writer": None}
 
     def _new_scalars(self) -> list[Scalar]:
         """Return the scalars of iterations after the last call."""
@@ -491,7 +497,6 @@ class JSONWriter(_WindowWriter):
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         super().__init__(window_size)
         self._path = os.fspath(json_file)
-        self._file: Any = None
 
     def write(self, **epochs: Any) -> None:
         """Append the scalars after the last written iteration."""
@@ -500,23 +505,14 @@ class JSONWriter(_WindowWriter):
 
     def _append(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
-            if self._file is None:
+            if self._writer is None:
                 os.makedirs(os.path.dirname(os.path.abspath(self._path)), exist_ok=True)
-                self._file = open(self._path, "a", encoding="utf-8")  # noqa: SIM115  # see close()
-            self._file.write(json.dumps(row, sort_keys=True) + "\n")
-        if self._file is not None:
-            self._file.flush()
+                self._writer = open(self._path, "a", encoding="utf-8")  # noqa: SIM115  # see close()
+            self._writer.write(json.dumps(row, sort_keys=True) + "\n")
+        if self._writer is not None:
+            self._writer.flush()
             with contextlib.suppress(OSError):  # pipes cannot be synced
-                os.fsync(self._file.fileno())
-
-    def close(self) -> None:
-        """Close the file; a later write opens the file again."""
-        if self._file is not None:
-            self._file.close()
-        self._file = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_file": None}
+                os.fsync(self._writer.fileno())
 
 
 class SnapshotJSONWriter(JSONWriter):
@@ -556,7 +552,6 @@ class TensorboardXWriter(_WindowWriter):
         require("tensorboard", type(self).__name__)
         super().__init__(window_size)
         self._arguments = {"log_dir": os.fspath(log_dir), **kwargs}
-        self._writer: Any = None
 
     def write(self, **epochs: Any) -> None:
         """Write the new scalars, the images and the histograms."""
@@ -573,15 +568,6 @@ class TensorboardXWriter(_WindowWriter):
         for histogram in storage.histograms:
             self._writer.add_histogram_raw(**histogram)
         storage.clear_histograms()
-
-    def close(self) -> None:
-        """Close the event file; a later write starts another file."""
-        if self._writer is not None:
-            self._writer.close()
-        self._writer = None
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_writer": None}
 
 
 class VisdomWriter(_WindowWriter):
@@ -646,10 +632,7 @@ class CommonMetricPrinter(_WindowWriter):
         if eta is not None:
             parts.append(f"eta: {datetime.timedelta(seconds=int(eta))}")
         parts.append(f"iter: {storage.iter}")
-        for name, history in histories.items():
-            if "loss" in name:
-                window = storage.count_samples(name, self._window_size)
-                parts.append(f"{name}: {history.median(window):.4g}")
+        parts += self._medians(storage, "loss")
         if "time" in histories:
             parts.append(f"time: {histories['time'].global_avg():.4f}")
         if "data_time" in histories:
@@ -658,6 +641,13 @@ class CommonMetricPrinter(_WindowWriter):
         if torch.cuda.is_available():
             parts.append(f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M")
         return " " + "  ".join(parts)
+
+    def _medians(self, storage: EventStorage, part: str) -> list[str]:
+        return [
+            f"{name}: {history.median(storage.count_samples(name, self._window_size)):.4g}"
+            for name, history in storage.histories().items()
+            if part in name
+        ]
 
     def _remaining_seconds(self, storage: EventStorage) -> float | None:
         if self._max_iter is None:

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 
-from lightning_hooks.dialects.detect import EPOCH_POINTS
-from lightning_hooks.dialects.dialect import Dialect, no_arguments
+from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps import events

@@ -17,6 +17,7 @@ __all__ = [
     "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
+    "keep_train_flags",
     "replace_val_loader",
     "restore_val_data",
     "run_validation",
@@ -79,18 +80,23 @@ def train_as_before_validation(trainer: L.Trainer) -> None:
 
 
 @contextlib.contextmanager
-def train_flags(trainer: L.Trainer) -> Iterator[None]:
-    """Give the module the train flags of the training in the block, also inside a validation."""
-    if not trainer.validating:
-        yield
-        return
-    flags = [(part, part.training) for part in trainer.lightning_module.modules()]
-    train_as_before_validation(trainer)
+def keep_train_flags(*modules: torch.nn.Module) -> Iterator[None]:
+    """Restore the train flags of modules and all their parts after the block."""
+    flags = [(part, part.training) for module in modules for part in module.modules()]
     try:
         yield
     finally:
         for part, flag in flags:
             part.training = flag
+
+
+@contextlib.contextmanager
+def train_flags(trainer: L.Trainer) -> Iterator[None]:
+    """Give the module the train flags of the training in the block, also inside a validation."""
+    with keep_train_flags(trainer.lightning_module):
+        if trainer.validating:
+            train_as_before_validation(trainer)
+        yield
 
 
 def evaluate_as_before(trainer: L.Trainer) -> None:

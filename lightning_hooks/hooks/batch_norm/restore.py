@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from lightning_hooks.engine.lightning_api.data import generators_of
+from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.utils import random_state
 
 __all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]
@@ -59,9 +60,8 @@ def randomness(batches: Any) -> Iterator[None]:
 @contextlib.contextmanager
 def without_dropout(model: nn.Module) -> Iterator[None]:
     """Switch dropout off, also in attention and recurrent layers; restore all train flags."""
-    flags = [(module, module.training) for module in model.modules()]
-    try:
-        for module, _ in flags:
+    with keep_train_flags(model):
+        for module in model.modules():
             if isinstance(module, (nn.MultiheadAttention, nn.RNNBase)):
                 drops = bool(module.dropout)
             else:
@@ -69,9 +69,6 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
             if drops:
                 module.training = False
         yield
-    finally:
-        for module, training in flags:
-            module.training = training
 
 
 def uncompiled() -> contextlib.AbstractContextManager[Any]:

@@ -842,14 +842,10 @@ def _averages_as_mmcv(logger: Any) -> bool:
 @contextlib.contextmanager
 def _state_restored(runner: Any) -> Iterator[None]:
     """Restore train flags and random state after the block, and mute the module's logging."""
-    parts = [*runner.module.modules(), *runner.model.modules()]
-    flags = [(part, part.training) for part in parts]
     try:
-        with isolated_model_calls(runner):
+        with isolated_model_calls(runner), validation.keep_train_flags(runner.module, runner.model):
             yield
     finally:
-        for part, flag in flags:
-            part.training = flag
         runner.flags_before_eval = None
 
 
