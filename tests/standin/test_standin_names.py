@@ -37,6 +37,7 @@ DIFFERENT = {
     "DvcliveLoggerHook.__init__": "*args, which are the arguments of the native hook",
     "EvalHook.__init__": "without a loader, the hook evaluates the Trainer's validation",
     "DistEvalHook.__init__": "as EvalHook",
+    "FixedLrUpdaterHook.__init__": "the arguments of LrUpdaterHook in place of **kwargs",
     "FileClient": "an object has the methods of its storage",
     "Fp16OptimizerHook.copy_grads_to_fp32": "of torch before 1.6",
     "Fp16OptimizerHook.copy_params_to_fp16": "of torch before 1.6",

@@ -143,7 +143,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         cyclic_times: int = 1,
         step_ratio_up: float = 0.4,
         anneal_strategy: str = "cos",
-        gamma: float = 1,
+        gamma: float = 1.0,
         **kwargs: Any,
     ) -> None:
         super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
