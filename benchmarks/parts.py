@@ -71,7 +71,7 @@ def parts_of(trainer: L.Trainer) -> dict[str, Case]:
     """Return the cases of a Trainer that has our set and the floors."""
     given: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
     driver = Driver.of(trainer)
-    calls = driver._calls
+    calls = driver.calls
     by_hand, in_lists = ([c for c in given if isinstance(c, k)] for k in (ByHand, InLists))
     ours = [c for c in given if not isinstance(c, (Muted, Switch))]
 

@@ -15,12 +15,13 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
+from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.points import STAGES
 
 __all__ = ["Hosted", "foreign", "host_as", "load_states", "save_states"]
 
 
-class Hosted:
+class Hosted(HostedHook):
     """A hook of another library, called at mmcv's points.
 
     A point of mmcv may map to several points of the dialect (``before_run``, then
@@ -30,6 +31,8 @@ class Hosted:
         hook: The hook.
         dialect: Its dialect.
     """
+
+    dialect: Dialect
 
     def __init__(self, hook: Any, dialect: Dialect) -> None:
         self.foreign_hook = hook
@@ -181,11 +184,6 @@ def host_as(hook: Any, dialect: str = "auto") -> Any:
     """Return an object with mmcv's points: the hook itself, or a ``Hosted`` around it."""
     name = detect(hook, dialect)
     return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
-
-
-def foreign(hook: Any) -> Any:
-    """Return the hook inside a ``Hosted``; any other object is returned unchanged."""
-    return hook.foreign_hook if isinstance(hook, Hosted) else hook
 
 
 def _restore(hook: Any, dialect: str) -> Hosted:

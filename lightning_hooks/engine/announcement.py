@@ -10,6 +10,8 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.usage_errors import misspelt_points
 
@@ -63,7 +65,7 @@ def _is_for_mmcv(hooks: Sequence[Any]) -> bool:
 
 
 def _writes(hook: Any) -> bool:
-    return bool(getattr(hook, "writes_files", False))
+    return isinstance(hook, Participant) and hook.writes_files
 
 
 def announce_misspelt(runner: Any) -> None:
@@ -73,8 +75,7 @@ def announce_misspelt(runner: Any) -> None:
         runner: The runner at the beginning of a run.
     """
     for hook in runner.hooks:
-        written = getattr(hook, "foreign_hook", hook)
-        points = getattr(hook, "known_points", POINTS)
-        for name, point in misspelt_points(written, points):
+        points = hook.known_points if isinstance(hook, HostedHook) else POINTS
+        for name, point in misspelt_points(foreign(hook), points):
             message = "%s.%s() is called at no point; did you mean %s()?"
             runner.logger.warning(message, class_name(hook), name, point)

@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from lightning_hooks.engine.hosted import HostedHook, foreign
+
 __all__ = ["add_hook_note", "calling", "class_name", "listed", "stop_iteration_error"]
 
 
 def class_name(hook: Any) -> str:
     """Return the name of a hook's class; for a hosted hook, of the foreign class."""
-    return type(getattr(hook, "foreign_hook", hook)).__name__
+    return type(foreign(hook)).__name__
 
 
 def listed(names: Sequence[str], shown: int = 5) -> str:
@@ -50,7 +52,7 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
     if not any(note.startswith("in hook ") for note in notes):
         where = f"epoch {runner.epoch}, iter {runner.iter}"
         notes.append(f"in hook {class_name(hook)}.{point} ({where})")
-        seen_by_hooks = (runner, getattr(hook, "facade", runner))
+        seen_by_hooks = (runner, hook.facade if isinstance(hook, HostedHook) else runner)
         if isinstance(error, AttributeError) and any(error.obj is seen for seen in seen_by_hooks):
             notes.append(_advice(str(error.name), runner))
         # add_note() came with Python 3.11; the attribute works everywhere

@@ -120,24 +120,7 @@ class Hook(JoinsTrainer):
     run_after: Any = ()
     """Hooks to call before the hook; see :mod:`lightning_hooks.engine.hook_order`."""
 
-    reads_step: bool = True
-    """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
-
-    Without such a hook a Trainer does not collect the values.
-    """
-
-    reads_log_buffer: bool = False
-    """Whether a hook with ``reads_step = False`` reads the step's values in the log buffer.
-
-    The values are added when the batch ends, at a lower cost than the step's result.
-    """
-
     _plain_arguments: dict[str, Any]
-
-    @property
-    def writes_files(self) -> bool:
-        """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
-        return False
 
     # -- the ten points --------------------------------------------------------------------
 

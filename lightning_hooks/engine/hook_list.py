@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable
-from typing import Any, SupportsIndex
+from typing import Any
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
 from lightning_hooks.engine.registry import ORDER_KEYS
@@ -56,58 +58,6 @@ class HookList(list[Any]):
     def __reduce__(self) -> tuple[Any, ...]:
         return _restore, (list(self), [self.priority_of(hook) for hook in self])
 
-    def __setitem__(self, index: Any, value: Any) -> None:
-        super().__setitem__(index, value)
-        self._changed()
-
-    def __delitem__(self, index: Any) -> None:
-        super().__delitem__(index)
-        self._changed()
-
-    def __iadd__(self, values: Iterable[Any]) -> HookList:  # type: ignore[misc]
-        self.extend(values)
-        return self
-
-    def insert(self, index: SupportsIndex, value: Any) -> None:
-        """Insert before ``index``."""
-        super().insert(index, value)
-        self._changed()
-
-    def append(self, value: Any) -> None:
-        """Add at the end, whatever the priority."""
-        self.insert(len(self), value)
-
-    def extend(self, values: Iterable[Any]) -> None:
-        """Add several at the end."""
-        for value in list(values):
-            self.append(value)
-
-    def remove(self, value: Any) -> None:
-        """Remove the first equal hook."""
-        super().remove(value)
-        self._changed()
-
-    def pop(self, index: SupportsIndex = -1) -> Any:
-        """Remove and return a hook."""
-        hook = super().pop(index)
-        self._changed()
-        return hook
-
-    def clear(self) -> None:
-        """Remove all."""
-        super().clear()
-        self._changed()
-
-    def sort(self, **kwargs: Any) -> None:
-        """Sort as a list does."""
-        super().sort(**kwargs)
-        self._changed()
-
-    def reverse(self) -> None:
-        """Reverse the order."""
-        super().reverse()
-        self._changed()
-
     def priority_of(self, hook: Any) -> int:
         """Return a hook's priority in the list, else the hook's default."""
         if id(hook) in self._priorities:
@@ -129,11 +79,31 @@ class HookList(list[Any]):
         while index and self.priority_of(self[index - 1]) > priority:
             index -= 1
         self.insert(index, hook)
-        own = [getattr(one, "foreign_hook", one) for one in self]
+        own = [foreign(one) for one in self]
         if any(getattr(one, key, ()) != () for one in own for key in ORDER_KEYS):
             order = arranged(sorted(self, key=self.priority_of))
             if any(old is not new for old, new in zip(self, order, strict=True)):
                 self[:] = order
+
+
+def _noted(name: str) -> Callable[..., Any]:
+    """Return a method of a list that reports the change."""
+    method = getattr(list, name)
+
+    @functools.wraps(method)
+    def change(hooks: HookList, *args: Any, **kwargs: Any) -> Any:
+        result = method(hooks, *args, **kwargs)
+        hooks._changed()
+        return result
+
+    return change
+
+
+for _name in (
+    *("__setitem__", "__delitem__", "__iadd__", "append", "clear", "extend", "insert"),
+    *("pop", "remove", "reverse", "sort"),
+):
+    setattr(HookList, _name, _noted(_name))
 
 
 def _restore(hooks: list[Any], priorities: list[int]) -> HookList:

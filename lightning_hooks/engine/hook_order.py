@@ -17,6 +17,7 @@ from lightning.pytorch import callbacks as lightnings
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -104,7 +105,7 @@ def check_order(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int)
 
 def _named(hook: Any, key: str) -> list[Any]:
     """Return the classes and names in a hook's ``run_before`` or ``run_after``."""
-    value = getattr(getattr(hook, "foreign_hook", hook), key, ())
+    value = getattr(foreign(hook), key, ())
     if callable(value) and not isinstance(value, type):  # a method of an old hook, by coincidence
         return []
     targets = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -117,7 +118,7 @@ def _named(hook: Any, key: str) -> list[Any]:
 
 
 def _names(hook: Any) -> set[str]:
-    return {base.__name__ for base in type(getattr(hook, "foreign_hook", hook)).__mro__}
+    return {base.__name__ for base in type(foreign(hook)).__mro__}
 
 
 def _all_names(present: set[str]) -> set[str]:
@@ -128,7 +129,7 @@ def _all_names(present: set[str]) -> set[str]:
 def _is(hook: Any, name: str | type) -> bool:
     if isinstance(name, str):
         return name in _names(hook)
-    return isinstance(getattr(hook, "foreign_hook", hook), name)
+    return isinstance(foreign(hook), name)
 
 
 def _targets(hook: Any, key: str, hooks: Sequence[Any]) -> list[int]:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
+import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
-__all__ = ["Participant", "RunnerOptions", "each_once", "merge_options"]
+__all__ = ["Participant", "RunnerOptions", "each_once", "merge_options", "natives_with"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +35,7 @@ class Participant(Callback):
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
     joined_fit: Fit | None = None
-    """The present or last fit, or evaluation, of the callback."""
+    """The present fit, or evaluation, of the callback; None between fits."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given."""
@@ -43,6 +44,49 @@ class Participant(Callback):
     def options(self) -> RunnerOptions:
         """The options set for the Runner."""
         return RunnerOptions()
+
+    # -- what the engine and other hooks ask of a hook ---------------------------------------
+
+    is_closure: bool = False
+    """Whether the hook calls a function of the user."""
+
+    reads_step: bool = True
+    """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
+
+    Without such a hook a Trainer does not collect the values.
+    """
+
+    reads_log_buffer: bool = False
+    """Whether a hook with ``reads_step = False`` reads the step's values in the log buffer.
+
+    The values are added when the batch ends, at a lower cost than the step's result.
+    """
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
+        return False
+
+    def owns_backward(self, module: L.LightningModule) -> bool:
+        """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
+        return True
+
+    def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
+        """Return the number of iterations of Lightning's ``steps`` where the hook owns steps."""
+        return steps
+
+    def log_values(self, runner: Any) -> None:
+        """Write the values of a whole epoch in the runner's log buffer."""
+
+    def log_sample(self, runner: Any, name: str, sample: Any) -> None:
+        """Write an image, a table or a histogram."""
+
+
+def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
+    """Return the native hooks that override a method of :class:`Participant`."""
+    stock = getattr(Participant, method)
+    natives = [hook for hook in hooks if isinstance(hook, Participant)]
+    return [hook for hook in natives if getattr(type(hook), method) is not stock]
 
 
 def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:

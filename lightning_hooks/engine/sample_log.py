@@ -9,6 +9,7 @@ from typing import Any
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.hook_list import HookList
+from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.utils.samples import Histogram, Sample, as_table, image_of, kind_of
 
 __all__ = ["SampleLog"]
@@ -89,7 +90,7 @@ class SampleLog:
         return len(others) < len(hooks)
 
     def _sample_loggers(self) -> list[Any]:
-        return [hook for hook in self._hook_list if callable(getattr(hook, "log_sample", None))]
+        return natives_with("log_sample", self._hook_list)
 
     def _log(self, name: str, sample: Sample) -> None:
         fn = self.trainer.state.fn

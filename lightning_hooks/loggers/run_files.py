@@ -26,6 +26,8 @@ def claim_timestamp(runner: Any, names: Collection[str] = ()) -> None:
         runner: The runner.
         names: Names of files in the checkpoint, to choose among several timestamps of the run.
     """
+    if runner.writes_mmcv_files:  # no checkpoint of such a run knows the files
+        return
     folder, run = runner.work_dir.removeprefix("file://"), runner.run_id.encode()
     stem, number = runner.timestamp, 1
     if stem == runner.unclaimed_timestamp:

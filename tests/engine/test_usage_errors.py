@@ -21,13 +21,13 @@ from lightning_hooks import (
     IterTimerHook,
     MlflowLoggerHook,
     StepLrUpdaterHook,
+    StepTimeHook,
     TextLoggerHook,
     WandbLoggerHook,
     register_training_hooks,
     schedules,
 )
 from lightning_hooks.config.trainer_args import DEFAULTS
-from lightning_hooks.dialects import pointrix
 from support import training
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
@@ -105,7 +105,7 @@ def test_a_hook_that_draws_on_the_terminal_names_an_extra_that_there_is(
 ) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r'pip install "lightning_hooks\[cli\]"'):
-        pointrix.ProgressHook()
+        StepTimeHook(table=True)
 
 
 # -- a hook in the wrong place -------------------------------------------------------------
@@ -136,7 +136,7 @@ def test_an_old_hook_in_the_callbacks_beside_one_of_ours(
     ("given", "message"),
     [
         (OldHook, r"OldHook is a class; pass an object: OldHook\(\.\.\.\)"),
-        ("EMAHook", r"write dict\(type='EMAHook'\)"),
+        ("EMAHook", r"write HookAdapter\(\[dict\(type='EMAHook'\)\]\)"),
         (L.pytorch.callbacks.LearningRateMonitor(), r"give it to Trainer\(callbacks="),
         ({"type": "EMAHok"}, "did you mean 'EMAHook'"),
         ((OldHook(), "HIHG"), "did you mean 'HIGH'"),

@@ -1,7 +1,4 @@
-"""Call hooks at a point, in order, and undo temporary changes of the module by hooks.
-
-``Calls`` dispatches; ``TrainMode`` restores the train flags after a hook's evaluation.
-"""
+"""Call hooks at a point, in order, and undo temporary changes of the module by hooks."""
 
 from __future__ import annotations
 
@@ -12,6 +9,7 @@ import torch
 
 from lightning_hooks.engine.driver.ownership import Call, is_ours, trains_like_mmcv
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
+from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -23,7 +21,7 @@ class Calls:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._train_mode = TrainMode(runner)
+        self._train_flags: dict[torch.nn.Module, bool] = {}
         self._by_point: dict[str, list[Call]] = {}
         self.settles_every_batch = False
         """Whether the ranks agree after each batch on whether to stop."""
@@ -76,11 +74,30 @@ class Calls:
         runner.take_optimizer()
         # as in mmcv, a module with train_step is switched back by the next epoch
         if runner.mode != "val" and not trains_like_mmcv(runner.module):
-            self._train_mode.restore()
+            self._restore_train_mode()
 
     def capture_train_mode(self) -> None:
         """Remember the module's train flags, to restore after an evaluation by a hook."""
-        self._train_mode.capture()
+        self._train_flags = {part: part.training for part in self._runner.module.modules()}
+        self._runner.flags_before_eval = None
+
+    def _restore_train_mode(self) -> None:
+        """Undo an evaluation of the whole module, or of ``runner.model.module``, by a hook.
+
+        Flags of parts (frozen BatchNorm) are changed on purpose and stay. Flags noted by the model
+        wrapper at ``eval()`` override the captured flags.
+        """
+        runner = self._runner
+        before, runner.flags_before_eval = runner.flags_before_eval or {}, None
+        if before and unwrap(runner.model).training:  # the hook has restored them itself
+            before = {}
+        module = runner.module
+        if not module.training:
+            for part in module.modules():
+                part.training = self._train_flags.get(part, True)
+            module.training = True
+        for part, flag in before.items():
+            part.training = flag
 
     # -- several ranks ---------------------------------------------------------------------
 
@@ -110,7 +127,7 @@ class Calls:
     def common_dialects(self) -> frozenset[str]:
         """Return the dialects, besides mmcv's, with a hook on every rank."""
         runner = self._runner
-        own = {hook.dialect.name for hook in runner.hooks if hasattr(hook, "foreign_hook")}
+        own = {hook.dialect.name for hook in runner.hooks if isinstance(hook, HostedHook)}
         if runner.world_size == 1 or not torch.distributed.is_initialized():
             return frozenset(own)
         all_ranks: list[Any] = [None] * torch.distributed.get_world_size()
@@ -119,37 +136,3 @@ class Calls:
 
     def _has_foreign(self) -> bool:
         return not all(is_ours(hook) for hook in self._runner.hooks)
-
-
-class TrainMode:
-    """The captured train flags of a runner's module.
-
-    A hook has evaluated the module if the whole module is left in eval mode: the flags are
-    restored. Flags of parts (frozen BatchNorm) are changed on purpose and stay.
-    """
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._flags: dict[torch.nn.Module, bool] = {}
-
-    def capture(self) -> None:
-        """Remember the flags as they are."""
-        self._flags = {part: part.training for part in self._runner.module.modules()}
-        self._runner.flags_before_eval = None
-
-    def restore(self) -> None:
-        """Undo an evaluation of the whole module, or of ``runner.model.module``.
-
-        Flags noted by the model wrapper at ``eval()`` override the captured flags.
-        """
-        runner = self._runner
-        before, runner.flags_before_eval = runner.flags_before_eval or {}, None
-        if before and unwrap(runner.model).training:  # the hook has restored them itself
-            before = {}
-        module = runner.module
-        if not module.training:
-            for part in module.modules():
-                part.training = self._flags.get(part, True)
-            module.training = True
-        for part, flag in before.items():
-            part.training = flag

@@ -50,7 +50,7 @@ from lightning_hooks.engine.driver.collect import (
     participants_of,
     work_dir_of,
 )
-from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, cycle_of
+from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers, take_out
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Ownership
@@ -65,9 +65,15 @@ from lightning_hooks.engine.lightning_api.events import (
     skip_unused_events,
 )
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant, each_once, merge_options
+from lightning_hooks.engine.lightning_api.private_names import check_private_names
+from lightning_hooks.engine.participant import (
+    Participant,
+    each_once,
+    merge_options,
+    natives_with,
+)
 from lightning_hooks.engine.runner import metrics
-from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.engine.runner.runner import IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_layout
 
 if TYPE_CHECKING:
@@ -85,6 +91,8 @@ class Driver(Callback):
     """A constant, as Lightning reads the key at each event."""
 
     _runner: Runner  # from the first fit on
+    calls: Calls
+    """The calls of the runner's hooks."""
     # of the present fit or evaluation, or of the last
     _buffers: HookBuffers
     _loading: contextlib.ExitStack
@@ -165,6 +173,7 @@ class Driver(Callback):
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
+        check_private_names(trainer)
         fit = Fit(trainer)
         _join([*given, *(hook for hook, _ in entries)], fit)
         self.fit.close()
@@ -186,9 +195,10 @@ class Driver(Callback):
         fit.callback(setattr, self, "_in_run", False)
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
-        self._step = StepCapture(runner, self._calls, self.ownership, fit)
+        self._step = StepCapture(runner, self.calls, self.ownership, fit)
         self._train_data = TrainData(fit)
-        self._cycle = cycle_of(runner, self._calls, self._train_data, self._resumed, fit)
+        cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
+        self._cycle = cycle(runner, self.calls, self._train_data, self._resumed, fit)
         self._had_fit = True
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
@@ -196,7 +206,7 @@ class Driver(Callback):
         options = self._options
         if not self._is_of(trainer):
             self._runner = make_runner(trainer, pl_module, options)
-            self._calls = Calls(self._runner)
+            self.calls = Calls(self._runner)
         runner = self._runner
         runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
@@ -240,14 +250,14 @@ class Driver(Callback):
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self.ownership.start()
         self._in_run, self._has_begun = True, False
-        self._calls.capture_train_mode()
+        self.calls.capture_train_mode()
         runner.announce()
         self._model.guard()
-        runner.common_dialects = self._calls.common_dialects()
+        runner.common_dialects = self.calls.common_dialects()
         hosted = len(self._hosted)
         if not runner.loops_itself:
             with self._buffers.added(), self._model.taken_at_once():
-                self._calls.run_at_border("before_run")
+                self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
@@ -257,7 +267,7 @@ class Driver(Callback):
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._watch_epoch_end()
-        self._calls.check_ranks()
+        self.calls.check_ranks()
         self._first_iter = runner.iter
         self._expect_batches()
         if not runner.loops_itself:
@@ -267,7 +277,7 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""
-        self._calls.check_ranks()  # a hook may have been registered in the epoch before
+        self.calls.check_ranks()  # a hook may have been registered in the epoch before
         self._expect_batches()
         self._cycle.begin_epoch()
 
@@ -280,7 +290,7 @@ class Driver(Callback):
         self._runner.data_batch = batch
         if self._cycle.acts_in_batches:
             self._cycle.begin_batch(batch_idx)
-        self._calls.run("before_train_iter")
+        self.calls.run("before_train_iter")
 
     def on_train_batch_end(
         self,
@@ -299,16 +309,16 @@ class Driver(Callback):
             self._step.fill_log_buffer(outputs)
         calls = None
         if self.ownership.is_taken:  # the first calls were made inside the training step
-            calls = self.ownership.calls_after_step(self._calls.calls_for("after_train_iter"))
-        self._calls.run("after_train_iter", calls)
+            calls = self.ownership.calls_after_step(self.calls.calls_for("after_train_iter"))
+        self.calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
         if hasattr(runner, "data_batch"):  # a hook may have deleted the batch
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
-        if runner.stop_requested or self._calls.settles_every_batch:
-            self._calls.settle_stop()
+        if runner.stop_requested or self.calls.settles_every_batch:
+            self.calls.settle_stop()
 
     def _expect_batches(self) -> None:
         """Call the events of the next batch: :meth:`_begin_batches` skips the unused ones."""
@@ -322,7 +332,7 @@ class Driver(Callback):
             # Lightning has now counted the batch after which the checkpoint was written
             self.runner._iter, self._first_iter = self._first_iter, None
         self._model.take()
-        calls, owned = self._calls, self.ownership.is_taken
+        calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
             skip_events(self, Driver, "on_train_batch_start")
@@ -333,7 +343,7 @@ class Driver(Callback):
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""
-        self._calls.forget()
+        self.calls.forget()
         self._expect_batches()
         if self._in_run:
             self._hosted.join_run(self.runner, has_begun=self._has_begun)
@@ -364,7 +374,7 @@ class Driver(Callback):
         if self._is_in_validation(trainer):
             self.runner._inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
-            self._calls.run("before_val_iter")
+            self.calls.run("before_val_iter")
 
     def on_validation_batch_end(
         self,
@@ -381,7 +391,7 @@ class Driver(Callback):
             runner.take_result(outputs)
             if "log_vars" in runner.outputs:
                 feed_log_buffer(runner, runner.outputs)
-            self._calls.run("after_val_iter")
+            self.calls.run("after_val_iter")
             if hasattr(runner, "data_batch"):
                 del runner.data_batch
 
@@ -409,7 +419,7 @@ class Driver(Callback):
     def _watch_epoch_end(self) -> None:
         """Patch the module's hook if a hook is a logger; with several ranks always."""
         runner, module = self._runner, self._runner.module
-        has_logger = any(hasattr(hook, "log_values") for hook in runner.hooks)
+        has_logger = natives_with("log_values", runner.hooks)
         if not self._logs_epochs and (has_logger or runner.world_size > 1):
             self._logs_epochs = True
             self.fit.patch(module, "on_train_epoch_end", after=self._log_epoch)
@@ -423,7 +433,7 @@ class Driver(Callback):
         """Call ``after_run``."""
         if not self._runner.loops_itself:
             self._cycle.end_run()
-            self._calls.run_at_border("after_run")
+            self.calls.run_at_border("after_run")
             announce_end(self._runner)
         self._in_run = False
 
@@ -431,19 +441,11 @@ class Driver(Callback):
 
     def call_in_batch(self, point: str) -> None:
         """Call a point of a batch."""
-        self._calls.run(point)
+        self.calls.run(point)
         if point == "after_train_iter" and (
-            self._runner.stop_requested or self._calls.settles_every_batch
+            self._runner.stop_requested or self.calls.settles_every_batch
         ):
-            self._calls.settle_stop()
-
-    def restore(self) -> None:
-        """Undo temporary changes by hooks at the border of an epoch."""
-        self._calls.restore()
-
-    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return the outputs of a step with a loss that runs backward through the strategy."""
-        return self.ownership.with_strategy_loss(outputs)
+            self.calls.settle_stop()
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
         """Whether a validation inside a fit runs, not the sanity check."""
@@ -503,3 +505,4 @@ def _join(callbacks: Iterable[Any], fit: Fit) -> None:
         if earlier is not None and earlier is not fit:
             earlier.close()
         one.joined_fit = fit
+        fit.callback(setattr, one, "joined_fit", None)

@@ -19,7 +19,7 @@ from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import IterRunner, Runner
 from lightning_hooks.utils.fsdp import state_here
 
-__all__ = ["EpochCycle", "IterCycle", "cycle_of"]
+__all__ = ["EpochCycle", "IterCycle"]
 
 
 class EpochCycle:
@@ -243,14 +243,6 @@ class IterCycle(EpochCycle):
                     method(runner)
         metrics.publish_results(runner)
         self._val_log.close()
-
-
-def cycle_of(
-    runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
-) -> EpochCycle:
-    """Return the cycle of a runner's kind."""
-    kind = IterCycle if isinstance(runner, IterRunner) else EpochCycle
-    return kind(runner, calls, train_data, resumed, fit)
 
 
 @contextlib.contextmanager

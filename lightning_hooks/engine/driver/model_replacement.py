@@ -14,15 +14,25 @@ from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.runner.side_effects import guard_calls
 
-__all__ = ["ModelWatch", "ReplacedModel"]
+__all__ = ["ModelWatch"]
+
+_PARTS = ("_parameters", "_buffers", "_modules")
 
 
 class ModelWatch:
-    """Trains models assigned by hooks, and isolates hooks' calls of the model."""
+    """Trains models assigned by hooks, and isolates hooks' calls of the model.
+
+    The model inside (of a ``TrainStepModule``, or picked by ``HookAdapter(model=...)``) is
+    replaced. A LightningModule stays the object called by Lightning, and takes over the
+    parameters, buffers and submodules of another module of the same class. The optimizers stay, as
+    in mmcv: a hook that replaces the model also replaces ``param_groups``.
+    """
 
     def __init__(self, runner: Runner, fit: Fit) -> None:
         self._runner, self._fit = runner, fit
-        self._replaced = ReplacedModel(runner)
+        self._trained, self._wrapper = unwrap(runner.model), runner.model
+        self._is_whole = self._trained is runner.module
+        self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
         self._is_assigned = False
         self._takes_at_once = False
@@ -39,7 +49,7 @@ class ModelWatch:
         """Train and validate with the assigned model, if a hook has assigned a model."""
         if not self._is_assigned:
             return
-        if self._replaced.take() and self._guards is not None:
+        if self._replace() and self._guards is not None:
             self._guards.close()
             self._guards = None
             self.guard()
@@ -62,29 +72,7 @@ class ModelWatch:
             self._guards = self._fit.part()
             guard_calls(runner, (runner.module, unwrap(runner.model)), self._fit, self._guards)
 
-
-_PARTS = ("_parameters", "_buffers", "_modules")
-
-
-class ReplacedModel:
-    """Train a hook's model in place of the LightningModule, or of the model inside the module.
-
-    The model inside (of a ``TrainStepModule``, or picked by ``HookAdapter(model=...)``) is
-    replaced. A LightningModule stays the object called by Lightning, and takes over the
-    parameters, buffers and submodules of another module of the same class. The optimizers stay, as
-    in mmcv: a hook that replaces the model also replaces ``param_groups``.
-
-    Args:
-        runner: The runner with the assigned ``model``.
-    """
-
-    def __init__(self, runner: Runner) -> None:
-        self._runner = runner
-        self._trained, self._wrapper = unwrap(runner.model), runner.model
-        self._is_whole = self._trained is runner.module
-        self._own = {name: vars(runner.module)[name] for name in _PARTS}
-
-    def take(self) -> bool:
+    def _replace(self) -> bool:
         """Train the assigned model; return whether the model has changed.
 
         Raises:

@@ -10,9 +10,11 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_backward
 from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import (
     StrategyLoss,
@@ -34,8 +36,10 @@ def is_ours(hook: object) -> bool:
 
     False for hooks of other dialects and with ``is_closure``: both may call the user's functions.
     """
-    hosted = hasattr(hook, "foreign_hook") or getattr(hook, "is_closure", False)
-    return type(hook).__module__.startswith("lightning_hooks.") and not hosted
+    calls_others = isinstance(hook, HostedHook) or (
+        isinstance(hook, Participant) and hook.is_closure
+    )
+    return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
 
 
 def reads_step(hook: object) -> bool:
@@ -114,10 +118,11 @@ class Ownership:
         self._optimizers: Any = None  # the Trainer's list behind the hooks' optimizers
 
     def _owns(self, hook: Any) -> bool:
-        if not (is_family(hook, *OPTIMIZER_HOOKS) or hasattr(hook, "foreign_hook")):
+        is_hosted = isinstance(hook, HostedHook)
+        if not (is_hosted or is_family(hook, *OPTIMIZER_HOOKS)):
             return False
-        decide = getattr(hook, "owns_backward", None)
-        return bool(decide(self._runner.module)) if callable(decide) else True
+        asked = is_hosted or isinstance(hook, Participant)
+        return bool(hook.owns_backward(self._runner.module)) if asked else True
 
     def calls_in_step(self, calls: Sequence[Call]) -> Sequence[Call]:
         """Return the calls to make inside the training step: up to the last owner of backward."""

@@ -11,8 +11,10 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
@@ -46,7 +48,8 @@ class StepCapture:
         if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
             self._is_patched = True
             self._fit.patch(self._runner.module, "training_step", after=self._after)
-        reads_buffer = any(getattr(hook, "reads_log_buffer", False) for hook in hooks)
+        natives = [hook for hook in hooks if isinstance(hook, Participant)]
+        reads_buffer = any(hook.reads_log_buffer for hook in natives)
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
             self._watches_steps = True
@@ -97,8 +100,7 @@ class StepCapture:
         ]
         if skipped and not self._warned:
             self._warned = True
-            points = (getattr(hook, "step_point", "after_train_iter") for hook in skipped)
-            names = map(": ".join, zip(map(class_name, skipped), points, strict=True))
+            names = [f"{class_name(hook)}: {_step_point(hook)}" for hook in skipped]
             rank_zero_warn(
                 f"{', '.join(names)} is not called where training_step returns None, which skips "
                 "the step; to train with it, end training_step with `return loss`"
@@ -116,7 +118,7 @@ class StepCapture:
             )
 
     def _steps(self, hook: Any) -> bool:
-        hosted = hasattr(hook, "foreign_hook") and hook.owns_backward(self._runner.module)
+        hosted = isinstance(hook, HostedHook) and hook.owns_backward(self._runner.module)
         return hosted or is_family(hook, *OPTIMIZER_HOOKS)
 
     def fill_log_buffer(self, outputs: dict[str, Any]) -> None:
@@ -134,6 +136,10 @@ class StepCapture:
             batches = runner.trainer.accumulate_grad_batches
             undivided = outputs if batches == 1 else with_undivided_loss(outputs, batches)
             feed_log_buffer(runner, undivided)
+
+
+def _step_point(hook: Any) -> str:
+    return hook.step_point if isinstance(hook, HostedHook) else "after_train_iter"
 
 
 def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:

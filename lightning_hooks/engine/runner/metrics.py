@@ -7,6 +7,7 @@ from typing import Any
 
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.lightning_api import logged_values, progress
+from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["log_values", "publish_averages", "publish_results"]
@@ -53,7 +54,7 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
         values: The values by name.
         batches: The number of batches, for ``"val"`` and ``"test"``.
     """
-    hooks = [hook for hook in runner.hooks if callable(getattr(hook, "log_values", None))]
+    hooks = natives_with("log_values", runner.hooks)
     if not hooks or not (values or runner.waiting_samples):
         return
     before, runner.mode = runner.mode, mode

@@ -18,6 +18,7 @@ from lightning_hooks.engine.announcement import announce
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api import data, logged_values, progress
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -338,7 +339,7 @@ class EpochRunner(Runner):
         if self.trainer.max_steps >= 0:
             steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
             for hook in self.hooks:
-                if hasattr(hook, "iterations_of"):  # owns steps of several iterations each
+                if isinstance(hook, Participant):
                     steps = hook.iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)

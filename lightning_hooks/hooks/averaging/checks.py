@@ -1,4 +1,4 @@
-"""Checks when a fit starts: what an average does not work with, and when it is too young."""
+"""Checks at the start of a fit: strategies, other averages, and a run too short for an average."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ __all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_aver
 
 
 def check_strategy(hook: Any, trainer: L.Trainer, resumes: bool = False) -> None:
-    """Check that the strategy leaves the parameters to the module.
+    """Check for a strategy without changes to the parameters.
 
     Args:
         hook: The average.
@@ -28,8 +28,8 @@ def check_strategy(hook: Any, trainer: L.Trainer, resumes: bool = False) -> None
         resumes: Whether the hook loads a checkpoint itself.
 
     Raises:
-        ValueError: for a strategy that flattens or partitions parameters, and with ``resumes`` for
-            a strategy that loads checkpoints itself.
+        ValueError: for a strategy with flattened or partitioned parameters, and with ``resumes``
+            for a strategy with its own way to load checkpoints.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
@@ -50,7 +50,7 @@ def check_device(device: object) -> str | None:
     """Return the full name of a device; None stays None.
 
     Raises:
-        ValueError: if torch knows no such device.
+        ValueError: for a device unknown to torch.
     """
     try:
         # torch.device(3) has a name that torch.device refuses
@@ -61,10 +61,10 @@ def check_device(device: object) -> str | None:
 
 
 def check_rivals(hook: Any, trainer: L.Trainer) -> None:
-    """Refuse hooks that swap weights as mmcv's EMAHook; warn of Lightning's averages.
+    """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
 
     Args:
-        hook: The hook that the Trainer is evaluated with.
+        hook: The Trainer's first average.
         trainer: The Trainer.
 
     Raises:
@@ -88,7 +88,7 @@ def check_rivals(hook: Any, trainer: L.Trainer) -> None:
 
 
 def warn_of_young_average(hook: Any, runner: Runner) -> None:
-    """Warn of an ``EMAHook`` that stays near its first weights: the run is too short.
+    """Warn of a run too short for an ``EMAHook`` to leave the first weights.
 
     Args:
         hook: The ``EMAHook``.

@@ -1,4 +1,4 @@
-"""Checks when a run starts: errors for schedules that would fail, warnings of likely mistakes."""
+"""Checks at the start of a run: errors for bad schedules, warnings of likely mistakes."""
 
 from __future__ import annotations
 
@@ -125,10 +125,10 @@ def _warn_of_long_warm_up(hook: Any, runner: Runner, name: str) -> None:
 
 
 def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
-    """Warn of hooks, schedulers and ``StochasticWeightAveraging`` that set the same values.
+    """Warn of hooks, schedulers and ``StochasticWeightAveraging`` for the same values.
 
     Args:
-        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` whose run has begun.
+        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
         trainer: The hook's Trainer.
     """
     runner = Driver.of(trainer).runner
@@ -172,7 +172,7 @@ def _bases(hook: Any) -> str:
 
 
 def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
-    """Return the optimizers for which a hook has bases, by name."""
+    """Return the optimizers with bases in a hook, by name."""
     base = getattr(hook, "base", None)
     found = optimizers_of(runner.optimizer)
     return {name: one for name, one in found if not isinstance(base, dict) or name in base}
@@ -185,7 +185,7 @@ def _overrides(hook: Any, family: str, name: str) -> bool:
 
 
 def warn_of_early_monitors(hook: Any, trainer: L.Trainer) -> None:
-    """Warn of a ``LearningRateMonitor`` that reads the rates before the hooks set them.
+    """Warn of a ``LearningRateMonitor`` before the hooks, with the rates of the last step.
 
     Args:
         hook: A hook for learning rates; only the first of a Trainer warns.

@@ -1,4 +1,4 @@
-"""Count the values of many tensors on their device, with one copy to the host."""
+"""Count the values of many tensors on the device, with a single copy to the host."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def _flat(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _counted(values: torch.Tensor) -> torch.Tensor:
-    """Return least and greatest finite value, number of values and counts, as one tensor.
+    """Return least and greatest finite value, number of values and counts, in a tensor.
 
     Nothing is read from the device: ``torch.histc`` gets the fixed range 0 to 1.
     """

@@ -25,8 +25,8 @@ class WatchHook(Hook):
     ClearML, with 64 cells from the least to the greatest finite value. Gradients are taken for the
     optimizer's step, parameters just before; the first histograms show the first step and so a
     wrong initialisation. Parameters come with the step of their optimizer; with accumulated
-    gradients, with the next step. The values are counted on the device and copied once. Values that
-    are not finite, or beyond half of the type's maximum, are left out and counted apart.
+    gradients, with the next step. The values are counted on the device and copied once. Infinite
+    values, NaN and values beyond half of the type's maximum are left out and counted apart.
 
     The histograms show gradients before clipping by the Trainer, and before clipping by an
     ``OptimizerHook`` listed after this hook. Rank 0 counts, of a sharded model its own part.
@@ -60,7 +60,7 @@ class WatchHook(Hook):
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Log the histograms of this optimizer's parameters, if due."""
+        """Log the histograms of the optimizer's parameters, if due."""
         runner = Driver.of(trainer).runner
         block = runner.iter // self.interval
         if self._last.get(id(optimizer)) == block or not trainer.is_global_zero:

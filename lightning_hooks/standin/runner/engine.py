@@ -202,7 +202,7 @@ class Engine(JoinsTrainer):
     def end_of_border(self) -> None:
         """Train with an optimizer assigned by a hook between two epochs."""
         if self._driver is not None:
-            self._driver.restore()
+            self._driver.calls.restore()
 
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
@@ -229,7 +229,7 @@ class Engine(JoinsTrainer):
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return a step's outputs with a loss whose ``backward`` runs the strategy's backward."""
-        return self._driver.with_strategy_loss(outputs) if self._driver else outputs
+        return self._driver.ownership.with_strategy_loss(outputs) if self._driver else outputs
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""

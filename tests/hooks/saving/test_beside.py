@@ -14,7 +14,7 @@ import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, newest_valid
 from lightning_hooks.storage import checkpoints, earlier_files, manifest
-from support.training import NoValidation, fit, make_loader
+from support.training import NoValidation, TinyModule, fit, make_loader
 
 START = datetime(2024, 1, 1)
 hosts = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
@@ -28,6 +28,11 @@ def names(folder: Path) -> list[str]:
 
 def contents(folder: Path) -> dict[str, bytes]:
     return {name: (folder / name).read_bytes() for name in names(folder)}
+
+
+class Falling(TinyModule):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", -self.current_epoch)
 
 
 # -- two hooks ---------------------------------------------------------------------------------
@@ -73,6 +78,14 @@ def test_a_clock_set_back_does_not_change_the_order(
     hook = CheckpointHook(interval=6, by_epoch=False, filename_tmpl="again_{}.pth")
     fit(tmp_path, hook, ckpt_path=str(tmp_path / "epoch_1.pth"), **again)
     assert newest_valid(tmp_path) == str(tmp_path / "again_6.pth")
+
+
+@pytest.mark.parametrize("first", [False, True])
+def test_last_is_no_best_file_of_the_same_iteration(tmp_path: Path, first: bool) -> None:
+    hooks = [CheckpointHook(interval=1), BestCheckpointHook("val_loss", keep_best=9)]
+    fit(tmp_path, *(hooks if first else hooks[::-1]), module=Falling, val=1, max_epochs=2)
+    assert (tmp_path / "best_val_loss_epoch_2.pth").is_file()
+    assert newest_valid(tmp_path) == str(tmp_path / "epoch_2.pth")
 
 
 def test_a_file_that_two_hooks_want_is_written_once(tmp_path: Path, caplog: Any) -> None:

@@ -55,21 +55,6 @@ def test_mlflow_logs_to_the_configured_server(
     assert not (work / "mlflow.db").exists()
 
 
-def test_departure_an_active_mlflow_run_is_used_and_left_open(work: Path) -> None:
-    import mlflow
-
-    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
-    try:
-        with mlflow.start_run() as run:
-            fit(work, MlflowLoggerHook(interval=2, log_model=False), epochs=1)
-            mlflow.log_metric("mine", 1.0)
-    finally:
-        mlflow.set_tracking_uri(None)
-    found = run_of(client_of(work / "mlflow.db"))
-    assert found.info.run_id == run.info.run_id
-    assert {"mine", "train/loss"} <= found.data.metrics.keys()
-
-
 def test_a_step_has_one_learning_rate(work: Path) -> None:
     fit(work, MlflowLoggerHook(interval=1, log_model=False))
     client = client_of(work / "mlflow.db")

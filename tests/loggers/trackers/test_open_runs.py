@@ -14,7 +14,16 @@ from lightning_hooks import (
     NeptuneLoggerHook,
     WandbLoggerHook,
 )
-from support.logs.trackers import Tuned, client_of, fit, read_neptune, run_of, warnings_in
+from support.logs.trackers import (
+    Tuned,
+    client_of,
+    fit,
+    history,
+    read_neptune,
+    read_wandb,
+    run_of,
+    warnings_in,
+)
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -24,7 +33,7 @@ pytestmark = [
 ]
 
 
-def test_mlflow(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_departure_mlflow(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     import mlflow
 
     mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
@@ -33,17 +42,19 @@ def test_mlflow(work: Path, caplog: pytest.LogCaptureFixture) -> None:
         with mlflow.start_run(run_name="mine", tags={"who": "me"}):
             mlflow.log_param("lr", 7)
             fit(work, hook, module=Tuned(0.2, {"size": 8}), epochs=1)
+            mlflow.log_metric("mine", 1.0)  # it is left open
     finally:
         mlflow.set_tracking_uri(None)
     run = run_of(client_of(work / "mlflow.db"))
     assert (run.info.run_name, run.data.tags["who"]) == ("mine", "me")
     assert run.data.params == {"lr": "7", "data/size": "8"}
+    assert {"mine", "val/val_loss"} <= run.data.metrics.keys()
     said = warnings_in(caplog)
     assert said[0] == "MlflowLoggerHook: the run was open before: run_name, tags have no effect"
     assert "MLflow keeps the first value of a parameter: lr " in caplog.text
 
 
-def test_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     import wandb
 
     config = {"lr": 7, "data": {"size": 4}}
@@ -52,6 +63,10 @@ def test_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
         fit(work, hook, module=Tuned(0.2, {"size": 8, "kind": "a"}), epochs=1)
         assert (run.name, run.tags) == ("mine", ())
         assert dict(run.config) == {**config, "data/kind": "a", "seed": 3}
+        run.log({"mine": 1})
+    rows = list(history(read_wandb(work)).values())
+    assert [row.get("global_step") for row in rows] == [4, 5, None]
+    assert rows[-1] == {"mine": 1}
     (said,) = warnings_in(caplog)
     assert said == "WandbLoggerHook: the run was open before: name, tags have no effect"
 

@@ -72,17 +72,6 @@ def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     assert has_wandb_key()
 
 
-def test_departure_a_wandb_run_of_the_program_is_used_and_left_open(work: Path) -> None:
-    import wandb
-
-    with wandb.init(dir=str(work), settings={"console": "off"}) as run:
-        fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
-        run.log({"mine": 1})
-    rows = list(history(read_wandb(work)).values())
-    assert [row.get("global_step") for row in rows] == [2, 4, 5, None]
-    assert rows[-1] == {"mine": 1}
-
-
 def test_a_failed_training_is_a_failed_wandb_run(work: Path) -> None:
     with pytest.raises(RuntimeError, match="crash"):
         fit(work, WandbLoggerHook(interval=2), Crash())

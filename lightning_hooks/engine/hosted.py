@@ -1,0 +1,39 @@
+"""``HostedHook``: what the engine asks of a hook of another library."""
+
+from __future__ import annotations
+
+from typing import Any
+
+__all__ = ["HostedHook", "foreign"]
+
+
+class HostedHook:
+    """The base of the object that calls a hook of another library at mmcv's points."""
+
+    foreign_hook: Any
+    """The hook of the other library."""
+
+    dialect: Any
+    """The library, as data."""
+
+    facade: Any
+    """The run, as seen by the hook; None outside of a run."""
+
+    @property
+    def known_points(self) -> frozenset[str]:
+        """The names of the library's points."""
+        raise NotImplementedError
+
+    @property
+    def step_point(self) -> str:
+        """The name of the point after a training step."""
+        raise NotImplementedError
+
+    def owns_backward(self, module: Any) -> bool:
+        """Return whether the hook calls ``backward`` and steps the optimizer."""
+        raise NotImplementedError
+
+
+def foreign(hook: Any) -> Any:
+    """Return the hook inside a :class:`HostedHook`; any other object is returned unchanged."""
+    return hook.foreign_hook if isinstance(hook, HostedHook) else hook
