@@ -63,10 +63,9 @@ class TrainStepModule(L.LightningModule):
             super().__setattr__(name, value)
 
     @property
-    def inner_model(self) -> torch.nn.Module:
+    def inner_model(self) -> Any:
         """The model, shown to hooks as ``runner.model.module``."""
-        model: torch.nn.Module = self.model
-        return model
+        return self.model
 
     def forward(self, *args: Any, **kwargs: Any) -> Any:
         """Call the model."""

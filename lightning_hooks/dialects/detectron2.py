@@ -77,10 +77,8 @@ class EventStorage(events.EventStorage):
         """Return the last value of every scalar, with its iteration."""
         return self.latest_values()
 
-    @property
-    def _latest_scalars(self) -> dict[str, tuple[float, int]]:
-        """``latest()`` under a private name of detectron2, read by projects."""
-        return self.latest_values()
+    _latest_scalars = property(latest)
+    """``latest()`` under a private name of detectron2, read by projects."""
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
         """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
@@ -93,11 +91,7 @@ class EventStorage(events.EventStorage):
 
 
 get_event_storage = EventStorage.innermost
-
-
-def has_event_storage() -> bool:
-    """Return whether ``get_event_storage()`` can return a storage."""
-    return EventStorage.is_entered()
+has_event_storage = EventStorage.is_entered
 
 
 class CommonMetricPrinter(events.CommonMetricPrinter):
@@ -338,10 +332,8 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         if time is not None and time.last_iteration() == self.storage.iter:
             self.storage.feed({"rank_data_time": time.latest()})
 
-    @property
-    def _trainer(self) -> Any:
-        """This trainer, for hooks written for a ``DefaultTrainer``."""
-        return self
+    _trainer = property(lambda self: self)
+    """This trainer, for hooks written for a ``DefaultTrainer``."""
 
     @property
     def data_loader(self) -> Any:
@@ -376,7 +368,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         self._batches = iter(self._loader) if value is None else value
         batches = _Batches(self._batches, runner.trainer.num_training_batches)
         if point == "before_run":
-            runner._new_data_loader = runner.loader_of_run = batches
+            runner.new_data_loader = runner.loader_of_run = batches
         else:
             data.switch_loader(runner.trainer, batches)
 

@@ -116,15 +116,10 @@ class Hosted(HostedHook):
         method = getattr(self.foreign_hook, name, None)
         return method if callable(method) else None
 
-    @property
-    def known_points(self) -> frozenset[str]:
-        """The names of the dialect's points."""
-        return self.dialect.methods
-
-    @property
-    def step_point(self) -> str:
-        """The name of the point after a training step."""
-        return self.dialect.points["after_train_iter"][0]
+    known_points = property(lambda self: self.dialect.methods)
+    """The names of the dialect's points."""
+    step_point = property(lambda self: self.dialect.points["after_train_iter"][0])
+    """The name of the point after a training step."""
 
     def why_idle(self) -> str | None:
         """Return why a fit called no point of the hook; None if no call is missing."""

@@ -554,6 +554,8 @@ class TrainerFacade(Facade):
     """Number of the last iteration; None if unknown."""
     exp_dir = property(attrgetter("_runner.work_dir"))
     """The directory of the run's files."""
+    val_dataset_size = property(lambda self: int(sum(self._runner.trainer.num_val_batches)))
+    """Number of validation steps."""
 
     @property
     def loss_dict(self) -> dict[str, Any]:
@@ -576,11 +578,6 @@ class TrainerFacade(Facade):
             writer_class = TensorboardWriter if self._runner.rank == 0 else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
-
-    @property
-    def val_dataset_size(self) -> int:
-        """Number of validation steps."""
-        return int(sum(self._runner.trainer.num_val_batches))
 
     @property
     def logger(self) -> Any:

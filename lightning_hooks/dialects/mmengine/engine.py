@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import warnings
 from collections.abc import Iterator
 from typing import Any
@@ -52,18 +53,12 @@ class Engine:
                 )
         self._runner = runner
         self._options = options
-        self._trainer: L.Trainer | None = None
         self.module: LoopModule | None = None
         """The module of the current training."""
 
-    @property
+    @functools.cached_property
     def trainer(self) -> L.Trainer:
         """The Trainer of training, validation and test."""
-        if self._trainer is None:
-            self._trainer = self._make_trainer()
-        return self._trainer
-
-    def _make_trainer(self) -> L.Trainer:
         device = next((p.device for p in self._runner.model.parameters()), torch.device("cpu"))
         index = 1 if device.type == "cpu" else [device.index or 0]
         arguments = {

@@ -63,17 +63,14 @@ class TrainLoop(_Loop):
 
     iter = property(attrgetter("_runner.iter"))
     """Number of finished iterations."""
+    epoch = property(lambda self: self._runner.epoch if self._runner.counts_epochs else 0)
+    """Number of finished epochs; 0 in a run counted in iterations."""
     max_iters = property(attrgetter("_max_iters"))
     """Number of iterations of the run; assign ``_max_iters`` to change it."""
     max_epochs = property(attrgetter("_max_epochs"))
     """Number of epochs of the run; assign ``_max_epochs`` to change it."""
     stop_training = of_runner("should_stop")
     """Whether training ends; can be assigned."""
-
-    @property
-    def epoch(self) -> int:
-        """Number of finished epochs; 0 in a run counted in iterations."""
-        return int(self._runner.epoch) if self._runner.counts_epochs else 0
 
     @property
     def _max_iters(self) -> Any:

@@ -280,6 +280,12 @@ class RunnerFacade(Facade):
     """The validation loader."""
     test_dataloader = property(attrgetter("_test_loop.dataloader"))
     """The test loader."""
+    distributed = property(lambda self: self._runner.world_size > 1)
+    """Whether several processes train the model."""
+    param_schedulers = property(lambda self: self._user_attribute("param_schedulers"))
+    """The schedulers of ``HookAdapter(attributes=...)``, without Lightning's schedulers."""
+    visualizer = property(lambda self: self._user_attribute("visualizer") or self._visualizer)
+    """The visualizer of ``HookAdapter(attributes=...)``, else of the Trainer's loggers."""
 
     @property
     def optim_wrapper(self) -> Any:
@@ -295,21 +301,6 @@ class RunnerFacade(Facade):
         trainer = self._runner.trainer
         validates = trainer.enable_validation or trainer.state.fn == TrainerFn.VALIDATING
         return self._val_loop if validates else None
-
-    @property
-    def distributed(self) -> bool:
-        """Whether several processes train the model."""
-        return bool(self._runner.world_size > 1)
-
-    @property
-    def param_schedulers(self) -> Any:
-        """The schedulers of ``HookAdapter(attributes=...)``, without Lightning's schedulers."""
-        return self._user_attribute("param_schedulers")
-
-    @property
-    def visualizer(self) -> Any:
-        """The visualizer of ``HookAdapter(attributes=...)``, else of the Trainer's loggers."""
-        return self._user_attribute("visualizer") or self._visualizer
 
     @property
     def log_processor(self) -> Any:

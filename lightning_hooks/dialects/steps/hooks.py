@@ -7,6 +7,7 @@ from the class in this file and from the dialect's ``HookBase``.
 from __future__ import annotations
 
 import datetime
+import functools
 import math
 import os
 import time
@@ -431,9 +432,11 @@ class LRScheduler:
         trained = self.trainer.optimizer
         self._optimizer = trained if self._own_optimizer is None else self._own_optimizer
         if self._schedule is not None:
-            schedule = _ProgressFactor(self._schedule, self.trainer.max_iter)
+            if self.trainer.max_iter is None:
+                raise ValueError("a schedule over the run's progress needs a run with a known end")
+            factor = functools.partial(_factor, self._schedule, self.trainer.max_iter)
             self._scheduler = torch.optim.lr_scheduler.LambdaLR(
-                self._optimizer, schedule, last_epoch=self.trainer.iter - 1
+                self._optimizer, factor, last_epoch=self.trainer.iter - 1
             )
         own = getattr(self._scheduler, "optimizer", self._optimizer)
         optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
@@ -467,16 +470,8 @@ class LRScheduler:
             self._scheduler.load_state_dict(state_dict)
 
 
-class _ProgressFactor:
-    """The factor of an iteration: ``schedule(iteration / max_iter)``."""
-
-    def __init__(self, schedule: Callable[[float], float], max_iter: int | None) -> None:
-        if max_iter is None:
-            raise ValueError("a schedule over the run's progress needs a run with a known end")
-        self.schedule, self.max_iter = schedule, max_iter
-
-    def __call__(self, iteration: int) -> float:
-        return self.schedule(iteration / self.max_iter)
+def _factor(schedule: Callable[[float], float], max_iter: int, iteration: int) -> float:
+    return schedule(iteration / max_iter)
 
 
 class PreciseBN:
