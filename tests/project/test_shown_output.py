@@ -49,8 +49,9 @@ def test_lines_and_tables(tmp_path: Path, caplog: Any, capsys: Any) -> None:
     clipped = [OptimizerHook(grad_clip={"max_norm": 35}), logger]
     saved = [CheckpointHook(interval=1, max_keep_ckpts=2), BestCheckpointHook("acc"), logger]
     timed = [EMAHook(), CosineAnnealingLrUpdaterHook(min_lr=0), logger, StepTimeHook()]
-    for hooks in (clipped, saved, timed, [IterTimerHook(), logger]):
+    for hooks in (clipped, timed, [IterTimerHook(), logger]):
         fit(tmp_path, *hooks, module=Scores, batches=20, val=4, max_epochs=1)
+    fit(tmp_path, *saved, module=Scores, batches=10, val=4, max_epochs=2)
     with pytest.raises(InvalidLossError) as error:
         fit(tmp_path, CheckInvalidLossHook(), module=Scores, batches=20, val=1, max_epochs=2)
     notebook = json.loads((ROOT / "notebooks" / "07_averages.ipynb").read_text(encoding="utf-8"))

@@ -22,7 +22,6 @@ from lightning_hooks.utils.arguments import check_path
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 
-_SHARED = {"all_groups", "resume", "strict", "sync", "timeout", "timings", "upload"}
 _WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
 
@@ -176,16 +175,30 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: Any = None,
         *,
         run: Any = None,
+        timeout: float = 10.0,
+        strict: bool = False,
+        resume: str | bool = "allow",
+        all_groups: bool = False,
+        timings: bool = False,
+        sync: bool = False,
         **live_options: Any,
     ) -> None:
-        shared = {k: live_options.pop(k) for k in _SHARED & live_options.keys()}
         if dvclive is not None:
             if run is not None:
                 raise TypeError("dvclive and run are the same thing: pass one of them")
             run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
-        if isinstance(shared.get("resume"), bool):
-            live_options["resume"] = shared.pop("resume")
-        super().__init__(interval, ignore_last, reset_flag, by_epoch, run=run, **shared)
+        if isinstance(resume, bool):
+            live_options["resume"], resume = resume, "allow"
+        super().__init__(
+            *(interval, ignore_last, reset_flag, by_epoch),
+            run=run,
+            timeout=timeout,
+            strict=strict,
+            resume=resume,
+            all_groups=all_groups,
+            timings=timings,
+            sync=sync,
+        )
         self.model_file = check_path("model_file", model_file)
         self.live_options = self.init_kwargs = live_options
 
