@@ -28,9 +28,9 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# in two processes, as two cores can
+# in four processes: on two cores a third of the time a test waits for a process, a server or a disk
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 2 $(ARGS)
+	$(BIN)/python -m pytest -n 4 $(ARGS)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)

@@ -228,11 +228,12 @@ class HubCheckpointHook(Hook):
         api, job, self._api, self._job = self._api, self._job, None, None
         if api is None or job is None:
             return
-        if job.done() and self._uploaded != self._newest:
-            job = api.run_as_future(self._push, api, self._newest)
         with contextlib.suppress(OSError):
-            megabytes = os.path.getsize(self._newest) / 1e6
-            concurrent.futures.wait([job], self.timeout + megabytes)
+            limit = self.timeout + os.path.getsize(self._newest) / 1e6
+            ended = concurrent.futures.wait([job], limit).done
+            if ended and self._uploaded != self._newest:
+                job = api.run_as_future(self._push, api, self._newest)
+                concurrent.futures.wait([job], limit)
         if self._uploaded != self._newest:
             file = self.upload + os.path.splitext(self._newest)[1]
             command = f"hf upload {self.repo_id} {shlex.quote(self._newest)} {file}"
