@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -77,6 +78,8 @@ class MethodPatch:
             vars(self._module)[self._name] = found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        if self._own is not None:
+            return copy.deepcopy(self._own, memo)
         module = memo.get(id(self._module), self._module)
         return types.MethodType(getattr(type(module), self._name), module)
 

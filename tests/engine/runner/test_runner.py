@@ -6,6 +6,7 @@ import copy
 import functools
 import logging
 import pickle
+import types
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,22 @@ def test_a_deepcopy_of_the_model_in_training_is_a_plain_copy(tmp_path: Path) -> 
         assert one._trainer is None
         assert torch.equal(one.net.weight, original.net.weight)
     pickle.dumps(copies[0])
+
+
+def test_a_deepcopy_in_training_keeps_a_step_set_on_the_instance(tmp_path: Path) -> None:
+    def own_step(self: Any, batch: Any, batch_idx: int) -> torch.Tensor:
+        return type(self).training_step(self, batch, batch_idx) * 2
+
+    class Module(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.training_step = types.MethodType(own_step, self)
+
+    copies: list[Any] = []
+    hook = old(after_train_iter=lambda runner: copies.append(copy.deepcopy(runner.model.module)))
+    fit(tmp_path, hook, module=Module, max_epochs=1)
+    step = copies[0].training_step
+    assert (step.__func__, step.__self__) == (own_step, copies[0])
 
 
 @pytest.mark.parametrize("direct", [False, True], ids=["runner.model", "the module"])
