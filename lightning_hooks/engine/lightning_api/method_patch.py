@@ -154,9 +154,14 @@ class Fit(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def patched(module: Any, name: str, before: Callable[..., None]) -> Iterator[None]:
-    """Call ``before`` ahead of the method inside the block."""
-    patch = MethodPatch(module, name, before)
+def patched(
+    owner: Any,
+    name: str,
+    before: Callable[..., None] | None = None,
+    after: Callable[[Any], None] | None = None,
+) -> Iterator[None]:
+    """Call a function before or after the method inside the block."""
+    patch = MethodPatch(owner, name, before, after)
     try:
         yield
     finally:
