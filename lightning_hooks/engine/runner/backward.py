@@ -40,7 +40,8 @@ class _Loss(torch.Tensor):
 
     def _as_plain(self) -> torch.Tensor:
         # a loss computed from this loss has the subclass, and no plain tensor
-        return vars(self).get("plain", self.as_subclass(torch.Tensor))
+        plain: torch.Tensor = vars(self).get("plain", self.as_subclass(torch.Tensor))
+        return plain
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's is decorated, without types
         return repr(self._as_plain())
@@ -49,7 +50,8 @@ class _Loss(torch.Tensor):
         return format(self._as_plain(), spec)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        return self._as_plain().__reduce_ex__(protocol)
+        plain: Any = self._as_plain()  # torch gives its method no types
+        return plain.__reduce_ex__(protocol)
 
 
 class StrategyLoss(_Loss):
