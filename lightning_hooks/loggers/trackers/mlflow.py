@@ -143,33 +143,22 @@ class MlflowWriter(Writer):
             return writer
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the store, the experiment and the run."""
-        uri, run_id = run or (arguments.get("uri"), arguments.get("label"))
+    def options(cls, run: tuple[str, str] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the store and the id of an open run; no store with a password."""
+        uri, run_id = run or (arguments.get("uri"), None)
         configured = os.environ.get("MLFLOW_TRACKING_URI", "")
         if USERINFO.search(configured) and without_secrets(configured) == without_secrets(uri):
             uri = None  # the client reads the URI with its password from the environment
-        name = (arguments.get("tags") or {}).get(RUN_NAME)
-        experiment = arguments.get("experiment")
-        return {"tracking_uri": uri, "experiment": experiment, "name": name, "run_id": run_id}
+        return {"tracking_uri": uri, **({} if run_id is None else {"run_id": run_id})}
 
     @classmethod
-    def arguments_for(
-        cls,
-        *,
-        tracking_uri: str | None = None,
-        experiment: str | None = None,
-        name: str | None = None,
-        run_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Return a store; artifacts of a new experiment in an SQLite file are beside the file."""
-        found: dict[str, Any] = {"uri": tracking_uri, "experiment": experiment}
-        if tracking_uri is not None and tracking_uri.startswith(SQLITE):
-            folder = os.path.dirname(os.path.abspath(tracking_uri.removeprefix(SQLITE)))
-            found["artifacts"] = f"file://{folder}/mlartifacts"
-        if name is not None:
-            found["tags"] = {RUN_NAME: name}
-        return found if run_id is None else {**found, "run_id": run_id, "label": run_id, "after": 0}
+    def reopen(cls, **arguments: Any) -> MlflowWriter:
+        """Open a run; artifacts of a new experiment in an SQLite file are beside the file."""
+        uri, run_id = arguments.get("uri") or "", arguments.get("run_id")
+        if uri.startswith(SQLITE):
+            folder = os.path.dirname(os.path.abspath(uri.removeprefix(SQLITE)))
+            arguments["artifacts"] = f"file://{folder}/mlartifacts"
+        return cls.connect(label=run_id, after=None if run_id is None else 0, **arguments)
 
     def go_on(self, after: int) -> None:
         """Find stored points and samples, which are not stored twice."""
