@@ -204,9 +204,9 @@ class Updater(Hook):
         if self.by_step:
             if runner.trainer.global_step == 0:
                 self._skipped_before = 0
-            self._applied = AppliedSteps(runner.trainer)
+            self._applied = AppliedSteps(runner.trainer, self.joined_fit)
             if self.joined_fit is not None:  # None for a schedule drawn without a run
-                self.joined_fit.callback(self._stop_counting)
+                self.joined_fit.callback(self._keep_count)
         runner = self.as_counted(runner)
         optimizer = runner.optimizer
         if not optimizer:
@@ -251,10 +251,8 @@ class Updater(Hook):
         if runner.adopts_new_groups and adopt_new_groups(self, runner) and self.by_epoch:
             self.update(self.as_counted(runner))
 
-    def _stop_counting(self) -> None:
-        if self._applied is not None:
-            self._applied.close()
-            self._skipped_before, self._applied = self._skipped, None
+    def _keep_count(self) -> None:
+        self._skipped_before, self._applied = self._skipped, None
 
     # -- counters ----------------------------------------------------------------------------
 
