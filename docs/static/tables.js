@@ -1,0 +1,8 @@
+// On a phone the cells of a row stand below each other: each gets the heading of its column.
+document.addEventListener("DOMContentLoaded", () => {
+  for (const table of document.querySelectorAll("article table.docutils")) {
+    const names = [...table.querySelectorAll("thead th")].map((cell) => cell.textContent.trim());
+    for (const row of table.querySelectorAll("tbody tr"))
+      [...row.cells].forEach((cell, i) => names[i] && (cell.dataset.label = names[i]));
+  }
+});
