@@ -17,7 +17,7 @@ from lightning_hooks.loggers.delivery.spool import (
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
-from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
+from lightning_hooks.loggers.trackers.table import TRACKERS, arguments_of, writer_class
 from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["open_writer", "replay"]
@@ -43,7 +43,7 @@ def open_writer(name: str, **options: Any) -> Writer:
     require(name, "replay")
     with tolerant():
         cls = writer_class(name)
-        return cls.connect(**cls.arguments_for(**options))
+        return cls.reopen(**arguments_of(cls, options))
 
 
 def replay(

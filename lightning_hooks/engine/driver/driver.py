@@ -234,7 +234,7 @@ class Driver(Callback):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._train_data.watch(trainer, self._cycle.hooks_may_change_data(), self._loading)
+        self._train_data.watch(trainer, self._cycle.begins_data_late, self._loading)
 
     # -- the run ---------------------------------------------------------------------------
 

@@ -247,7 +247,7 @@ class Updater(Hook):
         if self.by_step:
             if runner.trainer.global_step == 0:
                 self._skipped_before = 0
-            self._applied = AppliedSteps(runner.trainer)
+            self._applied = AppliedSteps(runner.trainer, self.joined_fit)
         runner = self.as_counted(runner)
         optimizer = runner.optimizer
         if not optimizer:

@@ -33,6 +33,7 @@ from lightning_hooks.loggers.trackers.packages import (
     require,
     tolerant,
 )
+from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.values import by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
@@ -263,7 +264,7 @@ class TrackerHook(LoggerHook):
                 target = self.target(runner)
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
-            options = without_secrets(self.writer_class.options(run, **target))
+            options = without_secrets(options_of(self.writer_class, run, target))
         except Exception as error:
             connect = functools.partial(fail, error)
         session = Session(

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.hooks.saving import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
@@ -116,12 +117,12 @@ class CheckpointHook(native.CheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last checkpoint in a Trainer."""
-        if self.file_client is None:
+        if not writes_mmcv_files(Driver.of(trainer).runner):
             super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up in a Trainer."""
-        if self.file_client is None:
+        if not writes_mmcv_files(Driver.of(trainer).runner):
             super().on_fit_end(trainer, pl_module)
 
     def _save(self, runner: Any, when: str) -> None:
@@ -132,19 +133,22 @@ class CheckpointHook(native.CheckpointHook):
 
     @master_only
     def _save_checkpoint(self, runner: Any) -> None:  # type: ignore[override]  # mmcv's name for it
-        runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+        client, directory = self.file_client, self.out_dir
+        if client is None:  # a subclass saves in a Trainer, at moments of its own
+            client, directory = client_and_directory(runner, directory, self.file_client_args)
+        runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"
         template = self.args.get("filename_tmpl", default)
 
         def path_of(count: int) -> str:
-            return str(self.file_client.join_path(self.out_dir, template.format(count)))
+            return str(client.join_path(directory, template.format(count)))
 
         if runner.meta is not None:
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path_of(number)
         if self.max_keep_ckpts <= 0:
             return
         for old in range(number - self.max_keep_ckpts * self.interval, 0, -self.interval):
-            if not self.file_client.isfile(path_of(old)):
+            if not client.isfile(path_of(old)):
                 break
-            self.file_client.remove(path_of(old))
+            client.remove(path_of(old))
