@@ -288,8 +288,7 @@ class Updater(Hook):
 
     def run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
-        total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
-        return total
+        return self.progress(runner)[1]
 
     def required_length(self, runner: Runner) -> int:
         """Return :meth:`run_length`.
