@@ -23,6 +23,7 @@ __all__ = [
     "before_iterator",
     "generators_of",
     "goes_on_in_pass",
+    "iterator_of",
     "leave_unread",
     "prepare_batch",
     "random_states",
@@ -59,6 +60,23 @@ def train_loaders(trainer: L.Trainer) -> list[Any]:
     """Return the iterated training loaders, with injected samplers; empty before fit."""
     combined = trainer.fit_loop._combined_loader
     return [] if combined is None else list(combined.flattened)
+
+
+def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
+    """Return the iterator of the training, or of a validation, over a loader.
+
+    Raises:
+        AttributeError: if the loader is not iterated.
+    """
+    for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
+        combined: Any = loop._combined_loader
+        running = getattr(combined, "_iterator", None)
+        if running is not None:
+            # Lightning iterates validation loaders one after the other
+            found = dict(zip(map(id, combined.flattened), running.iterators, strict=False))
+            if id(loader) in found:
+                return found[id(loader)]
+    raise AttributeError("there is no iterator over the loader now")
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:

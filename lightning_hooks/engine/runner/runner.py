@@ -319,7 +319,11 @@ class EpochRunner(Runner):
 
     @_epoch.setter
     def _epoch(self, value: int) -> None:
-        progress.set_epoch(self.trainer, value)
+        closed = self.closed_epoch == self.trainer.current_epoch
+        current = value - closed
+        progress.set_epoch(self.trainer, current)
+        if closed:
+            self.closed_epoch = current
 
     @property
     def _max_epochs(self) -> int | None:
@@ -373,6 +377,11 @@ class IterLoader:
     def __len__(self) -> int:
         return len(self._dataloader)
 
+    @property
+    def iter_loader(self) -> Any:
+        """The training's iterator over the loader, with mmcv's ``_dataset``."""
+        return data.iterator_of(self._runner.trainer, self._dataloader)
+
     def __next__(self) -> Any:
         """Return a batch for a hook, from a separate iterator: training misses no batch."""
         try:
@@ -415,6 +424,8 @@ class IterRunner(Runner):
 
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:
+        if value == self._max_iters:  # written back, and Lightning counts steps, not iterations
+            return
         self.renew()
         self.own_max_iters = value
         if value is not None:
