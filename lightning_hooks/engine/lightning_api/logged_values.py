@@ -82,9 +82,8 @@ class LossNames:
         self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is reused
         self._steps_left = 2
         self._patches = fit.part()
-        if (
-            getattr(module, "_compiler_ctx", module) is None
-        ):  # a compiled step would be compiled twice
+        # a compiled step would be compiled twice
+        if getattr(module, "_compiler_ctx", module) is None:
             fit.patch(module, "log", before=self._note, until=self._patches)
             fit.patch(module, "training_step", after=self._compare, until=self._patches)
             self._patches.callback(setattr, self, "_logged", [])

@@ -8,7 +8,8 @@ from collections.abc import Callable
 from typing import Any, ParamSpec, TypeVar
 
 import lightning as L
-from lightning.pytorch.utilities import rank_zero_warn
+
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["PRIVATE_NAMES", "check_private_names", "needs", "private_import"]
 
