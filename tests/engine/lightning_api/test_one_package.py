@@ -72,7 +72,9 @@ def run(tmp_path: Path) -> Any:
 
 def error_of(work: str) -> str:
     """Return code that prints the error of a line of code."""
-    return f"import json\ntry:\n    {work}\nexcept Exception as e:\n    print(json.dumps(repr(e)))\n"
+    return (
+        f"import json\ntry:\n    {work}\nexcept Exception as e:\n    print(json.dumps(repr(e)))\n"
+    )
 
 
 def test_a_library_trains_with_hooks_after_the_call(run: Any, tmp_path: Path) -> None:
