@@ -241,7 +241,7 @@ class Ownership:
             return outputs
         if not adds_to_backward(trainer):
             return outputs
-        return {**outputs, "loss": loss.as_subclass(self._loss_class)}
+        return {**outputs, "loss": self._loss_class.of(loss)}
 
     def _hide_optimizers(self) -> None:
         self._runner.use_optimizer(None)
