@@ -104,7 +104,7 @@ AVERAGE = """\
    for step in range(300):
        hook.average = SimpleNamespace(steps=step, updates=step)
        values.append(hook.get_momentum(None))
-   plt.semilogy(values)
+   plt.plot(values)
    plt.xlabel("optimizer step")"""
 
 

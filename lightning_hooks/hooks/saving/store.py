@@ -359,7 +359,7 @@ def checked_out_dir(out_dir: Any) -> str | None:
         try:
             fsspec.get_filesystem_class(protocol)
         except ImportError as error:
-            extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
+            extra = ": pip install s3fs" if protocol == "s3" else ""
             package = getattr(error.__cause__, "name", None)
             raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
         except ValueError as error:

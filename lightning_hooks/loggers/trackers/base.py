@@ -191,7 +191,7 @@ class TrackerHook(LoggerHook):
         """Check that the client is installed, without an import.
 
         Raises:
-            ImportError: for a missing client; the message names the extra to install.
+            ImportError: for a missing client; the message has the command to install it.
         """
         if self.package:
             require(self.package, type(self).__name__)
