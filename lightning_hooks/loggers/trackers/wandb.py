@@ -64,6 +64,8 @@ class WandbWriter(Writer):
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
         self._with_step = with_step and owned
+        # the client writes every 15 seconds by default, and a row after the next row's beginning
+        self.lag = 20.0 if owned and run.offline else 0.0
         self._commit = commit
         self._on_axis: set[str] = set()
         self._file_names = Names(inner_path)

@@ -18,6 +18,7 @@ import torch
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
 from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.values import in_fit
 from support import training
 from support.training import TinyModule
 
@@ -60,7 +61,10 @@ class Sent(LoggerHook):
         self.rows: dict[int, dict[str, float]] = {}
 
     def log(self, runner: Any) -> None:
-        self.rows.setdefault(self.get_iter(runner), {}).update(self.get_loggable_tags(runner))
+        tags = self.get_loggable_tags(runner)
+        if in_fit(runner):
+            tags["epoch"] = self.get_epoch(runner)
+        self.rows.setdefault(self.get_iter(runner), {}).update(tags)
 
 
 def fit(work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2) -> TinyModule:
