@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import re
-import shlex
 import subprocess
 import sys
 import time
@@ -13,7 +11,6 @@ from pathlib import Path
 
 import pytest
 
-from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.spool import count_rest
 from support.logs.trackers import history, inspect_wandb, read_tensorboard
 from support.processes import environment
