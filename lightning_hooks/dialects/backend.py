@@ -8,6 +8,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
@@ -66,7 +67,7 @@ class Backend:
             functools.partial(self._writer_class.connect, **arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
             without_secrets(options_of(self._writer_class, arguments.get("run"), arguments)),
-            *(default_logger(0), self._who),
+            Notices(default_logger(0), self._who, name),
         )
 
     def close(self, failed: bool = False) -> None:

@@ -137,13 +137,10 @@ def _send(
 
 
 def _with_files(record: Record) -> Record:
-    """Return a record without checkpoints whose files beside the spool are gone."""
-    gone = [upload.path for upload in record.uploads if not os.path.lexists(upload.path)]
-    if not gone:
-        return record
-    default_logger(0).warning(
-        "%s: checkpoints that were sent or deleted before are left out", ", ".join(gone)
-    )
-    found = record.checkpoints.items()
-    left = {name: one for name, one in found if one is None or one.path not in gone}
-    return dataclasses.replace(record, checkpoints=left)
+    """Return a record without checkpoints whose files beside the spool are gone, with a warning."""
+    left = record.without_lost_files()
+    if gone := record.checkpoints.keys() - left.checkpoints.keys():
+        default_logger(0).warning(
+            "%s: checkpoints that were sent or deleted before are left out", ", ".join(sorted(gone))
+        )
+    return left

@@ -95,7 +95,7 @@ class EpochCycle:
         metrics.publish_results(runner)
         self.in_epoch = False
         runner.closed_epoch = runner.trainer.current_epoch
-        self._calls.settle_stop()
+        self._calls.agree_to_stop()
 
     # -- a validation ----------------------------------------------------------------------
 
@@ -129,7 +129,7 @@ class EpochCycle:
         if self.in_epoch:
             runner.mode = "train"
             runner._inner_iter = None
-        self._calls.settle_stop()
+        self._calls.agree_to_stop()
 
     # -- data and random numbers -----------------------------------------------------------
 
@@ -211,11 +211,12 @@ class IterCycle(EpochCycle):
         """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
         runner = self._runner
         if runner.hooks_step and runner.ends_with_batch():
-            runner.should_stop = True
+            runner.trainer.should_stop = True
 
     def end_epoch(self) -> None:
         """Go on with the same loader."""
         metrics.publish_averages(self._runner)
+        self._calls.agree_to_stop()
 
     def begin_validation(self) -> None:
         """Switch the mode; call no point."""
@@ -237,6 +238,7 @@ class IterCycle(EpochCycle):
                     method(runner)
         metrics.publish_results(runner)
         self._val_log.close()
+        self._calls.agree_to_stop()
 
 
 @contextlib.contextmanager

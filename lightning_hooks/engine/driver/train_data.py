@@ -106,6 +106,7 @@ class _RandomState:
 
     def __init__(self, trainer: L.Trainer) -> None:
         own = [(g.get_state, g.set_state) for g in data.train_generators(trainer)]
+        self._generators: list[tuple[Callable[[], Any], Callable[[Any], Any]]]
         self._generators = [*random_state.GENERATORS, *own]
         self._states = self._now()
 

@@ -119,10 +119,10 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
 def _at_next_iterator(loader: Any, block: AbstractContextManager[None], fit: Fit) -> None:
     def leave(iterator: Any) -> None:
         block.__exit__(None, None, None)
-        patched.close()
+        once.close()
 
-    patched = fit.part()
-    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=patched)
+    once = fit.part()
+    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=once)
 
 
 class _Unread:

@@ -50,6 +50,10 @@ class Writer:
     """The largest number of records sent twice after a kill of the process; small for a backend
     that stores duplicates."""
 
+    lag: float = 0.0
+    """Seconds until the client has stored an accepted value. After a kill of the process younger
+    values, and the last value, are sent again."""
+
     replayed: Mapping[str, Any] = MappingProxyType({})
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
 

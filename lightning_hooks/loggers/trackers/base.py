@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
@@ -253,7 +254,7 @@ class TrackerHook(LoggerHook):
                 check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
-                self._session.settle(self.timeout)
+                self._session.sender.settle(self.timeout)
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
 
@@ -269,7 +270,8 @@ class TrackerHook(LoggerHook):
             connect = functools.partial(fail, error)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
-            *(options, runner.logger, type(self).__name__),
+            options,
+            Notices(runner.logger, type(self).__name__, self.writer_class.name),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
             evaluation=not in_fit(runner),
@@ -292,7 +294,7 @@ class TrackerHook(LoggerHook):
         self._rates_at = step
         session.append(step, **by_kind(tags))
         if self.synchronous:
-            session.settle(self.timeout)
+            session.sender.settle(self.timeout)
         if self.strict and (error := session.undelivered()):
             raise error
 
@@ -375,7 +377,7 @@ class TrackerHook(LoggerHook):
                         with tolerant():
                             files = peer.files(runner, folder)
                     except Exception as error:
-                        session.report("given the run's files", error)
+                        session.notices.failed("given the run's files", error)
                 session.close(peer.timeout, failed=runner is None, files=files)
             errors = [(peer, session.wait()) for peer, session in sessions]
         return [error for peer, error in errors if peer.strict and error is not None]

@@ -566,7 +566,7 @@ class MlflowLoggerHook(TrackerHook):
         from mlflow.utils.logging_utils import suppress_logs
 
         save, model, path = self.mlflow_pytorch.save_model, unwrap(runner.model), f"{folder}/models"
-        options = {"pip_requirements": [*requirements_of(model)]}
+        options: dict[str, Any] = {"pip_requirements": [*requirements_of(model)]}
         options["signature"] = signature_of(runner.module)
         if "serialization_format" in inspect.signature(save).parameters:
             options["serialization_format"] = "pickle"

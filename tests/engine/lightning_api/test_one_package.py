@@ -72,7 +72,8 @@ def run(tmp_path: Path) -> Any:
 
 def error_of(work: str) -> str:
     """Return code that prints the error of a line of code."""
-    return f"import json\ntry:\n    {work}\nexcept Exception as e:\n    print(json.dumps(repr(e)))\n"
+    report = "except Exception as e:\n    print(json.dumps(repr(e)))"
+    return f"import json\ntry:\n    {work}\n{report}\n"
 
 
 def test_a_library_trains_with_hooks_after_the_call(run: Any, tmp_path: Path) -> None:
