@@ -6,7 +6,6 @@ import contextlib
 import functools
 import importlib
 import inspect
-import io
 import os
 import tempfile
 from collections.abc import Iterator
@@ -313,7 +312,3 @@ class FileClient:
         for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
             cls._prefix_to_backends[prefix] = backend
         return backend
-
-    def bytes_io(self, filepath: Any) -> io.BytesIO:
-        """Return a file's bytes as an open file."""
-        return io.BytesIO(self.client.get(filepath))
