@@ -19,7 +19,8 @@ from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.storage import earlier_files, files
+from lightning_hooks.hooks.saving.store import newest_of
+from lightning_hooks.storage import earlier_files
 
 __all__ = ["HookAdapter"]
 
@@ -133,14 +134,11 @@ class HookAdapter(JoinsTrainer):
     def last_checkpoint(self) -> str | None:
         """The newest undamaged file of the hosted CheckpointHooks, or None.
 
-        To resume in a new process write ``Trainer.fit(..., ckpt_path=adapter.last_checkpoint)``:
-        Lightning does not see hosted hooks before the first fit. Before the first fit the adapter
-        searches ``work_dir``, or else the current directory. A damaged file is skipped with a
-        warning.
+        Before the first fit, ``work_dir`` is searched, or else the current directory. A damaged
+        file is skipped with a warning.
         """
-        found = {self._directory_of(hook): hook for hook in self._of_kind(CheckpointHook)}
-        paths = [hook.store.newest(directory) for directory, hook in found.items()]
-        return max(filter(None, paths), key=files.modified, default=None)
+        hooks = self._of_kind(CheckpointHook)
+        return newest_of([(hook.store, self._directory_of(hook)) for hook in hooks])
 
     @property
     def best_checkpoint(self) -> str | None:

@@ -17,6 +17,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 __all__ = [
+    "GENERATORS",
+    "are_equal",
     "follow_workers",
     "get_rng_state",
     "isolated",
@@ -24,6 +26,13 @@ __all__ = [
     "restored_workers",
     "set_rng_state",
 ]
+
+GENERATORS = (
+    (random.getstate, random.setstate),
+    (np.random.get_state, np.random.set_state),
+    (torch.get_rng_state, torch.set_rng_state),
+)
+"""How to read and restore the generators of Python, numpy and torch, one by one."""
 
 WORKER_STATE_SIZE = 32768
 """Bytes reserved for a state; a state takes less than half."""
@@ -56,6 +65,13 @@ def set_rng_state(state: dict[str, Any]) -> None:
         # there may be fewer or more devices than at the save
         for device, cuda in zip(range(torch.cuda.device_count()), state["cuda"], strict=False):
             torch.cuda.set_rng_state(cuda.cpu(), device)
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two states of a generator are equal, of any kind in ``GENERATORS``."""
+    if isinstance(one, torch.Tensor):
+        return one.equal(other)
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @contextlib.contextmanager

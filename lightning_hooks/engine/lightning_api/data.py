@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -13,15 +14,17 @@ from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import Fit, patched
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
 
 __all__ = [
     "batch_size",
+    "before_iterator",
     "generators_of",
     "goes_on_in_pass",
     "iterator_of",
+    "leave_unread",
     "prepare_batch",
     "random_states",
     "renew_iterator",
@@ -29,7 +32,6 @@ __all__ = [
     "restore_train_data",
     "restore_workers",
     "set_train_length",
-    "show_train_loaders",
     "switch_loader",
     "train_data",
     "train_generators",
@@ -117,17 +119,43 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
 def _at_next_iterator(loader: Any, block: AbstractContextManager[None], fit: Fit) -> None:
     def leave(iterator: Any) -> None:
         block.__exit__(None, None, None)
-        patched.close()
+        once.close()
 
-    patched = fit.part()
-    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=patched)
+    once = fit.part()
+    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=once)
 
 
-def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:
-    """Replace each training loader by ``show(loader)``; the iterators stay."""
-    combined = trainer.fit_loop._combined_loader
-    if combined is not None:
-        combined.flattened = [show(loader) for loader in combined.flattened]
+class _Unread:
+    """Stands for a loader while Lightning makes an iterator, and shows the loader again.
+
+    The iterator yields a single None, for the batch prefetched from a loader without a length.
+    """
+
+    def __init__(self, loader: Any, show: Callable[[], None]) -> None:
+        self._loader, self._show = loader, show
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[None]:
+        self._show()
+        return iter([None])
+
+
+def leave_unread(trainer: L.Trainer) -> None:
+    """Have the training iterator that Lightning is about to make read nothing from the loaders."""
+    combined: Any = trainer.fit_loop._combined_loader
+    loaders = combined.flattened
+    show = partial(setattr, combined, "flattened", loaders)
+    combined.flattened = [_Unread(loader, show) for loader in loaders]
+
+
+def before_iterator(
+    trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
+) -> None:
+    """Call a function when Lightning is about to make an iterator of newly set up loaders."""
+    name = "_load_combined_loader_states"
+    fit.patch(trainer.fit_loop, name, after=lambda _: call(), until=until)
 
 
 def renew_iterator(trainer: L.Trainer) -> None:
@@ -164,11 +192,15 @@ def restore_train_data(trainer: L.Trainer, data: Any) -> None:
 
 
 def replace_loader(trainer: L.Trainer, loader: Any) -> None:
-    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow."""
+    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow.
+
+    Nothing is read from the loader: the caller makes the iterator, or Lightning does.
+    """
     loop = trainer.fit_loop
     loop._data_source = _DataLoaderSource(loader, "")
     loop._combined_loader = None
-    loop.setup_data()
+    with patched(loop, "_load_combined_loader_states", after=lambda _: leave_unread(trainer)):
+        loop.setup_data()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
 

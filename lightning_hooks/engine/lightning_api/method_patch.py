@@ -90,6 +90,19 @@ class MethodPatch:
 class Fit(contextlib.ExitStack):
     """All changes made for a fit, validation or test of a Trainer; closing the stack undoes them.
 
+    A hook finds the stack at ``Driver.of(trainer).fit``, from the hook's ``setup`` on, and keeps no
+    patch itself::
+
+        fit = Driver.of(trainer).fit
+        fit.patch(module, "on_save_checkpoint", before=self._save)  # until the end of the fit
+        fit.callback(handle.remove)  # any other change, undone likewise
+
+        probes = fit.part()  # changes to undo earlier, with probes.close()
+        fit.patch(module, "training_step", after=self._stop, until=probes)
+
+    A change that must outlive the fit, as of a file saved after the run, is a :class:`MethodPatch`
+    of the hook.
+
     If a callback raises in ``on_exception``, Lightning calls no further event of any callback. The
     changes are then undone by the next fit of a hook or of the Trainer, or at the first call of a
     patched method.
@@ -141,9 +154,14 @@ class Fit(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def patched(module: Any, name: str, before: Callable[..., None]) -> Iterator[None]:
-    """Call ``before`` ahead of the method inside the block."""
-    patch = MethodPatch(module, name, before)
+def patched(
+    owner: Any,
+    name: str,
+    before: Callable[..., None] | None = None,
+    after: Callable[[Any], None] | None = None,
+) -> Iterator[None]:
+    """Call a function before or after the method inside the block."""
+    patch = MethodPatch(owner, name, before, after)
     try:
         yield
     finally:

@@ -22,6 +22,7 @@ PRIVATE_NAMES: tuple[tuple[str, str, str], ...] = (
     (_VAL_LOOP, "_is_sequential", "evaluation of several loaders by hooks"),
     (_VAL_LOOP, "_module_mode", "after_train_epoch in train mode"),
     (_VAL_LOOP, "_results", "the module's validation values in loggers"),
+    ("_checkpoint_connector", "resume_start", 'ckpt_path="last" for hooks in a HookAdapter'),
     ("_logger_connector", "_callback_metrics _progress_bar_metrics", "values in callback_metrics"),
     ("_logger_connector", "_first_loop_iter", "validations run by hooks"),
     ("lightning_module", "_compiler_ctx", "a compiled module's loss in loggers"),

@@ -281,7 +281,7 @@ class AveragingHook(Hook):
         elif average.tracks:  # the fit before ended before averaging began
             average.begin()
         self._stop_counting()
-        self._applied, self._counted = AppliedSteps(trainer), 0
+        self._applied, self._counted = AppliedSteps(trainer, self.joined_fit), 0
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint, an earlier fit or the present weights.

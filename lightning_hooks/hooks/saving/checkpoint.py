@@ -99,8 +99,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     intact file of the directory, in a new process too. After a fit of the Trainer,
     ``ckpt_path="best"`` is the best file by ``save_best``, an ``EvalHook`` or a
     ``BestCheckpointHook``, else the last. A hook in a ``HookAdapter`` needs
-    ``enable_checkpointing=False``; both words work after a fit, and in a new process
-    ``ckpt_path=adapter.last_checkpoint``. Damaged files are not loaded.
+    ``enable_checkpointing=False``. Damaged files are not loaded.
 
     A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
     From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a
@@ -359,10 +358,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             if self._due is not None:
                 self._write(trainer)
                 self.store.wait()
-            path = self.last_model_path
-            word = f'"{path}"' if self.hosted_at is not None or not path else '"last"'
-            line = "%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path=%s)"
-            runner.logger.info(line, type(exception).__name__, runner.iter, path, word)
+            runner.logger.info(
+                '%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path="last")',
+                *(type(exception).__name__, runner.iter, self.last_model_path),
+            )
         except Exception:  # it would hide the exception
             runner.logger.exception("A checkpoint was not written")
 

@@ -625,8 +625,8 @@ class EvalHook(SavingHook):
         if self.save_best is not None and self.dataloader is None and logged and missing:
             rank_zero_warn(
                 f"{type(self).__name__}: the sanity check has logged no save_best={missing[0]!r}; "
-                f"{suggest(missing[0], logged)}. Where training_step does not log it either, the "
-                "first validation stops the run"
+                f"{suggest(missing[0], logged)}. The run stops at the end of an epoch that has not "
+                "logged it either"
             )
 
     def _report_missing(self, runner: Any, scores: Mapping[str, Any]) -> None:

@@ -14,14 +14,16 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
+from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_hooks.engine.driver.collect import is_lightnings_default
+from lightning_hooks.engine.driver.collect import hooks_of, is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
 from lightning_hooks.storage import files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import (
     AtomicCheckpointIO,
@@ -158,14 +160,10 @@ class SavingHook(Hook):
         super().before_run(runner)
         self.store.runner, self._best_path_override, self._due = runner, "", None
 
-    def _open(self, runner: Any, template: str | None = None, *, make: bool) -> None:
+    def _open(self, runner: Runner, template: str | None = None, *, make: bool) -> None:
         """Check and make the directory of the run's files."""
-        hooks = [hook for hook in runner.hooks if isinstance(hook, SavingHook)]
-        # Lightning resolves "last" by ModelCheckpoints only: no EvalHook, no hosted hook
-        asked = [h for h in hooks if isinstance(h, ModelCheckpoint) and h.hosted_at is None]
-        by_word = self.store.directory(runner) in [hook.store.directory(runner) for hook in asked]
-        stores = [hook.store for hook in hooks]
-        self.store.open(runner, stores, template, make=make, by_word=by_word)
+        stores = [hook.store for hook in runner.hooks if isinstance(hook, SavingHook)]
+        self.store.open(runner, stores, template, make=make)
 
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
@@ -187,6 +185,7 @@ class SavingHook(Hook):
                 for_fit=lambda: trainer.state.fn == TrainerFn.FITTING
             )
             fit.callback(setattr, strategy, "checkpoint_io", own_io)
+        self._load_last(trainer)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
         if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
@@ -197,6 +196,27 @@ class SavingHook(Hook):
                 "Trainer(enable_checkpointing=False)",
                 stacklevel=2,
             )
+
+    def _load_last(self, trainer: L.Trainer) -> None:
+        """Load the file for ``ckpt_path="last"`` if Lightning has not found the file."""
+        hooks = [hook for hook in hooks_of(trainer) if isinstance(hook, SavingHook)]
+        if hooks[0] is not self:
+            return
+        is_lost = trainer.ckpt_path is None and entry_point.asks_for_last(trainer)
+        path = _newest(trainer) if is_lost else None
+        found = path or trainer.ckpt_path
+        for hook in hooks:
+            hook.store.resumed_from = None if found is None else str(found)
+        if path is None:
+            return
+        if trainer.strategy.restore_checkpoint_after_setup:
+            name = type(trainer.strategy).__name__
+            raise ValueError(
+                f'ckpt_path="last" finds no hook of a HookAdapter with {name}: write '
+                f'ckpt_path="{path}"'
+            )
+        rank_zero_info(f'ckpt_path="last" is {path}, found by {type(self).__name__}')
+        entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
         self,
@@ -263,7 +283,7 @@ class SavingHook(Hook):
 
         Before the first fit, the current directory is searched as the work directory.
         """
-        return self.store.newest(self.store.last_directory()) or ""
+        return newest_of([(self.store, self.store.last_directory())]) or ""
 
     @property
     def dirpath(self) -> str:
@@ -302,8 +322,8 @@ class SavingHook(Hook):
 
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """Return the file for ``ckpt_path="last"``, also before any fit."""
-        directory = directory_of(self.out_dir, Driver.work_dir(trainer))
-        newest = self.store.newest(directory, for_fit=trainer.state.fn == TrainerFn.FITTING)
+        hooks = [one for one in trainer.checkpoint_callbacks if isinstance(one, SavingHook)]
+        newest = _newest(trainer) if hooks[:1] == [self] else None  # the first answers for all
         return {newest} if newest else set()
 
     # -- the weights of a file ---------------------------------------------------------------
@@ -391,6 +411,15 @@ class SavingHook(Hook):
             f"{path}, or have one written (save_distributed_checkpoint=False, "
             f"state_dict_type='full'){own}"
         )
+
+
+def _newest(trainer: L.Trainer) -> str | None:
+    """Return the file for ``ckpt_path="last"``: the newest of all hooks of the Trainer."""
+    hooks = [h for h in hooks_of(trainer) if isinstance(h, SavingHook) and h.writes_files]
+    hooks.sort(key=lambda hook: hook.keeps != "last")  # a tie is a CheckpointHook's
+    work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
+    places = [(hook.store, directory_of(hook.out_dir, work_dir)) for hook in hooks]
+    return newest_of(places, for_fit=for_fit)
 
 
 def _verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:

@@ -6,7 +6,7 @@ import contextlib
 import os
 import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.lightning_api import entry_point, precision
 from lightning_hooks.engine.lightning_api.method_patch import patched
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -31,6 +31,7 @@ __all__ = [
     "checked_out_dir",
     "directory_of",
     "filename_template",
+    "newest_of",
     "refuse_other_storage",
 ]
 
@@ -59,6 +60,8 @@ class CheckpointStore:
     templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
     """File names to look for in a directory without a manifest."""
     save_optimizer: bool = True
+    resumed_from: str | None = None
+    """The file that the present fit goes on from; None for a new run."""
     _earlier: frozenset[Entry] = frozenset()
     """The files listed when the run began."""
     _begun: str = ""
@@ -107,7 +110,6 @@ class CheckpointStore:
         template: str | None = None,
         *,
         make: bool,
-        by_word: bool,
     ) -> None:
         """Check and make the directory of a run, so that errors come before training.
 
@@ -118,7 +120,9 @@ class CheckpointStore:
             beside: The stores of the run.
             template: The file names, to report unlisted files of equal names.
             make: Whether to make the directory.
-            by_word: Whether ``ckpt_path="last"`` finds the files.
+
+        Raises:
+            FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
         directory = self.path = self.directory(runner)
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
@@ -129,10 +133,12 @@ class CheckpointStore:
         listed, self._begun = manifest.read(directory), runner.run_id
         self._earlier = frozenset(listed)
         if directory not in begun:
-            resumed = runner.trainer.ckpt_path
-            if resumed and files.join(directory, os.path.basename(resumed)) == str(resumed):
+            resumed = self.resumed_from
+            if resumed and files.join(directory, os.path.basename(resumed)) == resumed:
                 template = None  # unlisted files beside the file resumed from belong to this run
-            found = report_other_runs(listed, directory, runner.run_id, template, by_word=by_word)
+            found = report_other_runs(listed, directory, runner.run_id, template)
+            if found and not resumed and entry_point.asks_for_last(runner.trainer):
+                raise FileExistsError(f'ckpt_path="last" has found no checkpoint to load. {found}')
             if found:
                 runner.logger.warning("%s", found)
         if make:
@@ -147,18 +153,6 @@ class CheckpointStore:
             directory = self.directory(runner)
             old = checkpoints.clean_up(directory, runner.run_id, series, choose_old, resumed_at)
             self._report_deleted(directory, old)
-
-    def newest(self, directory: str, *, for_fit: bool = False) -> str | None:
-        """Return the newest intact file of a directory, None without any.
-
-        Args:
-            directory: The directory.
-            for_fit: Whether to prefer files with the optimizer's state.
-        """
-        newest = earlier_files.newest_valid(directory, resumable=for_fit)
-        if for_fit and newest is None:  # loading the file then raises with the reason
-            newest = earlier_files.newest_valid(directory)
-        return newest or verification.newest_unlisted(directory, self.templates, for_fit=for_fit)
 
     # -- writing ---------------------------------------------------------------------------
 
@@ -274,8 +268,34 @@ class CheckpointStore:
             self.thread.wait()
 
 
+def newest_of(
+    places: Iterable[tuple[CheckpointStore, str]], *, for_fit: bool = False
+) -> str | None:
+    """Return the newest intact file of several directories: the file with most iterations.
+
+    A tie is the first directory's. Without a file, return None.
+
+    Args:
+        places: Stores, with the directories to search.
+        for_fit: Whether to prefer files with the optimizer's state.
+    """
+    templates: dict[str, list[str]] = {}
+    for store, directory in places:
+        templates.setdefault(directory, []).extend(store.templates)
+    iterations: dict[str, int] = {}
+    for directory, names in templates.items():
+        path = earlier_files.newest_valid(directory, resumable=for_fit)
+        if for_fit and path is None:  # loading the file then raises with the reason
+            path = earlier_files.newest_valid(directory)
+        path = path or verification.newest_unlisted(directory, names, for_fit=for_fit)
+        if path is not None:
+            of_path = [e for e in manifest.read(directory) if files.join(directory, e.name) == path]
+            iterations[path] = max((entry.iter for entry in of_path), default=-1)
+    return max(iterations, key=lambda path: iterations[path], default=None)
+
+
 def report_other_runs(
-    listed: Sequence[Entry], directory: str, run: str, template: str | None, *, by_word: bool
+    listed: Sequence[Entry], directory: str, run: str, template: str | None
 ) -> str:
     """Describe other runs' files in a directory, with advice; empty without any.
 
@@ -285,7 +305,6 @@ def report_other_runs(
         run: The run that begins.
         template: The file names of the run, to report unlisted files of equal names; None for
             listed files only.
-        by_word: Whether ``ckpt_path="last"`` finds the files.
     """
     others = [entry for entry in listed if entry.run != run]
     found: dict[str, list[str]] = {}
@@ -302,12 +321,12 @@ def report_other_runs(
         return ""
     of_each = "; ".join(f"{_shortened(names)} of {owner}" for owner, names in found.items())
     path = files.join(directory, next(reversed(found.values()))[-1])
-    way = f'"last"), or ckpt_path="{path}"' if by_word else f'"{path}")'
     return (
         f"{directory} holds checkpoints of another run: {of_each}. This run deletes none of them, "
         "but overwrites those whose names it uses. To go on with a run write "
-        f"trainer.fit(..., ckpt_path={way}; to keep all files give this run another directory: "
-        "CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or Trainer(default_root_dir=...)"
+        f'trainer.fit(..., ckpt_path="last"), or ckpt_path="{path}"; to keep all files give this '
+        "run another directory: CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or "
+        "Trainer(default_root_dir=...)"
     )
 
 
@@ -340,7 +359,7 @@ def checked_out_dir(out_dir: Any) -> str | None:
         try:
             fsspec.get_filesystem_class(protocol)
         except ImportError as error:
-            extra = ': pip install "lightning-hooks[s3]"' if protocol == "s3" else ""
+            extra = ": pip install s3fs" if protocol == "s3" else ""
             package = getattr(error.__cause__, "name", None)
             raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
         except ValueError as error:

@@ -211,7 +211,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Call a method of every hook that has it."""
         if not self._engine.call_in_batch(fn_name):
             super().call_hook(fn_name)
-            self._engine.end_of_border()
+            self._engine.end_of_border(fn_name)
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""

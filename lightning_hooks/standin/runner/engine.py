@@ -202,10 +202,17 @@ class Engine(JoinsTrainer):
             self._driver.call_in_batch(point)
         return in_batch
 
-    def end_of_border(self) -> None:
-        """Train with an optimizer assigned by a hook between two epochs."""
+    def end_of_border(self, point: str) -> None:
+        """Train with an optimizer assigned by a hook between two epochs; agree to stop."""
         if self._driver is not None:
             self._driver.calls.restore()
+            if point in ("after_train_epoch", "after_val_epoch"):
+                self.agree_to_stop()
+
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``should_stop``."""
+        if self._driver is not None:
+            self._driver.calls.agree_to_stop()
 
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.

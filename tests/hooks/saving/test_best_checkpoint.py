@@ -140,6 +140,23 @@ def test_a_key_that_is_not_logged_says_what_is(tmp_path):
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+class OtherNameInTheSanityCheck(TinyModule):
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        stage = "sanity_check" if self.trainer.sanity_checking else "val"
+        self.log(f"{stage}_loss", self.loss(batch))
+
+
+def test_a_key_with_another_name_in_the_sanity_check_stops_nothing_and_nothing_says_so(tmp_path):
+    hook = BestCheckpointHook("val_loss")
+    options = {"module": OtherNameInTheSanityCheck, "num_sanity_val_steps": 1}
+    with pytest.warns(UserWarning, match="sanity check has logged no save_best='val_loss'") as told:
+        fit(tmp_path, hook, **options)
+    (message,) = [str(one.message) for one in told if "sanity check" in str(one.message)]
+    assert "first validation" not in message
+    assert message.endswith("The run stops at the end of an epoch that has not logged it either")
+    assert best(tmp_path) == ["best_val_loss_epoch_1.pth"]
+
+
 def test_a_fit_without_validation_warns(tmp_path):
     trainer = make_trainer(tmp_path, BestCheckpointHook("acc"), enable_checkpointing=True)
     with pytest.warns(UserWarning, match="nothing to compare"):

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +13,7 @@ import pytest
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
+from lightning_hooks.storage import manifest
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -41,19 +46,142 @@ def test_both_words_after_a_fit(tmp_path: Path, default: bool) -> None:
         assert trainer.ckpt_path == str(tmp_path / name)
 
 
-def test_the_adapters_paths_with_new_objects(tmp_path: Path, caplog: Any) -> None:
+def test_the_adapters_paths_with_new_objects(tmp_path: Path) -> None:
     options = {"max_epochs": 3, "num_sanity_val_steps": 0}
     hooks = HookAdapter(hosted().hooks, work_dir=tmp_path)
     make_trainer(tmp_path, hooks, **options).fit(Falls(), make_loader(), make_loader(1))
     new = HookAdapter(hosted().hooks, work_dir=tmp_path)
     assert new.last_checkpoint == str(tmp_path / "epoch_3.pth")
     assert new.best_checkpoint == str(tmp_path / "best_val_acc_epoch_2.pth")
-    again = make_trainer(tmp_path, new, **options)
-    with pytest.warns(UserWarning, match="there is no last checkpoint available"):
-        again.fit(Falls(), make_loader(), make_loader(1), ckpt_path="last")
+
+
+# -- "last" with a new Trainer -----------------------------------------------------------------
+
+lightning_warns = pytest.mark.filterwarnings("ignore:.*there is no last checkpoint available")
+
+
+def weights(module: TinyModule) -> dict[str, Any]:
+    return {name: value.tolist() for name, value in module.state_dict().items()}
+
+
+@lightning_warns
+@both
+@pytest.mark.parametrize("other", [False, True], ids=["one directory", "two"])
+def test_last_goes_on_with_a_new_trainer(tmp_path: Path, default: bool, other: bool) -> None:
+    def train(folder: str, epochs: int, **words: Any) -> Falls:
+        best = BestCheckpointHook("val_acc", out_dir=str(tmp_path / "best") if other else None)
+        hooks = HookAdapter([CheckpointHook(interval=1), EMAHook(), best])
+        options = {"enable_checkpointing": default, "num_sanity_val_steps": 0}
+        module = Falls()
+        trainer = make_trainer(tmp_path / folder, hooks, max_epochs=epochs, **options)
+        trainer.fit(module, make_loader(), make_loader(1), **words)
+        assert trainer.current_epoch == epochs
+        return module
+
+    straight = train("straight", 4)
+    train("run", 2)
+    first = (tmp_path / "run/epoch_2.pth").read_bytes()
+    resumed = train("run", 4, ckpt_path="last")
+    assert len(resumed.losses) == 8
+    assert weights(resumed) == weights(straight)
+    assert (tmp_path / "run/epoch_2.pth").read_bytes() == first
+
+
+@lightning_warns
+def test_last_is_validated_with_a_new_trainer(tmp_path: Path) -> None:
+    trained = Falls()
+    make_trainer(tmp_path, hosted(), max_epochs=2).fit(trained, make_loader(), make_loader(1))
+    module = Falls(seed=1)
+    make_trainer(tmp_path, hosted()).validate(module, make_loader(1), "last", verbose=False)
+    assert weights(module) == weights(trained)
+
+
+class Brings(TinyModule):
+    """Has its own hooks, alone or in an adapter."""
+
+    host = False
+
+    def configure_callbacks(self) -> Any:
+        hook = CheckpointHook(interval=1)
+        return HookAdapter(hook) if self.host else hook
+
+
+class BringsAdapter(Brings):
+    host = True
+
+
+@lightning_warns
+@pytest.mark.parametrize("kind", [Brings, BringsAdapter])
+def test_last_goes_on_for_hooks_of_configure_callbacks(tmp_path: Path, kind: Any) -> None:
+    make_trainer(tmp_path).fit(kind(), make_loader())
+    module = kind()
+    make_trainer(tmp_path, max_epochs=2).fit(module, make_loader(), ckpt_path="last")
+    assert len(module.losses) == 4
+
+
+@lightning_warns
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_last_goes_on_for_an_eval_hook_alone(tmp_path: Path, host: bool) -> None:
+    def train(epochs: int, **words: Any) -> int:
+        hook, module = EvalHook(None, save_best="val_acc"), Falls()
+        options = {"max_epochs": epochs, "num_sanity_val_steps": 0}
+        trainer = make_trainer(tmp_path, HookAdapter(hook) if host else hook, **options)
+        trainer.fit(module, make_loader(), make_loader(1), **words)
+        return len(module.losses)
+
+    train(3)  # the best is of the second epoch
+    assert train(3, ckpt_path="last") == 4
+
+
+def test_last_goes_on_in_the_processes_of_a_launcher(tmp_path: Path) -> None:
+    script = """
+        import sys
+        import lightning as L
+        from lightning_hooks import CheckpointHook, HookAdapter
+        from support.training import TinyModule, make_loader, make_trainer
+
+        if __name__ == "__main__":
+            epochs, word = int(sys.argv[1]), sys.argv[2] or None
+            hooks = HookAdapter([CheckpointHook(interval=1)])
+            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn")
+            trainer.fit(TinyModule(), make_loader(), ckpt_path=word)
+    """
+    Path(tmp_path / "train.py").write_text(textwrap.dedent(script))
+    command = [sys.executable, "train.py"]
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests", *sys.path])}
+    for arguments in (["1", ""], ["2", "last"]):
+        subprocess.run([*command, *arguments], check=True, cwd=tmp_path, env=environment)
+    assert len({entry.run for entry in manifest.read(str(tmp_path))}) == 1
+
+
+@lightning_warns
+def test_a_word_that_finds_no_intact_file_overwrites_none(tmp_path: Path) -> None:
+    make_trainer(tmp_path, HookAdapter(CheckpointHook(1))).fit(TinyModule(), make_loader())
+    path = tmp_path / "epoch_1.pth"
+    path.write_bytes(damaged := path.read_bytes()[:-100])
+    trainer = make_trainer(tmp_path, HookAdapter(CheckpointHook(1)), max_epochs=2)
+    with (
+        pytest.warns(UserWarning, match="no valid checkpoint is left"),
+        pytest.raises(FileExistsError, match='"last" has found no checkpoint to load') as error,
+    ):
+        trainer.fit(TinyModule(), make_loader(), ckpt_path="last")
+    for way in (f'ckpt_path="{path}"', "out_dir=", "work_dir=", "default_root_dir="):
+        assert way in str(error.value)
+    assert path.read_bytes() == damaged
+    assert not (tmp_path / "epoch_2.pth").exists()
+
+
+def test_a_run_without_the_word_begins_anew_and_says_so(tmp_path: Path, caplog: Any) -> None:
+    make_trainer(tmp_path, HookAdapter(CheckpointHook(1)), max_epochs=2).fit(
+        TinyModule(), make_loader()
+    )
+    module = TinyModule()
+    make_trainer(tmp_path, HookAdapter(CheckpointHook(1))).fit(module, make_loader())
+    assert len(module.losses) == 4
     (message,) = [one for one in caplog.messages if "another run" in one]
-    path = tmp_path / "epoch_3.pth"
-    assert f'trainer.fit(..., ckpt_path="{path}")' in message
+    assert (
+        f'trainer.fit(..., ckpt_path="last"), or ckpt_path="{tmp_path / "epoch_2.pth"}"' in message
+    )
 
 
 def test_without_a_file_the_run_begins_anew(tmp_path: Path) -> None:
@@ -67,47 +195,7 @@ def test_without_a_file_the_run_begins_anew(tmp_path: Path) -> None:
 def test_the_users_own_model_checkpoint_stays_before_a_hosted_hook(tmp_path: Path) -> None:
     own = ModelCheckpoint(tmp_path / "own", monitor="val_acc", mode="max")
     options = {"max_epochs": 3, "enable_checkpointing": True, "num_sanity_val_steps": 0}
-    trainer = make_trainer(tmp_path, own, hosted(), **options)
+    trainer = make_trainer(tmp_path, own, HookAdapter(CheckpointHook(1)), **options)
     trainer.fit(Falls(), make_loader(), make_loader(1))
     trainer.validate(Falls(), make_loader(1), ckpt_path="best", verbose=False)
     assert trainer.ckpt_path == own.best_model_path
-
-
-@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
-def test_the_advice_beside_an_eval_hook_alone_is_a_path(
-    tmp_path: Path, host: bool, caplog: Any
-) -> None:
-    def trainer(epochs: int) -> Any:
-        hook = EvalHook(None, save_best="val_acc")
-        options = {"max_epochs": epochs, "num_sanity_val_steps": 0}
-        return make_trainer(tmp_path, HookAdapter(hook) if host else hook, **options)
-
-    trainer(3).fit(Falls(), make_loader(), make_loader(1))
-    trainer(1).fit(Falls(), make_loader(), make_loader(1))
-    (message,) = [one for one in caplog.messages if "another run" in one]
-    path = tmp_path / "best_val_acc_epoch_2.pth"
-    assert f'trainer.fit(..., ckpt_path="{path}")' in message
-    assert '"last"' not in message
-    module = Falls()
-    trainer(3).fit(module, make_loader(), make_loader(1), ckpt_path=path)
-    assert len(module.losses) == 4
-
-
-@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
-def test_hooks_of_configure_callbacks_need_the_path_that_the_report_names(
-    tmp_path: Path, host: bool, caplog: Any
-) -> None:
-    class Brings(TinyModule):
-        def configure_callbacks(self) -> Any:
-            hook = CheckpointHook(interval=1)
-            return HookAdapter(hook) if host else hook
-
-    make_trainer(tmp_path).fit(Brings(), make_loader())
-    with pytest.warns(UserWarning, match="there is no last checkpoint available"):
-        make_trainer(tmp_path, max_epochs=2).fit(Brings(), make_loader(), ckpt_path="last")
-    (message,) = [one for one in caplog.messages if "another run" in one]
-    path = tmp_path / "epoch_1.pth"
-    assert f'ckpt_path="{path}"' in message
-    module = Brings()
-    make_trainer(tmp_path, max_epochs=2).fit(module, make_loader(), ckpt_path=path)
-    assert len(module.losses) == 4

@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
+from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
 from lightning_hooks.storage import earlier_files, manifest
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
@@ -312,8 +313,8 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     fs, target = manifest.files.filesystem(f"{path}/run/{manifest.NAME}")
     fs.rm(target)
     with pytest.warns(UserWarning, match="iter_4.pth is in no"):
-        assert CheckpointHook().store.newest(f"{path}/run") == f"{path}/run/iter_4.pth"
-    assert CheckpointHook().store.newest(str(tmp_path / "nothing")) is None
+        assert newest_of([(CheckpointStore(), f"{path}/run")]) == f"{path}/run/iter_4.pth"
+    assert newest_of([(CheckpointStore(), str(tmp_path / "nothing"))]) is None
 
 
 def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
@@ -321,9 +322,9 @@ def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_
     (tmp_path / manifest.NAME).unlink()
     (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
     torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
-    store = CheckpointHook().store
+    place = CheckpointStore(), str(tmp_path)
     with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
-        assert store.newest(str(tmp_path), for_fit=True) == str(tmp_path / "epoch_2.pth")
+        assert newest_of([place], for_fit=True) == str(tmp_path / "epoch_2.pth")
     for number in (1, 2):
         (tmp_path / f"epoch_{number}.pth").unlink()
-    assert store.newest(str(tmp_path)) == str(tmp_path / "epoch_99.pth")  # loading says why not
+    assert newest_of([place]) == str(tmp_path / "epoch_99.pth")  # loading says why not

@@ -1,0 +1,44 @@
+"""Read what the user passed to the running ``fit`` or ``validate``, and load a checkpoint there.
+
+Lightning turns ``ckpt_path="last"`` into a path before any callback has a Trainer, by asking the
+callbacks that are a ``ModelCheckpoint``. A hook in a ``HookAdapter``, and a hook from the module's
+``configure_callbacks``, becomes a callback later: Lightning finds no file, and forgets the word.
+"""
+
+from __future__ import annotations
+
+import inspect
+import traceback
+from collections.abc import Mapping
+from typing import Any
+
+import lightning as L
+
+__all__ = ["asks_for_last", "load_checkpoint"]
+
+ENTRY_POINTS = ("fit", "validate", "test", "predict")
+LAUNCHED = "_wrapping_function"
+"""The function of a launcher's new process, with the entry point and its arguments."""
+
+
+def _arguments(trainer: L.Trainer) -> Mapping[str, Any]:
+    """Return the arguments of the running entry point; empty outside of the entry points."""
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        name = frame.f_code.co_name
+        if name in ENTRY_POINTS and frame.f_locals.get("self") is trainer:
+            return frame.f_locals
+        if name == LAUNCHED and frame.f_locals.get("trainer") is trainer:
+            found = frame.f_locals
+            return inspect.signature(found["function"]).bind(*found["args"]).arguments
+    return {}
+
+
+def asks_for_last(trainer: L.Trainer) -> bool:
+    """Return whether the running ``fit`` or ``validate`` has got ``ckpt_path="last"``."""
+    return bool(_arguments(trainer).get("ckpt_path") == "last")
+
+
+def load_checkpoint(trainer: L.Trainer, path: str) -> None:
+    """Read a checkpoint in ``setup``; Lightning restores everything from it afterwards."""
+    weights_only = _arguments(trainer).get("weights_only")
+    trainer._checkpoint_connector.resume_start(path, weights_only=weights_only)
