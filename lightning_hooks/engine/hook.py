@@ -59,8 +59,8 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
         check_callbacks(trainer)
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
-        Driver.of(trainer, stage)
-        setup(self, trainer, pl_module, stage)
+        if Driver.of(trainer, stage).fit.is_first_call(self, setup):
+            setup(self, trainer, pl_module, stage)
 
     return join
 

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.runner import Runner
@@ -26,6 +24,7 @@ from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
 from lightning_hooks.standin.fileio.path import scandir
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "ClearMLLoggerHook",
