@@ -10,7 +10,6 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
@@ -33,6 +32,7 @@ from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["AveragingHook", "averages_of", "check_momentum"]
 
