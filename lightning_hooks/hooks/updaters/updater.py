@@ -159,6 +159,11 @@ class Updater(Hook):
         """
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
+    @property
+    def end(self) -> dict[str, Any]:
+        """The minimum as the arguments of a schedule."""
+        return {"minimum": self.minimum, "ratio": self.minimum_ratio}
+
     def check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
 
