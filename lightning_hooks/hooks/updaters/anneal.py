@@ -1,4 +1,7 @@
-"""Policies that anneal to a minimum, for learning rates and for momenta."""
+"""Policies that anneal to a minimum, for learning rates and for momenta.
+
+A policy of both is a function, the method ``value`` of its two hooks.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,14 @@ def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> No
     hook.minimum, hook.minimum_ratio = minimum, ratio
 
 
-def cosine(hook: Updater, base: float, position: int, total: int) -> float:
+def cosine(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.cosine` for a hook's minimum."""
-    return schedules.cosine(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
+    return schedules.cosine(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
 
 
-def linear(hook: Updater, base: float, position: int, total: int) -> float:
+def linear(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.linear` for a hook's minimum."""
-    return schedules.linear(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
+    return schedules.linear(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
 
 
 @HOOKS.register_module()
