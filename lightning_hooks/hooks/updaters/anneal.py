@@ -289,7 +289,7 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
 
     def value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
-        cool_down = {
+        cool_down: dict[str, Any] = {
             "cool_down_ratio": self.cool_down_ratio,
             "cool_down_time": self.cool_down_time,
         }
