@@ -170,7 +170,7 @@ class HookAdapter(JoinsTrainer):
     def _of_other_dialects(self) -> list[Hosted]:
         return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
-    def __str__(self) -> str:
+    def __repr__(self) -> str:
         return self.get_hook_info()
 
     def get_hook_info(self) -> str:

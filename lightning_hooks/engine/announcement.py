@@ -3,11 +3,7 @@
 from __future__ import annotations
 
 import multiprocessing
-import sys
-from collections.abc import Sequence
-from typing import Any
-
-import lightning as L
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook, foreign
@@ -15,19 +11,22 @@ from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.usage_errors import misspelt_points
 
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
 __all__ = ["announce", "announce_end", "announce_misspelt"]
 
 
-def announce(runner: Any) -> None:
+def announce(runner: Runner) -> None:
     """Log the hooks in calling order, and methods with a misspelt point's name.
 
-    The format is mmcv's table if an old hook is hosted or mmcv is imported.
+    A runner of the stand-in logs what mmcv logs: a table of the points, and no directory.
 
     Args:
         runner: The runner at the beginning of a run.
     """
     hooks, logger = runner.hooks, runner.logger
-    if _is_for_mmcv(hooks):
+    if runner.loops_itself:
         table = runner.get_hook_info()
         logger.info("Hooks will be executed in the following order:\n%s", table)
     elif hooks:
@@ -37,19 +36,19 @@ def announce(runner: Any) -> None:
     if not runner.writes_files:
         names = writers or "runner.save_checkpoint()"
         logger.info("fast_dev_run: nothing is written by %s", names)
-    elif writers and not _is_for_mmcv(hooks):
+    elif writers and not runner.loops_itself:
         logger.info("the files of this run will be in %s", runner.work_dir)
     announce_misspelt(runner)
 
 
-def announce_end(runner: Any) -> None:
+def announce_end(runner: Runner) -> None:
     """Log the directory of the run's files; in a spawned process, the end of the hooks' values.
 
     Args:
         runner: The runner at the end of a run.
     """
     writes = runner.writes_files and any(map(_writes, runner.hooks))
-    if writes and not _is_for_mmcv(runner.hooks):
+    if writes and not runner.loops_itself:
         runner.logger.info("the files of this run are in %s", runner.work_dir)
     launched = runner.trainer.strategy.launcher is not None
     if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
@@ -59,16 +58,11 @@ def announce_end(runner: Any) -> None:
         )
 
 
-def _is_for_mmcv(hooks: Sequence[Any]) -> bool:
-    """Whether the run's output must equal mmcv's to the letter."""
-    return "mmcv" in sys.modules or not all(isinstance(hook, L.Callback) for hook in hooks)
-
-
 def _writes(hook: Any) -> bool:
     return isinstance(hook, Participant) and hook.writes_files
 
 
-def announce_misspelt(runner: Any) -> None:
+def announce_misspelt(runner: Runner) -> None:
     """Log methods of hooks with a name close to a point's name.
 
     Args:
