@@ -27,6 +27,7 @@ __all__ = [
     "names_for_loggers",
     "publish",
     "step_metrics",
+    "step_names",
     "step_results",
 ]
 
@@ -112,6 +113,12 @@ def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
     if value is loss:
         return True
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
+
+
+def step_names(trainer: L.Trainer) -> dict[str, str]:
+    """Return the names of the module's values by step for loggers, such as ``loss_step``."""
+    metas = (item.meta for item in step_results(trainer).values())
+    return {meta.name: f"{meta.name}_step" for meta in metas if meta.on_step and meta.on_epoch}
 
 
 def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:

@@ -23,6 +23,7 @@ __all__ = [
     "iterations_by_epoch",
     "iterations_of_steps",
     "keep_global_step",
+    "last_logged_step",
     "leave_resumed_epoch",
     "lift_minimum",
     "logged_step",
@@ -134,9 +135,19 @@ def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
 
 
 def logged_step(trainer: L.Trainer) -> int:
-    """Return Lightning's logging step in training: the number of batches with a step."""
-    own = getattr(trainer.fit_loop.epoch_loop, "_batches_that_stepped", None)
-    return int(trainer.global_step if own is None else own)
+    """Return the step of Lightning's loggers: the number of earlier batches with a step."""
+    loop = trainer.fit_loop.epoch_loop
+    batches = loop.batch_progress.current
+    # an epoch's values have the step of the last batch, counted by then
+    has_ended = trainer.training and batches.ready == batches.completed > 0
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step)) - has_ended
+
+
+def last_logged_step(trainer: L.Trainer) -> int:
+    """Return the last step of Lightning's loggers before the beginning or resumed run."""
+    if not trainer.lightning_module.automatic_optimization:
+        return batches_processed(trainer) - 1  # each of several optimizers counts global steps
+    return int(trainer.global_step) - 1
 
 
 def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:

@@ -202,5 +202,6 @@ class TensorboardLoggerHook(TrackerHook):
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it
             validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
-            target["purge_step"] = runner.iter + 1 + validated
+            target["purge_step"] = self.last_step(runner) + 1
+            target["purge_step"] += validated and self.names == "mmcv"
         return target
