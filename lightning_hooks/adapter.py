@@ -170,6 +170,9 @@ class HookAdapter(JoinsTrainer):
     def _of_other_dialects(self) -> list[Hosted]:
         return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
+    def _foreign_hooks(self) -> list[Any]:
+        return [hook for hook in self._hooks if not isinstance(hook, Participant)]
+
     def __repr__(self) -> str:
         return self.get_hook_info()
 
@@ -241,14 +244,14 @@ class HookAdapter(JoinsTrainer):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Save the states of stateful hooks."""
-        save_states(trainer, self._of_other_dialects(), checkpoint)
+        """Save the states of stateful hooks that are no callbacks."""
+        save_states(trainer, self._foreign_hooks(), checkpoint)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the states of the hooks until the run begins."""
-        load_states(trainer, self._of_other_dialects(), checkpoint)
+        load_states(trainer, self._foreign_hooks(), checkpoint)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
         """Call a custom point on the hooks of other dialects.

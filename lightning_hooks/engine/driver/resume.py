@@ -18,12 +18,12 @@ from lightning_hooks.engine.hook_states import (
     has_no_owner,
     saved_identities,
 )
-from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.weight_averaging import (
     has_average,
     restore_raw_weights,
 )
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -166,7 +166,7 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
     left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
-    if not any(isinstance(hook, HostedHook) for hook in hooks):  # else the adapter warns
+    if all(isinstance(hook, Participant) for hook in hooks):  # else the adapter warns
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
