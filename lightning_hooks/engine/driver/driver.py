@@ -41,7 +41,6 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.announcement import announce_end
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.collect import (
@@ -179,6 +178,7 @@ class Driver(Callback):
         self.fit.close()
         self.fit = fit
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
         self._loading = fit.part()
         self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
@@ -428,7 +428,7 @@ class Driver(Callback):
         if not self._runner.loops_itself:
             self._cycle.end_run()
             self.calls.run_at_border("after_run")
-            announce_end(self._runner)
+            self._runner.announce_end()
         self._in_run = False
 
     # -- for a runner with its own loop -------------------------------------------------------

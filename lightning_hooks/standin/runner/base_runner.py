@@ -19,7 +19,7 @@ from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
-from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin._hooks.registry import HOOKS
@@ -362,15 +362,6 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._iter = found["meta"]["iter"]
         return found
 
-    def _resume_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
-        if "optimizer" not in checkpoint:
-            return
-        optimizer, states = self.optimizer, checkpoint["optimizer"]
-        if not isinstance(optimizer, dict):
-            optimizer, states = {"": optimizer}, {"": states}
-        for name, one in optimizer.items():
-            one.load_state_dict(states[name])
-
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
@@ -378,7 +369,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         found = self._load_for_resume(checkpoint, map_location)
         self.meta = copy.copy(found["meta"])
         if resume_optimizer:
-            self._resume_optimizers(found)
+            resume_optimizers(self, found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- hooks -----------------------------------------------------------------------------
