@@ -24,7 +24,6 @@ from lightning_hooks.engine.lightning_api.weight_averaging import (
     restore_raw_weights,
 )
 from lightning_hooks.engine.participant import Participant
-from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import layout, manifest
 from lightning_hooks.utils import random_state
@@ -75,7 +74,7 @@ def write(
     closed = runner.counts_epochs and not in_epoch
     done, epoch = runner.iter, runner.epoch + (not closed)
     done += progress.batch_is_open(trainer)
-    checkpoint["meta"] = mmcv_checkpoint.run_meta(runner, epoch, done)
+    checkpoint["meta"] = runner.run_meta(epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     generators, workers = data.random_states(trainer)

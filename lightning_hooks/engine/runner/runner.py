@@ -191,11 +191,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     @property
     def model_name(self) -> str:
         """The class name of the model inside."""
-        return self._model_name
-
-    @property
-    def _model_name(self) -> str:
         return type(getattr(self.model, "module", self.model)).__name__
+
+    _model_name = model_name
 
     @property
     def should_stop(self) -> bool:
@@ -472,7 +470,7 @@ class IterRunner(Runner):
         self.renew()
         self.own_max_iters = value
         if value is not None:
-            progress.set_max_steps(self.trainer, value)
+            self.trainer.fit_loop.epoch_loop.max_steps = value
 
     # -- called by the driver ----------------------------------------------------------------
 

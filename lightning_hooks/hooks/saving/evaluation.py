@@ -28,7 +28,7 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.side_effects import isolated_model_calls
+from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
 from lightning_hooks.hooks.saving.inference import (
     measure,
     multi_gpu_test,
