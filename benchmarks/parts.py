@@ -92,7 +92,6 @@ def parts_of(trainer: L.Trainer) -> dict[str, Case]:
                 step.fill_log_buffer(outputs)
             calls.run("after_train_iter", after)
             del runner.data_batch
-            calls.settle_stop()
 
         return start, end
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import re
+import sys
 from pathlib import Path
 from pydoc import locate
 from typing import Any
@@ -14,6 +15,8 @@ from latex2mathml.converter import convert
 from lightning.pytorch.callbacks import Callback
 
 import lightning_hooks
+
+sys.path.insert(0, str(Path(__file__).parent))
 
 project = "lightning_hooks"
 author = "the lightning_hooks authors"
@@ -25,12 +28,19 @@ extensions = [
     "sphinx.ext.napoleon",
     "sphinx.ext.viewcode",
     "matplotlib.sphinxext.plot_directive",
+    "sphinx_copybutton",
+    "hook_pages",
 ]
 html_theme = "furo"
 html_title = "lightning_hooks"
 html_show_copyright = False
 html_static_path = ["static"]
 html_css_files = ["pages.css"]
+html_js_files = ["tables.js"]
+html_logo = html_favicon = "static/logo.svg"
+copybutton_selector = "div:not(.highlight-none):not(.printed) > div.highlight > pre"
+copybutton_prompt_text = ">>> "
+copybutton_exclude = ".linenos, .gp, .go"
 exclude_patterns = ["build", "results"]  # a page includes the latter
 
 # what is documented is written once, in the docstrings

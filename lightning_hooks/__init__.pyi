@@ -5,6 +5,9 @@ from lightning_hooks.adapter import HookAdapter as HookAdapter
 from lightning_hooks.config.full_config import hooks_from_config as hooks_from_config
 from lightning_hooks.config.training_hooks import register_training_hooks as register_training_hooks
 from lightning_hooks.engine.hook import Hook as Hook
+from lightning_hooks.engine.lightning_api.one_package import (
+    use_with_pytorch_lightning as use_with_pytorch_lightning,
+)
 from lightning_hooks.engine.points import Point as Point
 from lightning_hooks.engine.priority import Priority as Priority, get_priority as get_priority
 from lightning_hooks.engine.registry import (

@@ -123,7 +123,7 @@ def pytest_runtest_makereport(
     if isinstance(error, ImportError) and error.name is not None:
         missing = importlib.util.find_spec(error.name.partition(".")[0]) is None
         by_a_test = Path(call.excinfo.traceback[-1].path).is_relative_to(Path(__file__).parent)
-        if missing and (by_a_test or 'pip install "lightning' in str(error)):
+        if missing and (by_a_test or ": pip install" in str(error)):
             report.outcome = "skipped"
             report.longrepr = (str(item.path), item.location[1] or 0, f"Skipped: {error}")
     return report

@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     for package in ("rich", "shtab"):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f'lightning-hooks needs {package}: pip install "lightning_hooks[cli]"')
+            sys.exit(f"lightning-hooks needs {package}: pip install rich shtab plotext")
     from lightning_hooks.cli.app import run
 
     sys.exit(run(arguments))

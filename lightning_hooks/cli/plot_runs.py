@@ -159,7 +159,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
+            "plot needs matplotlib: pip install matplotlib", name="matplotlib"
         ) from error
     panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))

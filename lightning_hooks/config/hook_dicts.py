@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
@@ -15,6 +14,7 @@ from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
 from lightning_hooks.utils.arguments import check_python_lists
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["EVALUATIONS", "FP16", "Config", "Item", "note_key", "training_items"]
 
@@ -174,10 +174,9 @@ def _with_evaluation(config: Config, by_epoch: bool) -> Config:
         used = {*inspect.signature(EvalHook).parameters, "type", "priority", *ORDER_KEYS}
         unused = sorted(arguments.keys() - used)
         if unused:
-            warnings.warn(
+            warn(
                 f"evaluation: {', '.join(unused)} are for a data set's evaluate(), but without a "
                 "dataloader the hook uses the Trainer's own validation",
-                stacklevel=5,
             )
         kept = {name: value for name, value in arguments.items() if name in used}
         arguments = {**kept, "dataloader": "validation"}

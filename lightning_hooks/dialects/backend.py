@@ -8,10 +8,12 @@ import uuid
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import as_image
@@ -57,15 +59,15 @@ class Backend:
         self._session.append(step, **values)
 
     def _open(self) -> Session:
-        name = self._writer_class.name
+        name, arguments = self._writer_class.name, self._arguments
         __import__(name)  # not in the thread: simultaneous imports may deadlock
         os.makedirs(self._folder, exist_ok=True)
         return Session(
             self._writer_class,
-            functools.partial(self._writer_class.connect, **self._arguments),
+            functools.partial(self._writer_class.connect, **arguments),
             os.path.join(self._folder, f"{uuid.uuid4().hex[:8]}-{name}.jsonl"),
-            without_secrets(self._writer_class.options(**{"run": None, **self._arguments})),
-            *(default_logger(0), self._who),
+            without_secrets(options_of(self._writer_class, arguments.get("run"), arguments)),
+            Notices(default_logger(0), self._who, name),
         )
 
     def close(self, failed: bool = False) -> None:

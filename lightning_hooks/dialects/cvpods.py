@@ -38,8 +38,9 @@ from lightning_hooks.dialects.steps.events import (
     HistoryBuffer,
     TensorboardXWriter,
 )
-from lightning_hooks.dialects.steps.hooks import Checkpointer
+from lightning_hooks.dialects.steps.hooks import Checkpointer, of_dialect
 from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
@@ -99,7 +100,7 @@ class RunnerFacade(TrainerFacade):
     storage_class: type[EventStorage] = EventStorage
     packages = ("cvpods", "cvpack2")
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self._first_count = self._count = runner.optimizer_steps
         self._last_step = self.iter
@@ -219,20 +220,15 @@ class VisdomWriter(events.VisdomWriter):
         return [each for each in super()._new_scalars() if keys is None or each[0] in keys]
 
 
-class IterationTimer(hooks.IterationTimer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.IterationTimer`."""
-
-
-class PeriodicWriter(hooks.PeriodicWriter, HookBase):
-    """Calls writers after the first iteration, every period and after the last iteration.
-
-    Args:
-        writers: Objects with ``write()`` and ``close()``; only rank 0 uses them.
-        period: Number of iterations between two writes.
-    """
-
-    _writes_first = True
-    _writes_after_train = False
+IterationTimer = of_dialect(HookBase, hooks.IterationTimer)
+PeriodicWriter = of_dialect(
+    HookBase, hooks.PeriodicWriter, writes_first=True, writes_after_train=False
+)
+LRScheduler = of_dialect(HookBase, hooks.LRScheduler)
+AutogradProfiler = of_dialect(HookBase, hooks.AutogradProfiler)
+EvalHook = of_dialect(HookBase, hooks.EvalHook, last_in_after_train=False)
+PreciseBN = of_dialect(HookBase, hooks.PreciseBN)
+CallbackHook = of_dialect(HookBase, hooks.CallbackHook)
 
 
 class PeriodicCheckpointer(hooks.PeriodicCheckpointer, HookBase):
@@ -268,28 +264,6 @@ class PeriodicCheckpointer(hooks.PeriodicCheckpointer, HookBase):
             return super().name(iteration)
         epoch = (iteration + 1) // (self.max_iter // self.max_epoch)
         return f"{self.file_prefix}_epoch_{epoch:04d}"
-
-
-class LRScheduler(hooks.LRScheduler, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.LRScheduler`."""
-
-
-class AutogradProfiler(hooks.AutogradProfiler, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
-
-
-class EvalHook(hooks.EvalHook, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.EvalHook`."""
-
-    _last_in_after_train = False
-
-
-class PreciseBN(hooks.PreciseBN, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
-
-
-class CallbackHook(hooks.CallbackHook, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
 
 
 class OptimizationHook(HookBase):

@@ -36,9 +36,10 @@ from lightning_hooks.dialects.steps.events import (
     TensorboardXWriter,
     VisdomWriter,
 )
-from lightning_hooks.dialects.steps.hooks import Checkpointer, is_due
+from lightning_hooks.dialects.steps.hooks import Checkpointer, is_due, of_dialect
 from lightning_hooks.dialects.steps.trainer_facade import step_dialect
 from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
@@ -149,28 +150,14 @@ class HookBase(step_hooks.HookBase):
         return {}
 
 
-class IterationTimer(step_hooks.IterationTimer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.IterationTimer`."""
-
-
-class PeriodicWriter(step_hooks.PeriodicWriter, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicWriter`."""
-
-
-class PeriodicCheckpointer(step_hooks.PeriodicCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PeriodicCheckpointer`."""
-
-
-class BestCheckpointer(step_hooks.BestCheckpointer, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.BestCheckpointer`."""
-
-
-class LRScheduler(step_hooks.LRScheduler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.LRScheduler`."""
-
-
-class AutogradProfiler(step_hooks.AutogradProfiler, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.AutogradProfiler`."""
+IterationTimer = of_dialect(HookBase, step_hooks.IterationTimer)
+PeriodicWriter = of_dialect(HookBase, step_hooks.PeriodicWriter)
+PeriodicCheckpointer = of_dialect(HookBase, step_hooks.PeriodicCheckpointer)
+BestCheckpointer = of_dialect(HookBase, step_hooks.BestCheckpointer)
+LRScheduler = of_dialect(HookBase, step_hooks.LRScheduler)
+AutogradProfiler = of_dialect(HookBase, step_hooks.AutogradProfiler)
+PreciseBN = of_dialect(HookBase, step_hooks.PreciseBN)
+CallbackHook = of_dialect(HookBase, step_hooks.CallbackHook)
 
 
 class EvalHook(step_hooks.EvalHook, HookBase):
@@ -192,14 +179,6 @@ class EvalHook(step_hooks.EvalHook, HookBase):
         """Evaluate the result of a complete run."""
         if self._eval_after_train:
             super().after_train()
-
-
-class PreciseBN(step_hooks.PreciseBN, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.PreciseBN`."""
-
-
-class CallbackHook(step_hooks.CallbackHook, HookBase):
-    """detectron2's :class:`~lightning_hooks.dialects.steps.hooks.CallbackHook`."""
 
 
 class TorchProfiler(step_hooks.StepProfiler, HookBase):
@@ -309,7 +288,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     storage_class = EventStorage
     packages = ("detectron2",)
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         self._assigned = 0  # difference of an assigned `iter` from the run's
         self._loader: Any = None  # an assigned data loader
         self._batches: Iterator[Any] | None = None

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS, STAGES
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -90,7 +91,7 @@ class Dialect:
         """The names of all points that a hook may have."""
         return frozenset(self.further).union(*self.points.values())
 
-    def facade_of(self, runner: Any, point: str) -> Any:
+    def facade_of(self, runner: Runner, point: str) -> Any:
         """Return the facade of the current run; make a new facade at the start of a run."""
         facades: dict[str, Any] = runner.dialect_facades
         facade = facades.get(self.name)
@@ -101,7 +102,7 @@ class Dialect:
             facade.load_states()
         return facade
 
-    def facade_for_evaluation(self, runner: Any) -> Any:
+    def facade_for_evaluation(self, runner: Runner) -> Any:
         """Return the facade for a test: the facade of the last fit, or a new one."""
         facades: dict[str, Any] = runner.dialect_facades
         facade = facades.get(self.name) or self.facade(runner, self)

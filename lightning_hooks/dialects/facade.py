@@ -14,6 +14,7 @@ from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "state_of"]
 
@@ -43,7 +44,7 @@ class Facade:
     packages: tuple[str, ...] = ()
     """The packages of the library, if named differently from the dialect."""
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         self._runner = runner
         self._dialect = dialect
         self._entered: tuple[str, int, int] | None = None

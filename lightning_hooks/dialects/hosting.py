@@ -10,13 +10,14 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.points import STAGES
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Hosted", "foreign", "host_as", "load_states", "save_states"]
 
@@ -92,7 +93,7 @@ class Hosted(HostedHook):
                 return lambda runner: self.call(point)  # a point of the user's own
         raise AttributeError(f"{type(self).__name__!r} object has no attribute {point!r}")
 
-    def run_point(self, point: str, runner: Any) -> None:
+    def run_point(self, point: str, runner: Runner) -> None:
         """Call the dialect's points at a point of mmcv."""
         facade = self.dialect.facade_of(runner, point)
         first, *others = self.dialect.points[point]

@@ -49,6 +49,7 @@ from lightning_hooks.dialects.steps.hooks import (
     speed_lines,
 )
 from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm import population_stats
 from lightning_hooks.utils.arguments import check_int
 
@@ -630,7 +631,7 @@ class _Facade(StepFacade):
     packages = ("pet",)
     first_iter = 1
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.accepted: dict[tuple[int, str], set[str] | None] = {}
         """The keywords accepted by methods, by the hook's id and the point."""

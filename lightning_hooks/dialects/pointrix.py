@@ -40,6 +40,7 @@ from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
 from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
@@ -524,7 +525,7 @@ class TrainerFacade(Facade):
     lines and passes numbers and images to the ``writer``.
     """
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self._logged: dict[str, torch.Tensor] = {}
         self._seen: dict[str, torch.Tensor] = {}

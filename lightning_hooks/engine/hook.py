@@ -53,13 +53,15 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
             raise TypeError(
                 f"{type(self).__name__} needs lightning.Trainer, got that of "
                 f"{type(trainer).__module__.partition('.')[0]}: the two packages share no classes; "
-                "write `import lightning as L` and L.Trainer, L.LightningModule"
+                "write `import lightning as L` and L.Trainer, L.LightningModule. If the import is "
+                "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
+                "is imported"
             )
         check_callbacks(trainer)
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
-        Driver.of(trainer, stage)
-        setup(self, trainer, pl_module, stage)
+        if Driver.of(trainer, stage).fit.is_first_call(self, setup):
+            setup(self, trainer, pl_module, stage)
 
     return join
 

@@ -299,6 +299,7 @@ class LoggerHook(Hook):
         key                                     value
         ======================================  =======================================
         ``train/<name>``, ``val/<name>``        each value of the output
+        ``system/<name>``                       the machine's load, in every mode
         ``learning_rate``, ``momentum``         of the first group
         ``learning_rate/<optimizer>``, ...      with several optimizers
         ======================================  =======================================
@@ -319,7 +320,7 @@ class LoggerHook(Hook):
                 continue
             if not allow_text and isinstance(value, str):
                 continue
-            tags[name if name.startswith(prefix) else prefix + name] = value
+            tags[name if name.startswith((prefix, "system/")) else prefix + name] = value
         if runner.mode in EPOCH_MODES or (runner.mode == "val" and not in_fit(runner)):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}

@@ -17,7 +17,7 @@ from lightning_hooks.loggers.delivery.spool import (
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
-from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
+from lightning_hooks.loggers.trackers.table import TRACKERS, arguments_of, writer_class
 from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["open_writer", "replay"]
@@ -43,7 +43,7 @@ def open_writer(name: str, **options: Any) -> Writer:
     require(name, "replay")
     with tolerant():
         cls = writer_class(name)
-        return cls.connect(**cls.arguments_for(**options))
+        return cls.reopen(**arguments_of(cls, options))
 
 
 def replay(
@@ -137,13 +137,10 @@ def _send(
 
 
 def _with_files(record: Record) -> Record:
-    """Return a record without checkpoints whose files beside the spool are gone."""
-    gone = [upload.path for upload in record.uploads if not os.path.lexists(upload.path)]
-    if not gone:
-        return record
-    default_logger(0).warning(
-        "%s: checkpoints that were sent or deleted before are left out", ", ".join(gone)
-    )
-    found = record.checkpoints.items()
-    left = {name: one for name, one in found if one is None or one.path not in gone}
-    return dataclasses.replace(record, checkpoints=left)
+    """Return a record without checkpoints whose files beside the spool are gone, with a warning."""
+    left = record.without_lost_files()
+    if gone := record.checkpoints.keys() - left.checkpoints.keys():
+        default_logger(0).warning(
+            "%s: checkpoints that were sent or deleted before are left out", ", ".join(sorted(gone))
+        )
+    return left

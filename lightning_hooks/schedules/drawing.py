@@ -48,7 +48,7 @@ def plot(
         from matplotlib.figure import Figure
     except ModuleNotFoundError as error:
         raise ModuleNotFoundError(
-            'plot needs matplotlib: pip install "lightning_hooks[plot]"', name="matplotlib"
+            "plot needs matplotlib: pip install matplotlib", name="matplotlib"
         ) from error
     panels: dict[str, list[Any]] = {}
     for hook in hooks_of(hooks):

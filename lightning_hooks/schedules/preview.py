@@ -57,7 +57,6 @@ class Run:
             num_training_batches=iters_per_epoch,
             fast_dev_run=False,
             optimizers=[],
-            precision_plugin=None,
             global_step=0,
         )
 

@@ -11,7 +11,7 @@ or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``
 1.x takes precedence. ``lightning_hooks.standin.name_table`` lists the names.
 
 mmcv's layers, images and videos come from OpenMMLab's own wheel, with the same code as mmcv 1.7.2:
-``pip install 'lightning-hooks[openmmlab]'``. On machines without libGL, install OpenCV without
+``pip install mmcv-lite==2.2.0 torchvision``. On machines without libGL, install OpenCV without
 windows, and the wheel without its dependencies, which the stand-in does not need::
 
     pip install opencv-python-headless pillow

@@ -12,6 +12,7 @@ from typing import Any
 from lightning_hooks.storage import earlier_files, files, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "DamagedCheckpointError",
@@ -48,11 +49,10 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
     if problem is None:
-        warnings.warn(
+        warn(
             f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
             "known whether it is as it was written. To give it some, save it again: "
             "torch.save(torch.load(path), path)",
-            stacklevel=2,
         )
     try:
         found = torch_files.load_torch(path, map_location, weights_only, verified=True)
@@ -161,11 +161,10 @@ def newest_unlisted(
             problem = _refusal(path, for_fit)
             if not problem:
                 passed_over = "".join(f"; {text} is passed over" for text in passed.values())
-                warnings.warn(
+                warn(
                     f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is "
                     "as it was written; it is taken for the newest checkpoint. For another one "
                     f"write its path as ckpt_path; to begin anew, leave ckpt_path out{passed_over}",
-                    stacklevel=2,
                 )
                 return path
             passed[path] = problem

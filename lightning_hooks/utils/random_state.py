@@ -17,6 +17,8 @@ import torch
 from torch.utils.data import DataLoader, get_worker_info
 
 __all__ = [
+    "GENERATORS",
+    "are_equal",
     "follow_workers",
     "get_rng_state",
     "isolated",
@@ -25,6 +27,13 @@ __all__ = [
     "restored_workers",
     "set_rng_state",
 ]
+
+GENERATORS = (
+    (random.getstate, random.setstate),
+    (np.random.get_state, np.random.set_state),
+    (torch.get_rng_state, torch.set_rng_state),
+)
+"""How to read and restore the generators of Python, numpy and torch, one by one."""
 
 WORKER_STATE_SIZE = 32768
 """Bytes reserved for a state; a state takes less than half."""
@@ -72,6 +81,13 @@ def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
     of_python.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
     of_numpy.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+
+
+def are_equal(one: Any, other: Any) -> bool:
+    """Whether two states of a generator are equal, of any kind in ``GENERATORS``."""
+    if isinstance(one, torch.Tensor):
+        return one.equal(other)
+    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
 
 
 @contextlib.contextmanager

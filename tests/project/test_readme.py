@@ -69,6 +69,10 @@ def test_python_blocks_print_the_text_below_them(capsys: pytest.CaptureFixture[s
         assert capsys.readouterr().out == text
 
 
+def test_it_is_read_in_a_minute() -> None:
+    assert len(README.splitlines()) <= 120
+
+
 def test_links_lead_somewhere() -> None:
     for target in re.findall(r"\]\((?!http)([^)#]+)", README):
         assert (ROOT / target).exists() or (PACKAGE.parent / target).exists(), target
@@ -76,10 +80,15 @@ def test_links_lead_somewhere() -> None:
 
 def test_its_ratios_are_those_of_the_benches() -> None:
     goals = (ROOT / "docs" / "results" / "goals.md").read_text(encoding="utf-8")
-    rows = [line.split("|")[1:4] for line in goals.splitlines()[2:] if line.startswith("|")]
-    found = {(of.strip(), f"{float(ratio):.2f}") for _, of, ratio in rows}
+    rows = [[cell.strip() for cell in line.split("|")] for line in goals.splitlines()[2:] if line]
+    found = {(row[2], f"{float(row[3]):.2f}", row[6]) for row in rows if len(row) == 8}
     (update,) = re.findall(r"an update takes (\S+) of the time of Lightning's", README)
     (steps,) = re.findall(r"a training step takes (\S+ to \S+) of", README)
-    assert ("Lightning EMAWeightAveraging", update) in found
-    own = sorted(ratio for of, ratio in found if of == "Lightning with its own callbacks")
+    assert ("Lightning EMAWeightAveraging", update, "yes") in found
+    own = sorted(ratio for of, ratio, _ in found if of == "Lightning with its own callbacks")
     assert steps == f"{own[0]} to {own[-1]}"
+    (missed,) = re.findall(r"^\| missed goals \|(.*)$", README, re.M)
+    told = re.findall(r"(\d\.\d\d) of (bare Lightning|mmcv)'s", missed)
+    assert {
+        ({"mmcv": "mmcv"}.get(of, "Lightning, bare"), ratio, "no") for ratio, of in told
+    } <= found

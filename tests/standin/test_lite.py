@@ -187,5 +187,5 @@ def test_without_the_wheel_a_use_says_what_to_install() -> None:
         "from mmcv.video import VideoReader; type('Mine', (VideoReader,), {})()",
         "from mmcv.ops import nms, RoIAlign; nms(1, 2)",
     ):
-        assert "pip install 'lightning-hooks[openmmlab]'" in error
+        assert "pip install mmcv-lite==2.2.0 torchvision" in error
         assert "pip install --no-deps mmcv-lite==2.2.0 opencv-python-headless pillow" in error

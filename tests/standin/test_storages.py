@@ -1,12 +1,11 @@
-"""Storages with client libraries of their own: called as mmcv calls them."""
+"""mmcv's storages: a project's own, lmdb, and the clients that are not offered."""
 
 from __future__ import annotations
 
 import copy
-import io
+import importlib
 import pickle
 import sys
-import types
 from pathlib import Path
 from typing import Any
 
@@ -17,120 +16,73 @@ from torch.utils.data import DataLoader
 from support.standin import Idle, make
 
 
-class Client:
-    """A client of Petrel, over a dict."""
-
-    def __init__(self, conf_path: Any = None, enable_mc: bool = True) -> None:
-        self.files: dict[str, bytes] = {"s3://b/a/x.txt": b"x", "s3://b/y.txt": b"y"}
-
-    def Get(self, path: str) -> bytes:  # noqa: N802
-        return self.files[path]
-
-    def put(self, path: str, content: bytes) -> None:
-        self.files[path] = content
-
-    def delete(self, path: str) -> None:
-        del self.files[path]
-
-    def contains(self, path: str) -> bool:
-        return path in self.files
-
-    def isdir(self, path: str) -> bool:
-        return any(name.startswith(f"{path}/") for name in self.files)
-
-    def list(self, folder: str) -> list[str]:
-        rest = [name.removeprefix(folder) for name in self.files if name.startswith(folder)]
-        return [*dict.fromkeys(n.partition("/")[0] + "/" * ("/" in n) for n in rest)]
-
-
 @pytest.fixture
 def petrel(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmcv.fileio import FileClient
+    """Register a project's storage of Petrel, over a dict."""
+    from mmcv.fileio import BaseStorageBackend, FileClient
 
-    package: Any = types.ModuleType("petrel_client")
-    package.client = types.ModuleType("petrel_client.client")
-    package.client.Client = Client
-    monkeypatch.setitem(sys.modules, "petrel_client", package)
-    monkeypatch.setitem(sys.modules, "petrel_client.client", package.client)
-    monkeypatch.setattr(FileClient, "_instances", {})
+    class Petrel(BaseStorageBackend):
+        files: dict[str, bytes] = {"s3://b/a/x.txt": b"x", "s3://b/y.txt": b"y"}  # noqa: RUF012
 
+        def get(self, filepath: Any) -> bytes:
+            return self.files[filepath]
 
-@pytest.mark.usefixtures("petrel")
-def test_petrel_reads_writes_and_lists() -> None:
-    from mmcv import FileClient
+        def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
+            return self.files[filepath].decode(encoding)
 
-    client = FileClient.infer_client(uri="s3://b/a")
-    assert client.name == "PetrelBackend"
-    assert client is FileClient(prefix="s3")
-    assert not client.allow_symlink
-    assert bytes(client.get("s3://b/y.txt")) == b"y"
-    assert client.get_text("s3://b\\y.txt") == "y"
-    client.put_text("new", "s3://b/a/z.txt")
-    assert client.exists("s3://b/a/z.txt")
-    assert client.exists("s3://b/a")
-    assert client.isdir("s3://b/a")
-    assert not client.isfile("s3://b/a")
-    assert client.join_path("s3://b/", "a", "x.txt") == "s3://b/a/x.txt"
-    with client.get_local_path("s3://b/a/x.txt") as path:
-        assert Path(path).read_bytes() == b"x"
-    assert not Path(path).exists()
-    assert {*client.list_dir_or_file("s3://b")} == {"a", "y.txt"}
-    found = client.list_dir_or_file("s3://b", list_dir=False, suffix="z.txt", recursive=True)
-    assert [*found] == ["a/z.txt"]
-    with pytest.raises(TypeError, match="`list_dir` should be False"):
-        client.list_dir_or_file("s3://b", suffix=".txt")
-    client.remove("s3://b/a/z.txt")
-    assert not client.exists("s3://b/a/z.txt")
-    mapped = FileClient("petrel", path_mapping={"/data": "s3://b"})
-    assert mapped.get_text("/data/y.txt") == "y"
-    with pytest.raises(AssertionError, match="path_mapping must be a dict"):
-        FileClient("petrel", path_mapping=1)
+        def put(self, obj: bytes, filepath: str) -> None:
+            self.files[filepath] = obj
+
+        def put_text(self, obj: str, filepath: str) -> None:
+            self.put(obj.encode(), filepath)
+
+        def remove(self, filepath: str) -> None:
+            del self.files[filepath]
+
+        def isfile(self, filepath: str) -> bool:
+            return filepath in self.files
+
+        def join_path(self, filepath: str, *more: str) -> str:
+            return "/".join([filepath.rstrip("/"), *more])
+
+        def list_dir_or_file(self, folder: str) -> list[str]:
+            return [name.rpartition("/")[2] for name in self.files if name.startswith(f"{folder}/")]
+
+    for table in ("_instances", "_backends", "_prefix_to_backends"):
+        monkeypatch.setattr(FileClient, table, {**getattr(FileClient, table)})
+    FileClient.register_backend("petrel", Petrel, prefixes="s3")
 
 
 @pytest.mark.usefixtures("petrel")
-def test_files_are_dumped_and_loaded_through_it() -> None:
+def test_a_projects_own_storage_has_the_files_of_its_prefix() -> None:
     import mmcv
 
+    assert mmcv.FileClient.infer_client(uri="s3://b/a") is mmcv.FileClient(prefix="s3")
+    assert mmcv.FileClient("petrel").name == "Petrel"
+    assert mmcv.list_from_file("s3://b/y.txt") == ["y"]
     arguments = {"backend": "petrel"}
     mmcv.dump({"a": 1}, "s3://b/c.json", file_client_args=arguments)
     assert mmcv.load("s3://b/c.json", file_client_args=arguments) == {"a": 1}
 
 
-@pytest.mark.parametrize("backend", ["petrel", "ceph", "memcached", "lmdb"])
-def test_without_the_library_the_error_names_it(
-    backend: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("backend", ["petrel", "ceph", "memcached"])
+def test_a_client_that_is_not_offered_names_what_to_write(backend: str) -> None:
+    import mmcv
+
+    with pytest.raises(KeyError, match="or register a backend"):
+        mmcv.FileClient(backend)
+    module = importlib.import_module("mmcv.fileio.file_client")
+    storage = getattr(module, f"{backend.capitalize()}Backend")
+    with pytest.raises(NotImplementedError, match=r"fsspec and s3fs installed.*register_backend"):
+        storage()
+
+
+def test_lmdb_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     from mmcv.fileio import FileClient
 
-    library = {"petrel": "petrel_client", "memcached": "mc"}.get(backend, backend)
-    monkeypatch.setitem(sys.modules, library, None)
-    needed = {
-        "memcached": {"server_list_cfg": "", "client_cfg": ""},
-        "lmdb": {"db_path": "x"},
-    }
-    with pytest.raises(ImportError, match=f"needs the library {library}, which is not installed"):
-        FileClient(backend, **needed.get(backend, {}))
-
-
-def test_ceph_memcached_and_lmdb_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmcv.fileio import FileClient
-
-    monkeypatch.setattr(FileClient, "_instances", {})
-    content = {"a": b"1"}
-    ceph: Any = types.ModuleType("ceph")
-    ceph.S3Client = lambda: types.SimpleNamespace(Get=content.__getitem__)
-    monkeypatch.setitem(sys.modules, "ceph", ceph)
-    assert bytes(FileClient("ceph", path_mapping={"/": ""}).get("/a")) == b"1"
-
-    mc: Any = types.ModuleType("mc")
-    found = types.SimpleNamespace(Get=lambda key, buffer: buffer.append(content[key]))
-    mc.MemcachedClient = types.SimpleNamespace(GetInstance=lambda *files: found)
-    mc.pyvector, mc.ConvertBuffer = list, lambda buffer: buffer[-1]
-    monkeypatch.setitem(sys.modules, "mc", mc)
-    memcached = FileClient("memcached", server_list_cfg="s", client_cfg="c")
-    assert memcached.get(Path("a")) == b"1"
-    with pytest.raises(NotImplementedError, match="get_text"):
-        memcached.get_text("a")
+    monkeypatch.setitem(sys.modules, "lmdb", None)
+    with pytest.raises(ImportError, match=r"needs the library lmdb, .*: pip install lmdb"):
+        FileClient("lmdb", db_path="x")
 
 
 def test_a_client_is_pickled_with_its_arguments() -> None:
@@ -222,24 +174,3 @@ class Called(Idle):
 
     def forward(self, data: Any, return_loss: bool = False) -> list[Any]:
         return [data]
-
-
-def test_ceph_reads_a_checkpoint_where_petrel_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
-    from mmcv.fileio import FileClient
-    from mmcv.runner import _load_checkpoint
-
-    asked = []
-
-    class Ceph:
-        def Get(self, path: str) -> bytes:  # noqa: N802
-            asked.append(path)
-            buffer = io.BytesIO()
-            torch.save({"a": 1}, buffer)
-            return buffer.getvalue()
-
-    monkeypatch.setattr(FileClient, "_instances", {})
-    monkeypatch.setitem(sys.modules, "petrel_client", None)
-    monkeypatch.setitem(sys.modules, "petrel_client.client", None)
-    monkeypatch.setitem(sys.modules, "ceph", types.SimpleNamespace(S3Client=Ceph))
-    assert _load_checkpoint("cluster:s3://b/a.pth") == {"a": 1}
-    assert asked == ["cluster:s3://b/a.pth"]

@@ -116,74 +116,82 @@ class Hook:
     priority: int | str = "NORMAL"
     stages = _POINTS
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: RunnerFacade) -> None:
         """Before the run."""
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: RunnerFacade) -> None:
         """After the run."""
 
-    def before_train(self, runner: Any) -> None:
+    def before_train(self, runner: RunnerFacade) -> None:
         """Before the first epoch."""
 
-    def after_train(self, runner: Any) -> None:
+    def after_train(self, runner: RunnerFacade) -> None:
         """After the last epoch."""
 
-    def before_val(self, runner: Any) -> None:
+    def before_val(self, runner: RunnerFacade) -> None:
         """Before each validation."""
 
-    def after_val(self, runner: Any) -> None:
+    def after_val(self, runner: RunnerFacade) -> None:
         """After each validation."""
 
-    def before_test(self, runner: Any) -> None:
+    def before_test(self, runner: RunnerFacade) -> None:
         """Before a test."""
 
-    def after_test(self, runner: Any) -> None:
+    def after_test(self, runner: RunnerFacade) -> None:
         """After a test."""
 
-    def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+    def before_save_checkpoint(self, runner: RunnerFacade, checkpoint: dict[str, Any]) -> None:
         """Before writing a checkpoint; hooks may change the dict."""
 
-    def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+    def after_load_checkpoint(self, runner: RunnerFacade, checkpoint: dict[str, Any]) -> None:
         """After loading a checkpoint."""
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: RunnerFacade) -> None:
         """Before each training epoch."""
         self._before_epoch(runner, mode="train")
 
-    def before_val_epoch(self, runner: Any) -> None:
+    def before_val_epoch(self, runner: RunnerFacade) -> None:
         """Before each validation epoch."""
         self._before_epoch(runner, mode="val")
 
-    def before_test_epoch(self, runner: Any) -> None:
+    def before_test_epoch(self, runner: RunnerFacade) -> None:
         """Before the pass of a test."""
         self._before_epoch(runner, mode="test")
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: RunnerFacade) -> None:
         """After each training epoch."""
         self._after_epoch(runner, mode="train")
 
-    def after_val_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+    def after_val_epoch(
+        self, runner: RunnerFacade, metrics: dict[str, float] | None = None
+    ) -> None:
         """After each validation epoch."""
         self._after_epoch(runner, mode="val")
 
-    def after_test_epoch(self, runner: Any, metrics: dict[str, float] | None = None) -> None:
+    def after_test_epoch(
+        self, runner: RunnerFacade, metrics: dict[str, float] | None = None
+    ) -> None:
         """After the pass of a test."""
         self._after_epoch(runner, mode="test")
 
-    def before_train_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+    def before_train_iter(
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None
+    ) -> None:
         """Before each training step."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="train")
 
-    def before_val_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+    def before_val_iter(self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None) -> None:
         """Before each validation step."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="val")
 
-    def before_test_iter(self, runner: Any, batch_idx: int, data_batch: Any = None) -> None:
+    def before_test_iter(
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None
+    ) -> None:
         """Before each test step."""
         self._before_iter(runner, batch_idx=batch_idx, data_batch=data_batch, mode="test")
 
     def after_train_iter(
-        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """After each training step; ``runner.iter`` is the step's number, from 0."""
         self._after_iter(
@@ -191,7 +199,7 @@ class Hook:
         )
 
     def after_val_iter(
-        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """After each validation step."""
         self._after_iter(
@@ -199,27 +207,27 @@ class Hook:
         )
 
     def after_test_iter(
-        self, runner: Any, batch_idx: int, data_batch: Any = None, outputs: Any = None
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None, outputs: Any = None
     ) -> None:
         """After each test step."""
         self._after_iter(
             runner, batch_idx=batch_idx, data_batch=data_batch, outputs=outputs, mode="test"
         )
 
-    def _before_epoch(self, runner: Any, mode: str = "train") -> None:
+    def _before_epoch(self, runner: RunnerFacade, mode: str = "train") -> None:
         """Before each epoch of any mode."""
 
-    def _after_epoch(self, runner: Any, mode: str = "train") -> None:
+    def _after_epoch(self, runner: RunnerFacade, mode: str = "train") -> None:
         """After each epoch of any mode."""
 
     def _before_iter(
-        self, runner: Any, batch_idx: int, data_batch: Any = None, mode: str = "train"
+        self, runner: RunnerFacade, batch_idx: int, data_batch: Any = None, mode: str = "train"
     ) -> None:
         """Before each step of any mode."""
 
     def _after_iter(
         self,
-        runner: Any,
+        runner: RunnerFacade,
         batch_idx: int,
         data_batch: Any = None,
         outputs: Any = None,
@@ -229,12 +237,12 @@ class Hook:
 
     # -- helpers ---------------------------------------------------------------------------
 
-    def every_n_epochs(self, runner: Any, n: int, start: int = 0) -> bool:
+    def every_n_epochs(self, runner: RunnerFacade, n: int, start: int = 0) -> bool:
         """Return whether ``n`` divides the number of epochs since ``start`` (``n > 0``)."""
         done = runner.epoch + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
 
-    def every_n_train_iters(self, runner: Any, n: int, start: int = 0) -> bool:
+    def every_n_train_iters(self, runner: RunnerFacade, n: int, start: int = 0) -> bool:
         """Return whether ``n`` divides the number of iterations since ``start``."""
         done = runner.iter + 1 - start
         return bool(done % n == 0) if n > 0 and done >= 0 else False
@@ -247,10 +255,10 @@ class Hook:
         """Return whether the batch is the last of the loader."""
         return bool(batch_idx + 1 == len(dataloader))
 
-    def is_last_train_epoch(self, runner: Any) -> bool:
+    def is_last_train_epoch(self, runner: RunnerFacade) -> bool:
         """Return whether the current epoch is the last."""
         return bool(runner.epoch + 1 == runner.max_epochs)
 
-    def is_last_train_iter(self, runner: Any) -> bool:
+    def is_last_train_iter(self, runner: RunnerFacade) -> bool:
         """Return whether the current iteration is the last."""
         return bool(runner.iter + 1 == runner.max_iters)

@@ -14,6 +14,7 @@ from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.extra_pass import ExtraPass
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
 
@@ -231,7 +232,7 @@ class TestLoop(_EvaluationLoop):
 
 
 @contextlib.contextmanager
-def _set(runner: Any, **values: Any) -> Iterator[None]:
+def _set(runner: Runner, **values: Any) -> Iterator[None]:
     """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
     before = {name: getattr(runner, name) for name in values if hasattr(runner, name)}
     for name, value in values.items():

@@ -19,6 +19,7 @@ from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
 
 __all__ = ["RunnerFacade"]
@@ -75,7 +76,7 @@ class OptimWrapperDict(dict[str, OptimWrapper]):
 class Visualizer:
     """``runner.visualizer``, for the Trainer's loggers."""
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: Runner) -> None:
         self._runner = runner
 
     def add_scalar(self, name: str, value: Any, step: int = 0, **kwargs: Any) -> None:
@@ -90,8 +91,9 @@ class Visualizer:
     def add_image(self, name: str, image: Any, step: int = 0, **kwargs: Any) -> None:
         """Log an image (height, width, channels) to TensorBoard loggers."""
         for logger in self._runner.trainer.loggers:
-            if hasattr(logger.experiment, "add_image"):
-                logger.experiment.add_image(name, image, step, dataformats="HWC")
+            experiment: Any = getattr(logger, "experiment", None)
+            if hasattr(experiment, "add_image"):
+                experiment.add_image(name, image, step, dataformats="HWC")
 
     def add_config(self, config: Any, **kwargs: Any) -> None:
         """Log a config."""
@@ -239,7 +241,7 @@ class RunnerFacade(Facade):
     hub gets the entries of ``RuntimeInfo``.
     """
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self._loops = TrainLoop(self), ValLoop(self), TestLoop(self)
         self.message_hub = MessageHub()
@@ -313,7 +315,7 @@ class RunnerFacade(Facade):
             from mmengine.runner import LogProcessor
 
             by_epoch = self._runner.counts_epochs
-            self._runner.log_processor = LogProcessor(by_epoch=by_epoch)
+            vars(self._runner)["log_processor"] = LogProcessor(by_epoch=by_epoch)
         return self._user_attribute("log_processor")
 
     @property

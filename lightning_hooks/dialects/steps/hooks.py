@@ -1,7 +1,7 @@
 """The hooks and ``Checkpointer`` of detectron2 and cvpods, and the parts shared with Pet's hooks.
 
-A hook works on ``self.trainer``, a loop of steps. Each dialect derives a class of the same name
-from the class in this file and from the dialect's ``HookBase``.
+A hook works on ``self.trainer``, a loop of steps. :func:`of_dialect` makes the class of the same
+name in each dialect, which is also a subclass of the dialect's ``HookBase``.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 
@@ -39,6 +39,7 @@ __all__ = [
     "flatten",
     "is_due",
     "is_first_rank",
+    "of_dialect",
     "reported_group",
     "speed_lines",
 ]
@@ -60,6 +61,21 @@ class HookBase:
 
     def after_step(self) -> None:
         """After each iteration; ``trainer.iter`` is the iteration's number, from 0."""
+
+
+H = TypeVar("H")
+
+
+def of_dialect(base: type[HookBase], hook: type[H], **attributes: Any) -> type[H]:
+    """Return a hook of this file as a hook of a dialect, under the same name.
+
+    Args:
+        base: The dialect's ``HookBase``, further base class of the hook.
+        hook: The hook.
+        attributes: Attributes of the class.
+    """
+    attributes = {"__module__": base.__module__, "__doc__": hook.__doc__, **attributes}
+    return type(hook.__name__, (hook, base), attributes)
 
 
 def is_due(iteration: int, period: int, max_iter: int | None) -> bool:
@@ -117,8 +133,10 @@ class PeriodicWriter:
     """
 
     trainer: Any
-    _writes_first = False
-    _writes_after_train = True
+    writes_first = False
+    """Whether the writers are called after the first iteration too, as in cvpods."""
+    writes_after_train = True
+    """Whether the writers are called after the run too, as in detectron2."""
 
     def __init__(self, writers: Sequence[Any], period: int = 20) -> None:
         self._writers = check_writers(writers)
@@ -130,14 +148,14 @@ class PeriodicWriter:
         done, trainer = self.trainer.iter, self.trainer
         if trainer.rank != 0:
             return
-        if is_due(done, self._period, trainer.max_iter) or (self._writes_first and done == 0):
+        if is_due(done, self._period, trainer.max_iter) or (self.writes_first and done == 0):
             for writer in self._writers:
                 writer.write()
 
     def after_train(self) -> None:
         """Write the last values of other hooks, and close the writers."""
         for writer in self._writers if self.trainer.rank == 0 else ():
-            if self._writes_after_train:
+            if self.writes_after_train:
                 writer.write()
             writer.close()
 
@@ -159,7 +177,8 @@ class EvalHook:
     """
 
     trainer: Any
-    _last_in_after_train = True
+    last_in_after_train = True
+    """Whether the last evaluation comes after the run, as in detectron2."""
 
     def __init__(self, eval_period: int, eval_function: Callable[[], Any]) -> None:
         if not callable(eval_function):
@@ -172,14 +191,14 @@ class EvalHook:
         """Evaluate if the iteration ends a period."""
         done, max_iter = self.trainer.iter, self.trainer.max_iter
         is_last = max_iter is not None and done + 1 == max_iter
-        if is_due(done, self._period, max_iter) and not (is_last and self._last_in_after_train):
+        if is_due(done, self._period, max_iter) and not (is_last and self.last_in_after_train):
             self._evaluate()
 
     def after_train(self) -> None:
         """Evaluate the result of a complete run."""
         max_iter = self.trainer.max_iter
         is_complete = max_iter is None or self.trainer.iter + 1 >= max_iter
-        if self._last_in_after_train and is_complete:
+        if self.last_in_after_train and is_complete:
             self._evaluate()
 
     def _evaluate(self) -> None:

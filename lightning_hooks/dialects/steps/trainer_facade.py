@@ -18,6 +18,7 @@ from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps import events
 from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "StepFacade",
@@ -90,7 +91,7 @@ class StepFacade(Facade):
     first_iter = 0
     """Number of the first iteration in the storage."""
 
-    def __init__(self, runner: Any, dialect: Dialect) -> None:
+    def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self.start_iter = runner.iter
         self.start_epoch = runner.epoch

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.ownership import Call, is_ours, trains_like_mmcv
+from lightning_hooks.engine.driver.ownership import Call, trains_like_mmcv
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -23,8 +23,6 @@ class Calls:
         self._runner = runner
         self._train_flags: dict[torch.nn.Module, bool] = {}
         self._by_point: dict[str, list[Call]] = {}
-        self.settles_every_batch = False
-        """Whether the ranks agree after each batch on whether to stop."""
 
     def calls_for(self, point: str) -> list[Call]:
         """Return the hooks with an own method for a point, and the methods, in order."""
@@ -101,28 +99,18 @@ class Calls:
 
     # -- several ranks ---------------------------------------------------------------------
 
-    def check_ranks(self) -> None:
-        """Find out, on all ranks together, whether a hook of any rank may stop the run alone.
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``runner.should_stop``.
 
-        The package's own hooks decide alike on all ranks. All ranks get the same answer, so either
-        all ranks or none communicate in :meth:`settle_stop`.
+        Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
+        or a pass over the data, a validation, a checkpoint.
         """
         runner = self._runner
+        stop, trainer = runner.stop_requested, runner.trainer
         if runner.world_size > 1:
-            foreign = self._has_foreign()
-            reduce = runner.trainer.strategy.reduce_boolean_decision
-            self.settles_every_batch = reduce(foreign, all=False)
-
-    def settle_stop(self) -> None:
-        """Pass ``runner.should_stop`` on to the Trainer, on all ranks if any rank has set it."""
-        runner = self._runner
-        stop = runner.stop_requested
-        if self.settles_every_batch:
-            stop = runner.trainer.strategy.reduce_boolean_decision(stop, all=False)
-        elif stop and runner.world_size > 1 and self._has_foreign():
-            return  # the hook came in during this epoch: the ranks agree from the next one on
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
-            runner.trainer.should_stop = True
+            trainer.should_stop = True
 
     def common_dialects(self) -> frozenset[str]:
         """Return the dialects, besides mmcv's, with a hook on every rank."""
@@ -133,6 +121,3 @@ class Calls:
         all_ranks: list[Any] = [None] * torch.distributed.get_world_size()
         torch.distributed.all_gather_object(all_ranks, own)
         return frozenset(own.intersection(*all_ranks))
-
-    def _has_foreign(self) -> bool:
-        return not all(is_ours(hook) for hook in self._runner.hooks)

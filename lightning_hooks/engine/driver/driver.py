@@ -24,7 +24,8 @@ The loggers also write the module's epoch-level values, after the module's own
 ``on_train_epoch_end``, and the values of a stand-alone ``validate`` or ``test`` at the end.
 
 Every rank needs at least one hook; the hooks of ranks may differ. The ranks agree on
-``runner.should_stop`` after each iteration if any rank has a foreign hook when an epoch begins.
+``runner.should_stop`` where an epoch, a pass over the data or a validation ends, and where a
+checkpoint is written: no step waits for another rank.
 
 A batch, from ``on_train_batch_start`` to a hook's ``after_train_iter``, goes through the driver
 and the list of calls in ``calls.py``.
@@ -145,8 +146,7 @@ class Driver(Callback):
                 return callback
         driver = cls()
         first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
-        # a new list: Lightning is iterating over the old list, and will not set the driver up
-        trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
+        callbacks.insert(first, driver)  # Lightning goes on with the first hook, once more
         driver.setup(trainer, trainer.lightning_module, stage)
         return driver
 
@@ -234,7 +234,7 @@ class Driver(Callback):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._train_data.watch(trainer, self._cycle.hooks_may_change_data(), self._loading)
+        self._train_data.watch(trainer, self._cycle.begins_data_late, self._loading)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -254,7 +254,6 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         runner.common_dialects = self.calls.common_dialects()
-        hosted = len(self._hosted)
         if not runner.loops_itself:
             with self._buffers.added(), self._model.taken_at_once():
                 self.calls.run_at_border("before_run")
@@ -262,12 +261,9 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        for hook in self._hosted[hosted:]:  # registered by a hook in before_run
-            hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._watch_epoch_end()
-        self.calls.check_ranks()
         self._first_iter = runner.iter
         self._expect_batches()
         if not runner.loops_itself:
@@ -277,7 +273,6 @@ class Driver(Callback):
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""
-        self.calls.check_ranks()  # a hook may have been registered in the epoch before
         self._expect_batches()
         self._cycle.begin_epoch()
 
@@ -317,8 +312,8 @@ class Driver(Callback):
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
-        if runner.stop_requested or self.calls.settles_every_batch:
-            self.calls.settle_stop()
+        if runner.stop_requested and runner.world_size == 1:
+            trainer.should_stop = True  # also if a callback has taken the wish back
 
     def _expect_batches(self) -> None:
         """Call the events of the next batch: :meth:`_begin_batches` skips the unused ones."""
@@ -336,8 +331,7 @@ class Driver(Callback):
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
             skip_events(self, Driver, "on_train_batch_start")
-        # ranks settle a requested stop at the end of a batch
-        acts = acts or self.runner.world_size > 1 or self._step.fills_log_buffer
+        acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
             skip_events(self, Driver, "on_train_batch_end")
 
@@ -442,10 +436,6 @@ class Driver(Callback):
     def call_in_batch(self, point: str) -> None:
         """Call a point of a batch."""
         self.calls.run(point)
-        if point == "after_train_iter" and (
-            self._runner.stop_requested or self.calls.settles_every_batch
-        ):
-            self.calls.settle_stop()
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
         """Whether a validation inside a fit runs, not the sanity check."""
@@ -473,6 +463,8 @@ class Driver(Callback):
     ) -> None:
         """Write the run's counters, mmcv's meta and the random states."""
         if self._has_runner:
+            if self._in_run and not self._failed:
+                self.calls.agree_to_stop()
             in_epoch = self._had_fit and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]

@@ -95,7 +95,7 @@ class EpochCycle:
         metrics.publish_results(runner)
         self.in_epoch = False
         runner.closed_epoch = runner.trainer.current_epoch
-        self._calls.settle_stop()
+        self._calls.agree_to_stop()
 
     # -- a validation ----------------------------------------------------------------------
 
@@ -129,14 +129,14 @@ class EpochCycle:
         if self.in_epoch:
             runner.mode = "train"
             runner._inner_iter = None
-        self._calls.settle_stop()
+        self._calls.agree_to_stop()
 
     # -- data and random numbers -----------------------------------------------------------
 
-    def hooks_may_change_data(self) -> bool:
-        """Whether foreign hooks are called where data may be replaced."""
+    def begins_data_late(self) -> bool:
+        """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
         points = ("before_run", "before_train_epoch")
-        return not all(
+        return bool(self._resumed) or not all(
             is_ours(hook) for point in points for hook, _ in self._calls.calls_for(point)
         )
 
@@ -145,25 +145,19 @@ class EpochCycle:
         trainer = self._runner.trainer
         if self._resumed:
             self._train_data.leave_pass(trainer)
-            renewed = self._train_data.can_renew(trainer, resumed=True)
-            if renewed or progress.iterates_anew(trainer) or data.goes_on_in_pass(trainer):
-                self._resumed.restore_rng(trainer.global_rank)
+            self._resumed.restore_rng(trainer.global_rank)
 
     def _take_data(self, *, for_run: bool) -> None:
         """Iterate the loader after the hooks' changes; forget the resumed entry."""
         runner, resumed = self._runner, self._resumed
-        if resumed and not data.goes_on_in_pass(runner.trainer):
-            states = resumed.worker_states(runner.rank)
-            self._train_data.restore_workers(runner.trainer, states)
+        goes_on = data.goes_on_in_pass(runner.trainer)
         if resumed:
+            if not goes_on:
+                states = resumed.worker_states(runner.rank)
+                self._train_data.restore_workers(runner.trainer, states)
             resumed.restore_generators(runner)
-        self._train_data.begin_epoch(
-            runner,
-            for_run=for_run,
-            resumed=bool(resumed),
-            hooks_may_change_data=self.hooks_may_change_data(),
-        )
-        if resumed and data.goes_on_in_pass(runner.trainer):
+        self._train_data.begin_epoch(runner, for_run=for_run, resumed=bool(resumed))
+        if resumed and goes_on:
             resumed.restore_rng(runner.rank)
             resumed.restore_generators(runner)
         runner.renew()  # the loader may be new
@@ -217,11 +211,12 @@ class IterCycle(EpochCycle):
         """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
         runner = self._runner
         if runner.hooks_step and runner.ends_with_batch():
-            runner.should_stop = True
+            runner.trainer.should_stop = True
 
     def end_epoch(self) -> None:
         """Go on with the same loader."""
         metrics.publish_averages(self._runner)
+        self._calls.agree_to_stop()
 
     def begin_validation(self) -> None:
         """Switch the mode; call no point."""
@@ -243,6 +238,7 @@ class IterCycle(EpochCycle):
                     method(runner)
         metrics.publish_results(runner)
         self._val_log.close()
+        self._calls.agree_to_stop()
 
 
 @contextlib.contextmanager

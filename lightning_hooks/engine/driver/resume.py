@@ -8,7 +8,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.train_data import resume_warning
@@ -30,6 +29,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import layout, manifest
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.plain_types import plain_groups
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["KEY", "ResumeState", "adopt", "entry_of", "write"]
 

@@ -2,25 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, ExitStack
+from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import Fit, patched
+from lightning_hooks.engine.lightning_api.private_names import (
+    DATA_CONNECTOR,
+    SAMPLERS,
+    needs,
+    private_import,
+)
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
 
 __all__ = [
     "batch_size",
+    "before_iterator",
     "generators_of",
     "goes_on_in_pass",
+    "iterator_of",
+    "leave_unread",
     "prepare_batch",
     "random_states",
     "renew_iterator",
@@ -28,12 +36,16 @@ __all__ = [
     "restore_train_data",
     "restore_workers",
     "set_train_length",
-    "show_train_loaders",
     "switch_loader",
     "train_data",
     "train_generators",
     "train_loaders",
 ]
+
+_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
+_set_sampler_epoch = private_import(SAMPLERS, "_set_sampler_epoch")
+
+changes_data = needs("training data changed by hooks")
 
 
 def goes_on_in_pass(trainer: L.Trainer) -> bool:
@@ -55,8 +67,25 @@ def batch_size(batch: Any) -> int | None:
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:
     """Return the iterated training loaders, with injected samplers; empty before fit."""
-    combined = trainer.fit_loop._combined_loader
+    combined = getattr(trainer.fit_loop, "_combined_loader", None)
     return [] if combined is None else list(combined.flattened)
+
+
+def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
+    """Return the iterator of the training, or of a validation, over a loader.
+
+    Raises:
+        AttributeError: if the loader is not iterated.
+    """
+    for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
+        combined: Any = loop._combined_loader
+        running = getattr(combined, "_iterator", None)
+        if running is not None:
+            # Lightning iterates validation loaders one after the other
+            found = dict(zip(map(id, combined.flattened), running.iterators, strict=False))
+            if id(loader) in found:
+                return found[id(loader)]
+    raise AttributeError("there is no iterator over the loader now")
 
 
 def generators_of(loader: Any) -> list[torch.Generator]:
@@ -99,19 +128,48 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
 def _at_next_iterator(loader: Any, block: AbstractContextManager[None], fit: Fit) -> None:
     def leave(iterator: Any) -> None:
         block.__exit__(None, None, None)
-        patched.close()
+        once.close()
 
-    patched = fit.part()
-    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=patched)
-
-
-def show_train_loaders(trainer: L.Trainer, show: Callable[[Any], Any]) -> None:
-    """Replace each training loader by ``show(loader)``; the iterators stay."""
-    combined = trainer.fit_loop._combined_loader
-    if combined is not None:
-        combined.flattened = [show(loader) for loader in combined.flattened]
+    once = fit.part()
+    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=once)
 
 
+class _Unread:
+    """Stands for a loader while Lightning makes an iterator, and shows the loader again.
+
+    The iterator yields a single None, for the batch prefetched from a loader without a length.
+    """
+
+    def __init__(self, loader: Any, show: Callable[[], None]) -> None:
+        self._loader, self._show = loader, show
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[None]:
+        self._show()
+        return iter([None])
+
+
+@changes_data
+def leave_unread(trainer: L.Trainer) -> None:
+    """Have the training iterator that Lightning is about to make read nothing from the loaders."""
+    combined: Any = trainer.fit_loop._combined_loader
+    loaders = combined.flattened
+    show = partial(setattr, combined, "flattened", loaders)
+    combined.flattened = [_Unread(loader, show) for loader in loaders]
+
+
+@changes_data
+def before_iterator(
+    trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
+) -> None:
+    """Call a function when Lightning is about to make an iterator of newly set up loaders."""
+    name = "_load_combined_loader_states"
+    fit.patch(trainer.fit_loop, name, after=lambda _: call(), until=until)
+
+
+@changes_data
 def renew_iterator(trainer: L.Trainer) -> None:
     """Remake the training iterator: new workers see the current data set."""
     fetcher = trainer.fit_loop._data_fetcher
@@ -127,16 +185,20 @@ def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> An
     """Return a batch prepared for a step: converted and transferred by the module's methods."""
     module: Any = trainer.lightning_module
     batch = trainer.precision_plugin.convert_input(batch)
-    batch = module._on_before_batch_transfer(batch, dataloader_idx=dataloader_idx)
+    convert = getattr(module, "_on_before_batch_transfer", None)
+    if convert is not None:
+        batch = convert(batch, dataloader_idx=dataloader_idx)
     return trainer.strategy.batch_to_device(batch, dataloader_idx=dataloader_idx)
 
 
+@changes_data
 def train_data(trainer: L.Trainer) -> Any:
     """Return the current training data, for :func:`restore_train_data`."""
     loop = trainer.fit_loop
     return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
 
 
+@changes_data
 def restore_train_data(trainer: L.Trainer, data: Any) -> None:
     """Go back to the replaced loaders."""
     loop: Any = trainer.fit_loop
@@ -145,16 +207,22 @@ def restore_train_data(trainer: L.Trainer, data: Any) -> None:
         loop._data_fetcher.setup(loop._combined_loader)
 
 
+@changes_data
 def replace_loader(trainer: L.Trainer, loader: Any) -> None:
-    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow."""
+    """Train on ``loader`` from the next iterator on: samplers, limits and counts follow.
+
+    Nothing is read from the loader: the caller makes the iterator, or Lightning does.
+    """
     loop = trainer.fit_loop
-    loop._data_source = _DataLoaderSource(loader, "")
+    loop._data_source = _LoaderSource(loader, "")
     loop._combined_loader = None
-    loop.setup_data()
+    with patched(loop, "_load_combined_loader_states", after=lambda _: leave_unread(trainer)):
+        loop.setup_data()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
 
 
+@changes_data
 def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     """Train on ``loader`` from the next batch on, in the midst of an epoch."""
     loop = trainer.fit_loop
@@ -165,6 +233,7 @@ def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     iter(fetcher)
 
 
+@changes_data
 def set_train_length(trainer: L.Trainer, batches: int) -> None:
     """Set the number of batches of the beginning epoch."""
     loop: Any = trainer.fit_loop

@@ -90,6 +90,19 @@ class MethodPatch:
 class Fit(contextlib.ExitStack):
     """All changes made for a fit, validation or test of a Trainer; closing the stack undoes them.
 
+    A hook finds the stack at ``Driver.of(trainer).fit``, from the hook's ``setup`` on, and keeps no
+    patch itself::
+
+        fit = Driver.of(trainer).fit
+        fit.patch(module, "on_save_checkpoint", before=self._save)  # until the end of the fit
+        fit.callback(handle.remove)  # any other change, undone likewise
+
+        probes = fit.part()  # changes to undo earlier, with probes.close()
+        fit.patch(module, "training_step", after=self._stop, until=probes)
+
+    A change that must outlive the fit, as of a file saved after the run, is a :class:`MethodPatch`
+    of the hook.
+
     If a callback raises in ``on_exception``, Lightning calls no further event of any callback. The
     changes are then undone by the next fit of a hook or of the Trainer, or at the first call of a
     patched method.
@@ -102,11 +115,23 @@ class Fit(contextlib.ExitStack):
         super().__init__()
         self.trainer = trainer
         self.state = TrainerState() if trainer is None else trainer.state
+        self._called: set[tuple[int, Callable[..., Any]]] = set()
 
     @property
     def is_running(self) -> bool:
         """Whether the Trainer is at work; false after an error, before any ``on_exception``."""
         return self.state.status is TrainerStatus.RUNNING
+
+    def is_first_call(self, owner: Any, function: Callable[..., Any]) -> bool:
+        """Return whether a function of an object is called for the first time in the fit.
+
+        A callback added to ``trainer.callbacks`` in ``setup`` is set up at once, and again when
+        Lightning comes to the callback in the list.
+        """
+        call = id(owner), function
+        is_first = call not in self._called
+        self._called.add(call)
+        return is_first
 
     def part(self) -> contextlib.ExitStack:
         """Return a stack for changes to undo before the end of the fit."""
@@ -141,9 +166,14 @@ class Fit(contextlib.ExitStack):
 
 
 @contextlib.contextmanager
-def patched(module: Any, name: str, before: Callable[..., None]) -> Iterator[None]:
-    """Call ``before`` ahead of the method inside the block."""
-    patch = MethodPatch(module, name, before)
+def patched(
+    owner: Any,
+    name: str,
+    before: Callable[..., None] | None = None,
+    after: Callable[[Any], None] | None = None,
+) -> Iterator[None]:
+    """Call a function before or after the method inside the block."""
+    patch = MethodPatch(owner, name, before, after)
     try:
         yield
     finally:

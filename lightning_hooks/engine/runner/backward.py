@@ -8,24 +8,50 @@ DDP synchronises and the precision plugin scales.
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
+from lightning.pytorch.core.optimizer import LightningOptimizer
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = [
     "OrphanLoss",
     "StrategyLoss",
     "optimizers_of_hooks",
-    "share_state",
+    "show_inside",
     "strategy_loss_class",
 ]
 
 
 class _Loss(torch.Tensor):
-    """A loss with the ``repr`` of a plain tensor."""
+    """A loss that is printed, formatted and pickled as a plain tensor."""
+
+    plain: torch.Tensor
+    """The same tensor without the subclass, whose operations would go through Python."""
+
+    @classmethod
+    def of(cls, loss: torch.Tensor) -> Self:
+        """Return a step's loss as a tensor of the subclass."""
+        found = loss.as_subclass(cls)
+        found.plain = loss
+        return found
+
+    def _as_plain(self) -> torch.Tensor:
+        # a loss computed from this loss has the subclass, and no plain tensor
+        plain: torch.Tensor = vars(self).get("plain", self.as_subclass(torch.Tensor))
+        return plain
 
     def __repr__(self) -> str:  # type: ignore[override]  # torch's is decorated, without types
-        return repr(self.as_subclass(torch.Tensor))
+        return repr(self._as_plain())
+
+    def __format__(self, spec: str) -> str:
+        return format(self._as_plain(), spec)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        plain: Any = self._as_plain()  # torch gives its method no types
+        return plain.__reduce_ex__(protocol)
 
 
 class StrategyLoss(_Loss):
@@ -46,16 +72,10 @@ def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
 class OrphanLoss(_Loss):
     """A loss that refuses ``backward``: Lightning runs backward for the step."""
 
-    plain: torch.Tensor
-    """The same tensor without the subclass, whose operations would go through Python."""
-
     @classmethod
-    def of(cls, loss: torch.Tensor) -> OrphanLoss:
+    def of(cls, loss: torch.Tensor) -> Self:
         """Return a step's loss as an OrphanLoss, detached."""
-        plain = loss.detach()
-        orphan = plain.as_subclass(cls)
-        orphan.plain = plain
-        return orphan
+        return super().of(loss.detach())
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Refuse.
@@ -70,18 +90,30 @@ class OrphanLoss(_Loss):
         )
 
 
-def share_state(optimizer: Any) -> Any:
-    """Link ``param_groups`` and ``state`` of a LightningOptimizer to the optimizer inside.
+def show_inside(optimizer: Any) -> Any:
+    """Have a LightningOptimizer read and write the attributes of the optimizer inside.
 
-    Lightning copies the attributes: a hook that rebinds ``optimizer.param_groups`` or loads a
-    state dict would change only the copy.
+    Only Lightning's own attributes, such as ``step``, stay the wrapper's: a flag set by a hook
+    reaches the optimizer's ``step``, and a copy of the wrapper is a copy of the optimizer.
     """
-    for name in ("param_groups", "state"):
-        # Lightning makes a class for each wrapper, so no other optimizer is touched
-        setattr(type(optimizer), name, _inner_attribute(name))
-    type(optimizer).load_state_dict = _load_inner
     # a hook's GradScaler would report overflows to the wrapper, not to the fused optimizer inside
     optimizer._step_supports_amp_scaling = False
+    own = {*dir(object), *vars(LightningOptimizer), *vars(optimizer)} - {"__reduce_ex__"}
+
+    def read(wrapper: Any, name: str) -> Any:
+        if name in own:
+            return object.__getattribute__(wrapper, name)
+        return getattr(wrapper.optimizer, name)
+
+    def write(wrapper: Any, name: str, value: Any) -> None:
+        if name in own:
+            object.__setattr__(wrapper, name, value)
+        else:
+            setattr(wrapper.optimizer, name, value)
+
+    # Lightning makes a class for each wrapper, so no other optimizer is touched
+    kind: Any = type(optimizer)
+    kind.__getattribute__, kind.__setattr__ = read, write
     return optimizer
 
 
@@ -93,21 +125,7 @@ def optimizers_of_hooks(module: Any) -> Any:
     found = module.optimizers()
     names = getattr(module, "optimizer_names", None)
     if not (isinstance(found, list) or names):
-        return share_state(found)
+        return show_inside(found)
     many = found if isinstance(found, list) else [found]
     names = names or [str(index) for index in range(len(many))]
-    return {name: share_state(one) for name, one in zip(names, many, strict=True)}
-
-
-def _load_inner(wrapper: Any, state_dict: dict[str, Any]) -> None:
-    wrapper.optimizer.load_state_dict(state_dict)  # torch's own writes to the wrapper's __dict__
-
-
-def _inner_attribute(name: str) -> property:
-    def get(wrapper: Any) -> Any:
-        return getattr(wrapper.optimizer, name)
-
-    def put(wrapper: Any, value: Any) -> None:
-        setattr(wrapper.optimizer, name, value)
-
-    return property(get, put)
+    return {name: show_inside(one) for name, one in zip(names, many, strict=True)}

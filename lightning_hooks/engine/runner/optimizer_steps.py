@@ -1,13 +1,12 @@
-"""Optimizer steps as iterations, and steps skipped by a gradient scaler."""
+"""Optimizer steps as iterations, and steps that never reach the optimizer."""
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from typing import Any
 
 import lightning as L
 import torch
-
-from lightning_hooks.engine.lightning_api import precision
 
 __all__ = ["AppliedSteps", "InSteps"]
 
@@ -51,40 +50,58 @@ class InSteps:
 class AppliedSteps:
     """Count the optimizers' steps, without reading the device.
 
-    Lightning also counts steps skipped by the gradient scaler. A skipped step never reaches the
-    optimizer, except a ``fused=True`` optimizer, which reads the flag on the device: the step
-    counts.
+    Lightning's ``global_step`` also counts a step skipped by the gradient scaler, and an
+    ``optimizer_step`` of the module that only calls the closure; neither reaches the optimizer. A
+    ``fused=True`` optimizer reads the scaler's flag on the device: the skipped step counts.
+    Optimizers that are not torch's are counted by ``global_step``.
 
     Args:
         trainer: The Trainer, in a fit; steps are counted from now on.
+        fit: The stack at whose end counting stops.
     """
 
-    def __init__(self, trainer: L.Trainer) -> None:
+    def __init__(self, trainer: L.Trainer, fit: ExitStack | None = None) -> None:
         self._trainer = trainer
         self._start = trainer.global_step
-        self._made = 0
-        known = all(isinstance(one, torch.optim.Optimizer) for one in trainer.optimizers)
-        self._scaled = trainer.optimizers if precision.has_grad_scaler(trainer) and known else []
-        self._handles = [one.register_step_post_hook(self._note) for one in self._scaled]
+        self._made = self._asked_before = 0
+        self._is_open = False  # between the two hooks of a step, which may call another step()
+        self._watches = ExitStack()
+        if fit is not None:
+            fit.callback(self.close)
+        self._follow()
 
-    def _note(self, *_: Any) -> None:
-        self._made += 1
+    def _follow(self) -> None:
+        """Watch the Trainer's present optimizers."""
+        self.close()
+        self._optimizers = self._trainer.optimizers
+        self._follows = all(isinstance(one, torch.optim.Optimizer) for one in self._optimizers)
+        for one in self._optimizers if self._follows else ():
+            self._watches.callback(one.register_step_pre_hook(self._begin).remove)
+            self._watches.callback(one.register_step_post_hook(self._end).remove)
+
+    def _begin(self, *_: Any) -> None:
+        self._is_open = True
+
+    def _end(self, *_: Any) -> None:
+        self._made += self._is_open
+        self._is_open = False
 
     @property
     def made(self) -> int:
         """The steps of all optimizers together."""
-        return self._made if self._scaled else self._asked
+        asked = self._trainer.global_step - self._start
+        if not self._follows or self._trainer.optimizers is not self._optimizers:
+            self._made += asked - self._asked_before
+            self._follow()
+        self._asked_before = asked
+        return self._made
 
     @property
     def skipped(self) -> int:
         """The skipped steps of each optimizer."""
-        return max(self._asked - self.made, 0) // max(len(self._scaled), 1)
-
-    @property
-    def _asked(self) -> int:
-        return self._trainer.global_step - self._start
+        made = self.made
+        return max(self._asked_before - made, 0) // max(len(self._optimizers), 1)
 
     def close(self) -> None:
-        """Remove the counters from the optimizers."""
-        for handle in self._handles:
-            handle.remove()
+        """Stop counting."""
+        self._watches.close()

@@ -41,13 +41,13 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     after a hook changes a limit or the optimizers.
 
     Note:
-        Departures from mmcv: ``should_stop = True`` ends training after the iteration (ignored in
-        mmcv); ``call_hook`` skips hooks without the method (mmcv raises AttributeError); calls of
-        the model by a hook, outside of a training step owned by hooks, leave the random state
-        unchanged (in mmcv the training draws on); a model assigned in training on several ranks is
-        refused (in mmcv the ranks drift apart); a ``StopIteration`` raised by a hook becomes a
-        RuntimeError (the epoch would end); ``register_hook`` without a priority uses the priority
-        of the hook's family (mmcv: NORMAL).
+        Departures from mmcv: ``should_stop = True`` ends training after the iteration, on several
+        ranks at the next border (ignored in mmcv); ``call_hook`` skips hooks without the method
+        (mmcv raises AttributeError); calls of the model by a hook, outside of a training step owned
+        by hooks, leave the random state unchanged (in mmcv the training draws on); a model assigned
+        in training on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration``
+        raised by a hook becomes a RuntimeError (the epoch would end); ``register_hook`` without a
+        priority uses the priority of the hook's family (mmcv: NORMAL).
     """
 
     outputs: dict[str, Any]
@@ -196,15 +196,18 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     @property
     def should_stop(self) -> bool:
-        """Whether training ends after the current iteration; may be set."""
-        return self.stop_requested or self.trainer.should_stop
+        """Whether training ends after the current iteration; may be set.
+
+        On several ranks training ends on all of them, from the next border on: the end of an epoch
+        or a pass over the data, a validation, a checkpoint.
+        """
+        return bool(self.trainer.should_stop)
 
     @should_stop.setter
     def should_stop(self, value: bool) -> None:
         self.stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
-        # else the driver stops all ranks together
 
     @property
     def data_loader(self) -> Any:
@@ -316,7 +319,11 @@ class EpochRunner(Runner):
 
     @_epoch.setter
     def _epoch(self, value: int) -> None:
-        progress.set_epoch(self.trainer, value)
+        closed = self.closed_epoch == self.trainer.current_epoch
+        current = value - closed
+        progress.set_epoch(self.trainer, current)
+        if closed:
+            self.closed_epoch = current
 
     @property
     def _max_epochs(self) -> int | None:
@@ -370,6 +377,11 @@ class IterLoader:
     def __len__(self) -> int:
         return len(self._dataloader)
 
+    @property
+    def iter_loader(self) -> Any:
+        """The training's iterator over the loader, with mmcv's ``_dataset``."""
+        return data.iterator_of(self._runner.trainer, self._dataloader)
+
     def __next__(self) -> Any:
         """Return a batch for a hook, from a separate iterator: training misses no batch."""
         try:
@@ -412,6 +424,8 @@ class IterRunner(Runner):
 
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:
+        if value == self._max_iters:  # written back, and Lightning counts steps, not iterations
+            return
         self.renew()
         self.own_max_iters = value
         if value is not None:

@@ -11,7 +11,6 @@ from typing import Any, Literal
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
@@ -34,6 +33,7 @@ from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["AveragingHook", "averages_of", "check_momentum"]
 
@@ -281,7 +281,7 @@ class AveragingHook(Hook):
         elif average.tracks:  # the fit before ended before averaging began
             average.begin()
         self._stop_counting()
-        self._applied, self._counted = AppliedSteps(trainer), 0
+        self._applied, self._counted = AppliedSteps(trainer, self.joined_fit), 0
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint, an earlier fit or the present weights.

@@ -98,7 +98,7 @@ class HubCheckpointHook(Hook):
         check_number("timeout", timeout, 0)
         if importlib.util.find_spec("huggingface_hub") is None:
             raise ImportError(
-                'HubCheckpointHook needs huggingface_hub: pip install "lightning_hooks[hub]"',
+                "HubCheckpointHook needs huggingface_hub: pip install huggingface_hub",
                 name="huggingface_hub",
             )
         self.repo_id, self.upload, self.private = repo_id, upload, private

@@ -6,13 +6,13 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["GradientCumulativeOptimizerHook"]
 
@@ -138,13 +138,18 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
                 "GradientCumulativeOptimizerHook may slightly decrease performance if the model "
                 "has BatchNorm layers."
             )
+        self._split(self._place(runner)[1])
         self.initialized = True
+
+    def _split(self, total: int) -> None:
+        """Set mmcv's numbers of iterations in whole groups and in the last, shorter group."""
+        self.remainder_iters = total % self.cumulative_iters
+        self.divisible_iters = total - self.remainder_iters
 
     def _get_loss_factor(self, runner: Runner) -> int:
         """Return the divisor of this iteration's loss."""
         index, total = self._place(runner)
-        self.remainder_iters = total % self.cumulative_iters
-        self.divisible_iters = total - self.remainder_iters
+        self._split(total)  # the length of the run may have changed
         if index < self.divisible_iters:
             return self.cumulative_iters
         if not self._announced:

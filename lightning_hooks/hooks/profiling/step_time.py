@@ -93,8 +93,7 @@ class StepTimeHook(Hook):
         check_bool(log=log, table=table)
         if table and importlib.util.find_spec("rich") is None:
             raise ImportError(
-                'StepTimeHook(table=True) needs rich: pip install "lightning_hooks[cli]", '
-                "or table=False",
+                "StepTimeHook(table=True) needs rich: pip install rich, or table=False",
                 name="rich",
             )
         self.interval = interval

@@ -63,10 +63,7 @@ class SystemMetricsHook(Hook):
         if interval == 0:
             raise ValueError("interval must be above 0, in seconds, got 0")
         if importlib.util.find_spec("psutil") is None:
-            raise ImportError(
-                'SystemMetricsHook needs psutil: pip install "lightning_hooks[system]"',
-                name="psutil",
-            )
+            raise ImportError("SystemMetricsHook needs psutil: pip install psutil", name="psutil")
         self.interval = interval
 
     def before_run(self, runner: Runner) -> None:

@@ -319,6 +319,12 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Reset the mark of a fit with batches."""
         self._has_run = False
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Open the directory, if a subclass's own ``before_run`` has not."""
+        runner = Driver.of(trainer).runner
+        if not (self._has_run or runner.loops_itself):
+            CheckpointHook.before_run(self, runner)
+
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""
         runner = self.store.runner

@@ -14,7 +14,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
-from lightning_hooks.hooks.updaters.updater import Policy, by_iteration, check_share
+from lightning_hooks.hooks.updaters.updater import Updater, by_iteration, check_share
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
 
 __all__ = [
@@ -29,15 +29,13 @@ __all__ = [
 ]
 
 
-COSINE = Policy(schedules.cosine, "minimum", "ratio", needs_length=True)
-LINEAR = Policy(schedules.linear, "minimum", "ratio", needs_length=True)
-FLAT_COSINE = Policy(
-    schedules.flat_cosine, "minimum", "ratio", needs_length=True, start="start_percent"
-)
+def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> None:
+    """Check and set a hook's minimum, given as a number or as a ratio of the base.
 
-
-def check_minimum(name: str, minimum: object, ratio: object) -> None:
-    """Raise unless a minimum is given as a number, or as a ratio of the base."""
+    Raises:
+        ValueError: if both or neither are given.
+    """
+    name = f"min_{hook.quantity.symbol}"
     if (minimum is None) == (ratio is None):
         raise ValueError(
             f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
@@ -46,6 +44,17 @@ def check_minimum(name: str, minimum: object, ratio: object) -> None:
         check_number(name, minimum)
     else:
         check_number(f"{name}_ratio", ratio)
+    hook.minimum, hook.minimum_ratio = minimum, ratio
+
+
+def cosine(hook: Updater, base: float, position: int, total: int) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.cosine` for a hook's minimum."""
+    return schedules.cosine(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
+
+
+def linear(hook: Updater, base: float, position: int, total: int) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.linear` for a hook's minimum."""
+    return schedules.linear(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
 
 
 @HOOKS.register_module()
@@ -61,14 +70,14 @@ class CosineAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    policy = COSINE
+    value = cosine
+    needs_length = True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_lr", min_lr, min_lr_ratio)
-        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        set_minimum(self, min_lr, min_lr_ratio)
 
 
 @HOOKS.register_module()
@@ -84,7 +93,8 @@ class CosineAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    policy = COSINE
+    value = cosine
+    needs_length = True
 
     def __init__(
         self,
@@ -93,8 +103,7 @@ class CosineAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_momentum", min_momentum, min_momentum_ratio)
-        self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
+        set_minimum(self, min_momentum, min_momentum_ratio)
 
 
 @HOOKS.register_module()
@@ -110,14 +119,14 @@ class LinearAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    policy = LINEAR
+    value = linear
+    needs_length = True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_lr", min_lr, min_lr_ratio)
-        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        set_minimum(self, min_lr, min_lr_ratio)
 
 
 @HOOKS.register_module()
@@ -133,7 +142,8 @@ class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    policy = LINEAR
+    value = linear
+    needs_length = True
 
     def __init__(
         self,
@@ -142,8 +152,7 @@ class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_momentum", min_momentum, min_momentum_ratio)
-        self.min_momentum, self.min_momentum_ratio = min_momentum, min_momentum_ratio
+        set_minimum(self, min_momentum, min_momentum_ratio)
 
 
 @HOOKS.register_module()
@@ -160,7 +169,7 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: for a share outside [0, 1], or if both or neither minimum is given.
     """
 
-    policy = FLAT_COSINE
+    needs_length = True
 
     def __init__(
         self,
@@ -170,26 +179,19 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_lr", min_lr, min_lr_ratio)
-        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        set_minimum(self, min_lr, min_lr_ratio)
         self.start_percent = check_share("start_percent", start_percent)
 
-
-def check_periods(hook: CosineRestartLrUpdaterHook, total: int) -> None:
-    """Raise ValueError for periods shorter than the run."""
-    if sum(hook.periods) < total:
-        raise ValueError(
-            f"the periods {list(hook.periods)} add up to {sum(hook.periods)}, the run has "
-            f"{total}: they must reach its end"
+    def value(self, base: float, position: int, total: int) -> float:
+        """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
+        return schedules.flat_cosine(
+            base,
+            position,
+            total,
+            start=self.start_percent,
+            minimum=self.minimum,
+            ratio=self.minimum_ratio,
         )
-
-
-COSINE_RESTART = Policy(
-    schedules.cosine_restart,
-    *("periods", "minimum", "ratio"),
-    check=check_periods,
-    weights="restart_weights",
-)
 
 
 @HOOKS.register_module()
@@ -208,8 +210,6 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
             given, and at the start of a run longer than all periods.
     """
 
-    policy = COSINE_RESTART
-
     def __init__(
         self,
         periods: list[int],
@@ -219,8 +219,7 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_lr", min_lr, min_lr_ratio)
-        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        set_minimum(self, min_lr, min_lr_ratio)
         check_numbers("periods", periods)
         check_numbers("restart_weights", restart_weights)
         if len(periods) != len(restart_weights):
@@ -233,26 +232,29 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         self.periods = periods
         self.restart_weights = restart_weights
 
+    def value(self, base: float, position: int, total: int | None) -> float:
+        """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
+        return schedules.cosine_restart(
+            base,
+            position,
+            periods=self.periods,
+            weights=self.restart_weights,
+            minimum=self.minimum,
+            ratio=self.minimum_ratio,
+        )
+
+    def check(self, total: int) -> None:
+        """Raise ValueError for periods shorter than the run."""
+        if sum(self.periods) < total:
+            raise ValueError(
+                f"the periods {list(self.periods)} add up to {sum(self.periods)}, the run has "
+                f"{total}: they must reach its end"
+            )
+
     @property
     def cumulative_periods(self) -> list[int]:
         """The end of each period."""
         return list(accumulate(self.periods))
-
-
-def check_cool_down(hook: CosineAnnealingCooldownLrUpdaterHook, total: int) -> None:
-    """Raise ValueError for a run not longer than the cool-down."""
-    if hook.cool_down_time >= total:
-        raise ValueError(
-            f"cool_down_time={hook.cool_down_time} must be less than the run's length, {total}"
-        )
-
-
-COSINE_COOLDOWN = Policy(
-    schedules.cosine_cooldown,
-    *("minimum", "ratio", "cool_down_ratio", "cool_down_time"),
-    needs_length=True,
-    check=check_cool_down,
-)
 
 
 @HOOKS.register_module()
@@ -275,7 +277,7 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
     """
 
-    policy = COSINE_COOLDOWN
+    needs_length = True
 
     def __init__(
         self,
@@ -286,12 +288,30 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        check_minimum("min_lr", min_lr, min_lr_ratio)
-        self.min_lr, self.min_lr_ratio = min_lr, min_lr_ratio
+        set_minimum(self, min_lr, min_lr_ratio)
         check_number("cool_down_ratio", cool_down_ratio)
         check_int("cool_down_time", cool_down_time, 0)
         self.cool_down_ratio = cool_down_ratio
         self.cool_down_time = cool_down_time
+
+    def value(self, base: float, position: int, total: int) -> float:
+        """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
+        return schedules.cosine_cooldown(
+            base,
+            position,
+            total,
+            minimum=self.minimum,
+            ratio=self.minimum_ratio,
+            cool_down_ratio=self.cool_down_ratio,
+            cool_down_time=self.cool_down_time,
+        )
+
+    def check(self, total: int) -> None:
+        """Raise ValueError for a run not longer than the cool-down."""
+        if self.cool_down_time >= total:
+            raise ValueError(
+                f"cool_down_time={self.cool_down_time} must be less than the run's length, {total}"
+            )
 
 
 @HOOKS.register_module()
@@ -345,7 +365,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
                 f"{self.iteration_unit}s leave none of {total} between them"
             )
 
-    def get_lr(self, runner: Any, base_lr: float) -> float:
+    def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return :func:`~lightning_hooks.schedules.yolox`."""
         return schedules.yolox(
             base_lr,
@@ -367,7 +387,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         """Return True: the cosine of ``value``, over the whole run, has the same bounds."""
         return True
 
-    def _last(self, runner: Any) -> int:
+    def _last(self, runner: Runner) -> int:
         """Return the iterations at the end with the minimum."""
         if not self.num_last_epochs:
             return 0

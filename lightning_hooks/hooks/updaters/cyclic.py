@@ -9,7 +9,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
-from lightning_hooks.hooks.updaters.updater import Policy, by_iteration, check_share
+from lightning_hooks.hooks.updaters.updater import by_iteration, check_share
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
 from lightning_hooks.utils.arguments import LARGEST, check_bool, check_number, is_finite
 
@@ -35,18 +35,24 @@ def check_anneal_strategy(value: str) -> str:
 # -- cyclic ------------------------------------------------------------------------------------
 
 
+def cyclic(hook: Any, base: float, position: int, total: int) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.cyclic` for a hook's arguments."""
+    return schedules.cyclic(
+        base,
+        position,
+        total,
+        target_ratio=hook.target_ratio,
+        cyclic_times=hook.cyclic_times,
+        step_ratio_up=hook.step_ratio_up,
+        anneal_strategy=hook.anneal_strategy,
+        gamma=hook.gamma,
+    )
+
+
 def check_cycles(hook: Any, total: int) -> None:
     """Raise ValueError for cycles without length."""
     if hook.cyclic_times > total:
         raise ValueError(f"cyclic_times={hook.cyclic_times} is more than the run has: {total}")
-
-
-CYCLIC = Policy(
-    schedules.cyclic,
-    *("target_ratio", "cyclic_times", "step_ratio_up", "anneal_strategy", "gamma"),
-    needs_length=True,
-    check=check_cycles,
-)
 
 
 def set_cycles(
@@ -93,7 +99,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    policy = CYCLIC
+    value, check, needs_length = cyclic, check_cycles, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -133,7 +139,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    policy = CYCLIC
+    value, check, needs_length = cyclic, check_cycles, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -162,26 +168,6 @@ def check_phases(hook: Any, total: int) -> None:
         )
 
 
-def set_phases(hook: Any, pct_start: float, anneal_strategy: str, three_phase: bool) -> None:
-    """Check and set the arguments that the two schedules of one cycle share."""
-    check_bool(three_phase=three_phase)
-    hook.pct_start = check_share("pct_start", pct_start)
-    hook.anneal_strategy = check_anneal_strategy(anneal_strategy)
-    hook.three_phase = three_phase
-
-
-PHASES = "pct_start", "anneal_strategy", "three_phase"
-ONE_CYCLE = Policy(
-    schedules.one_cycle,
-    *(*PHASES, "div_factor", "final_div_factor"),
-    needs_length=True,
-    check=check_phases,
-)
-ONE_CYCLE_MOMENTUM = Policy(
-    schedules.one_cycle_momentum, *PHASES, needs_length=True, check=check_phases
-)
-
-
 @HOOKS.register_module()
 class OneCycleLrUpdaterHook(LrUpdaterHook):
     """Goes up to a highest rate and down again: :func:`~lightning_hooks.schedules.one_cycle`.
@@ -204,8 +190,6 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             ``total_steps``, or with a first phase without length (mmcv divides by zero).
     """
 
-    policy = ONE_CYCLE
-
     def __init__(
         self,
         max_lr: float | list[float] | dict[str, Any],
@@ -221,7 +205,10 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         super().__init__(by_epoch=by_epoch, **kwargs)
         if self._given_base is not None:
             raise ValueError("the base rate is max_lr / div_factor: leave base_lr out")
-        set_phases(self, pct_start, anneal_strategy, three_phase)
+        check_bool(three_phase=three_phase)
+        self.pct_start = check_share("pct_start", pct_start)
+        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
+        self.three_phase = three_phase
         check_per_group("max_lr", max_lr)
         if total_steps is not None and not (
             type(total_steps) is int and 0 < total_steps <= LARGEST
@@ -231,6 +218,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr
         self.total_steps = total_steps
+        self.needs_length = total_steps is None
         self.div_factor = div_factor
         self.final_div_factor = final_div_factor
 
@@ -242,14 +230,18 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             group.setdefault("initial_lr", base)
         return bases
 
-    @property
-    def needs_length(self) -> bool:
-        """Whether ``total_steps`` is the length of the run."""
-        return self.total_steps is None
-
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle` over ``total_steps``."""
-        return super().value(base, position, self.total_steps or total)
+        return schedules.one_cycle(
+            base,
+            position,
+            self.total_steps or total,
+            pct_start=self.pct_start,
+            anneal_strategy=self.anneal_strategy,
+            div_factor=self.div_factor,
+            final_div_factor=self.final_div_factor,
+            three_phase=self.three_phase,
+        )
 
     def check(self, total: int) -> None:
         """Raise ValueError for iterations after the cycle, or a first phase without length."""
@@ -258,7 +250,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
                 f"total_steps={self.total_steps} must not be less than "
                 f"the {total} {self.iteration_unit}s of the run"
             )
-        super().check(self.total_steps or total)
+        check_phases(self, self.total_steps or total)
 
 
 @HOOKS.register_module()
@@ -288,7 +280,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
             without length (mmcv divides by zero).
     """
 
-    policy = ONE_CYCLE_MOMENTUM
+    check, needs_length = check_phases, True
 
     def __init__(
         self,
@@ -301,10 +293,24 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
     ) -> None:
         by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
         super().__init__(by_epoch=by_epoch, **kwargs)
-        set_phases(self, pct_start, anneal_strategy, three_phase)
+        check_bool(three_phase=three_phase)
+        self.pct_start = check_share("pct_start", pct_start)
+        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
+        self.three_phase = three_phase
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
         for name, bound in self.bounds.items():
             check_per_group(name, bound)
+
+    def value(self, base: tuple[float, float], position: int, total: int) -> float:
+        """Return :func:`~lightning_hooks.schedules.one_cycle_momentum`."""
+        return schedules.one_cycle_momentum(
+            base,
+            position,
+            total,
+            pct_start=self.pct_start,
+            anneal_strategy=self.anneal_strategy,
+            three_phase=self.three_phase,
+        )
 
     def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""

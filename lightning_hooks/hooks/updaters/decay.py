@@ -10,7 +10,7 @@ from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.updater import Policy, Quantity
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater
 from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers
 
 __all__ = [
@@ -31,7 +31,9 @@ __all__ = [
 # -- fixed -------------------------------------------------------------------------------------
 
 
-FIXED = Policy(schedules.fixed)
+def fixed(hook: Updater, base: float, position: int, total: int | None) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.fixed`."""
+    return base
 
 
 @HOOKS.register_module()
@@ -42,7 +44,7 @@ class FixedLrUpdaterHook(LrUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
     """
 
-    policy = FIXED
+    value = fixed
     is_constant = True
 
 
@@ -54,22 +56,27 @@ class FixedMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    policy = FIXED
+    value = fixed
     is_constant = True
 
 
 # -- step --------------------------------------------------------------------------------------
 
 
-STEP = Policy(schedules.step, "step", "gamma", "minimum")
+def step_value(hook: Any, base: float, position: int, total: int | None) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.step` for a hook's arguments."""
+    return schedules.step(base, position, step=hook.step, gamma=hook.gamma, minimum=hook.minimum)
 
 
-def check_step(quantity: Quantity, step: object, gamma: object, minimum: object) -> None:
-    """Raise for bad arguments of :func:`~lightning_hooks.schedules.step`."""
+def set_step(hook: Any, step: object, gamma: object, minimum: object) -> None:
+    """Check and set the arguments of :func:`~lightning_hooks.schedules.step`."""
     check_milestones("step", step)
     check_number("gamma", gamma, least=0)
     if minimum is not None:
+        quantity: Quantity = hook.quantity
         check_number(f"min_{quantity.symbol}", minimum, least=quantity.least_minimum)
+    hook.step, hook.gamma, hook.minimum = step, gamma, minimum
+    hook.is_constant = not step
 
 
 def check_milestones(name: str, step: Any) -> None:
@@ -103,15 +110,13 @@ class StepLrUpdaterHook(LrUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    policy = STEP
+    value = step_value
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
     ) -> None:
-        check_step(self.quantity, step, gamma, min_lr)
         super().__init__(**kwargs)
-        self.step, self.gamma, self.min_lr = step, gamma, min_lr
-        self.is_constant = not step
+        set_step(self, step, gamma, min_lr)
 
 
 @HOOKS.register_module()
@@ -131,7 +136,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    policy = STEP
+    value = step_value
 
     def __init__(
         self,
@@ -140,16 +145,16 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         min_momentum: float | None = None,
         **kwargs: Any,
     ) -> None:
-        check_step(self.quantity, step, gamma, min_momentum)
         super().__init__(**kwargs)
-        self.step, self.gamma, self.min_momentum = step, gamma, min_momentum
-        self.is_constant = not step
+        set_step(self, step, gamma, min_momentum)
 
 
 # -- exp ---------------------------------------------------------------------------------------
 
 
-EXP = Policy(schedules.exp, "gamma")
+def exp(hook: Any, base: float, position: int, total: int | None) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.exp` for a hook's arguments."""
+    return schedules.exp(base, position, gamma=hook.gamma)
 
 
 @HOOKS.register_module()
@@ -165,7 +170,7 @@ class ExpLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    policy = EXP
+    value = exp
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -182,7 +187,7 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    policy = EXP
+    value = exp
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -193,7 +198,9 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
 # -- poly --------------------------------------------------------------------------------------
 
 
-POLY = Policy(schedules.poly, "power", "minimum", needs_length=True)
+def poly(hook: Any, base: float, position: int, total: int) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.poly` for a hook's arguments."""
+    return schedules.poly(base, position, total, power=hook.power, minimum=hook.minimum)
 
 
 @HOOKS.register_module()
@@ -210,7 +217,7 @@ class PolyLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    policy = POLY
+    value, needs_length = poly, True
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -231,7 +238,7 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    policy = POLY
+    value, needs_length = poly, True
 
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -243,7 +250,9 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
 # -- inv ---------------------------------------------------------------------------------------
 
 
-INV = Policy(schedules.inv, "gamma", "power")
+def inv(hook: Any, base: float, position: int, total: int | None) -> float:
+    """Return the value of :func:`~lightning_hooks.schedules.inv` for a hook's arguments."""
+    return schedules.inv(base, position, gamma=hook.gamma, power=hook.power)
 
 
 @HOOKS.register_module()
@@ -260,7 +269,7 @@ class InvLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    policy = INV
+    value = inv
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -279,7 +288,7 @@ class InvMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    policy = INV
+    value = inv
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -289,15 +298,6 @@ class InvMomentumUpdaterHook(MomentumUpdaterHook):
 
 
 # -- stages ------------------------------------------------------------------------------------
-
-
-MULTI_STAGE = Policy(
-    schedules.multi_stage,
-    "steps",
-    "gammas",
-    values="milestone_lrs",
-    starts="milestone_iters",
-)
 
 
 @HOOKS.register_module()
@@ -319,8 +319,6 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
 
     Source: mmflow's ``MultiStageLrUpdaterHook``.
     """
-
-    policy = MULTI_STAGE
 
     def __init__(
         self,
@@ -354,3 +352,14 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         self.milestone_iters = milestone_iters
         self.steps = steps
         self.gammas = gammas
+
+    def value(self, base: float, position: int, total: int | None) -> float:
+        """Return :func:`~lightning_hooks.schedules.multi_stage`."""
+        return schedules.multi_stage(
+            base,
+            position,
+            values=self.milestone_lrs,
+            starts=self.milestone_iters,
+            steps=self.steps,
+            gammas=self.gammas,
+        )

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
 import lightning as L
 import torch
 
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
-from lightning_hooks.hooks.updaters.param_groups import Values, check_per_group, per_group
+from lightning_hooks.hooks.updaters.param_groups import (
+    Values,
+    check_per_group,
+    map_values,
+    per_group,
+)
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["LrUpdaterHook"]
@@ -18,20 +25,21 @@ __all__ = ["LrUpdaterHook"]
 LARGEST_RATE: float = torch.finfo(torch.float32).max
 
 
-def _write(group: dict[str, Any], value: Any) -> None:
-    group["lr"] = value
-
-
 LEARNING_RATE = Quantity(
     "learning rate",
     "lr",
     itemgetter("lr"),
-    _write,
     highest=LARGEST_RATE,
     valid_range=f"between 0 and {LARGEST_RATE:.2g}",
     warm_up=mul,
     least_minimum=0,
 )
+
+
+def _write(optimizer: Any, rates: Sequence[Any]) -> None:
+    # groups added during the run have no rate; strict=False doubles the time of zip
+    for group, rate in zip(optimizer.param_groups, rates):  # noqa: B905
+        group["lr"] = rate
 
 
 class LrUpdaterHook(Updater):
@@ -91,8 +99,8 @@ class LrUpdaterHook(Updater):
 
     _given_base: float | list[float] | dict[str, Any] | None = None
 
-    min_lr: Any = alias("_minimum")
-    min_lr_ratio: Any = alias("_minimum_ratio")
+    min_lr: Any = alias("minimum")
+    min_lr_ratio: Any = alias("minimum_ratio")
 
     regular_lr: Values = alias("regular")
     """The rates without warm-up."""
@@ -129,42 +137,36 @@ class LrUpdaterHook(Updater):
 
     # -- by mmcv's names ---------------------------------------------------------------------
 
-    def get_lr(self, runner: Any, base_lr: float) -> float:
+    def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
-        return self.value(base_lr, *self._progress(runner))
+        if self.by_epoch:
+            return self.value(base_lr, runner.epoch, runner.max_epochs)
+        return self.value(base_lr, runner.iter, runner.max_iters)
 
-    def get_regular_lr(self, runner: Any) -> Values:
+    def get_regular_lr(self, runner: Runner) -> Values:
         """Return the rates of all groups, without warm-up."""
+        base = self.base
+        if len(base) == 1 and not isinstance(base, dict):  # the usual case, in the fastest way
+            return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        return self._warm_values(cur_iters, self.regular)
+        return map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
 
-    def _set_lr(self, runner: Any, lr_groups: Values) -> None:
-        optimizer = runner.optimizer
+    def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         if isinstance(lr_groups, dict):
-            pairs = [(optimizer[name].param_groups, rates) for name, rates in lr_groups.items()]
+            for name, rates in lr_groups.items():
+                _write(runner.optimizer[name], rates)
         else:
-            pairs = [(optimizer.param_groups, lr_groups)]
-        for groups, rates in pairs:
-            # groups added during the run have no rate; strict=False doubles the time of zip
-            for group, rate in zip(groups, rates):  # noqa: B905
-                self.quantity.write(group, rate)
+            _write(runner.optimizer, lr_groups)
 
-    # -- for the base class ------------------------------------------------------------------
-
-    def regular_values(self, runner: Any) -> Values:
-        """Return the rates without warm-up."""
-        return self.get_regular_lr(runner)
-
-    def warm_values(self, now: int) -> Values:
-        """Return the rates with warm-up."""
-        return self.get_warmup_lr(now)
-
-    def set_values(self, runner: Any, values: Values) -> None:
-        """Write the rates."""
-        self._set_lr(runner, values)
+    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+        """Set the rates."""
+        if is_new:
+            self.regular = self.get_regular_lr(runner)
+        rates = self.regular if warm_up_at is None else self.get_warmup_lr(warm_up_at)
+        self._set_lr(runner, rates)
 
     def is_predictable(self) -> bool:
         """Whether :meth:`value` alone computes the rates, so they are known before the run."""

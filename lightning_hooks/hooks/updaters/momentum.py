@@ -6,7 +6,13 @@ import math
 from operator import truediv
 from typing import Any
 
-from lightning_hooks.hooks.updaters.param_groups import Values, describe_groups, with_groups
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.updaters.param_groups import (
+    Values,
+    describe_groups,
+    map_values,
+    with_groups,
+)
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["MomentumUpdaterHook"]
@@ -16,18 +22,10 @@ def _read(group: dict[str, Any]) -> Any:
     return group.get("momentum", group.get("betas", (None,))[0])
 
 
-def _write(group: dict[str, Any], value: Any) -> None:
-    if "momentum" in group:
-        group["momentum"] = value
-    elif "betas" in group:
-        group["betas"] = (value, *group["betas"][1:])
-
-
 MOMENTUM = Quantity(
     "momentum",
     "momentum",
     _read,
-    _write,
     highest=math.nextafter(1, 0),
     valid_range="in [0, 1)",
     warm_up=truediv,
@@ -81,8 +79,8 @@ class MomentumUpdaterHook(Updater):
     regular_momentum: Values = alias("regular")
     """The momenta without warm-up."""
 
-    min_momentum: Any = alias("_minimum")
-    min_momentum_ratio: Any = alias("_minimum_ratio")
+    min_momentum: Any = alias("minimum")
+    min_momentum_ratio: Any = alias("minimum_ratio")
 
     def __init__(
         self,
@@ -97,35 +95,32 @@ class MomentumUpdaterHook(Updater):
 
     # -- by mmcv's names ---------------------------------------------------------------------
 
-    def get_momentum(self, runner: Any, base_momentum: Any) -> float:
+    def get_momentum(self, runner: Runner, base_momentum: Any) -> float:
         """Return the momentum of a group, without warm-up."""
-        return self.value(base_momentum, *self._progress(runner))
+        return self.value(base_momentum, *self.progress(runner))
 
-    def get_regular_momentum(self, runner: Any) -> Values:
+    def get_regular_momentum(self, runner: Runner) -> Values:
         """Return the momenta of all groups, without warm-up."""
         return self._regular_values(runner, self.get_momentum, MomentumUpdaterHook.get_momentum)
 
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Return the momenta of all groups, with warm-up."""
-        return self._warm_values(cur_iters, self.regular)
+        factor = self.warmup_factor(cur_iters)
+        return map_values(lambda momentum: momentum / factor, self.regular)
 
-    def _set_momentum(self, runner: Any, momentum_groups: Values) -> None:
+    def _set_momentum(self, runner: Runner, momentum_groups: Values) -> None:
         for where, group, momentum in with_groups(runner.optimizer, momentum_groups):
             if not self.is_valid(momentum):
                 now = f"{self.iteration_unit} {runner.iter}"
                 raise self.range_error(describe_groups(*where), momentum, now)
-            self.quantity.write(group, momentum)
+            if "momentum" in group:
+                group["momentum"] = momentum
+            elif "betas" in group:
+                group["betas"] = (momentum, *group["betas"][1:])
 
-    # -- for the base class ------------------------------------------------------------------
-
-    def regular_values(self, runner: Any) -> Values:
-        """Return the momenta without warm-up."""
-        return self.get_regular_momentum(runner)
-
-    def warm_values(self, now: int) -> Values:
-        """Return the momenta with warm-up."""
-        return self.get_warmup_momentum(now)
-
-    def set_values(self, runner: Any, values: Values) -> None:
-        """Write the momenta."""
-        self._set_momentum(runner, values)
+    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+        """Set the momenta."""
+        if is_new:
+            self.regular = self.get_regular_momentum(runner)
+        momenta = self.regular if warm_up_at is None else self.get_warmup_momentum(warm_up_at)
+        self._set_momentum(runner, momenta)

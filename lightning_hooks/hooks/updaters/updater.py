@@ -26,7 +26,7 @@ from lightning_hooks.hooks.updaters.param_groups import (
 from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
 
-__all__ = ["Policy", "Quantity", "Updater", "alias", "by_iteration", "check_share"]
+__all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
@@ -38,45 +38,14 @@ def alias(name: str) -> Any:
     return property(attrgetter(name), lambda self, value: setattr(self, name, value))
 
 
-class Policy:
-    """A schedule, and the attributes of a hook that have the schedule's arguments.
-
-    Args:
-        schedule: A function of :mod:`lightning_hooks.schedules`.
-        same: Arguments of the schedule in attributes of the same names; ``minimum`` and ``ratio``
-            are in the attributes of ``min_lr`` and ``min_lr_ratio`` (or ``min_momentum``).
-        needs_length: Whether the schedule depends on the length of the run.
-        check: Raises ValueError for a hook in a run of a length where the schedule would fail.
-        others: Arguments of the schedule, with the names of their attributes.
-    """
-
-    def __init__(
-        self,
-        schedule: Callable[..., float],
-        *same: str,
-        needs_length: bool = False,
-        check: Callable[[Any, int], None] | None = None,
-        **others: str,
-    ) -> None:
-        self.schedule, self.needs_length, self.check = schedule, needs_length, check
-        minima = {"minimum": "_minimum", "ratio": "_minimum_ratio"}
-        self.attributes = {**{name: minima.get(name, name) for name in same}, **others}
-
-    def of(self, hook: Updater) -> Callable[..., float]:
-        """Return the schedule with the hook's arguments: a function of base, position and total."""
-        arguments = {name: getattr(hook, its) for name, its in self.attributes.items()}
-        return partial(self.schedule, **arguments)
-
-
 @dataclasses.dataclass(frozen=True)
 class Quantity:
-    """A number of a parameter group: how to read, write, check and warm up the number.
+    """A number of a parameter group: how to read, check and warm up the number.
 
     Args:
         name: The name, for messages.
         symbol: The name in mmcv's arguments, as in ``min_lr``.
         read: Returns the number of a group, None without one.
-        write: Sets the number of a group.
         highest: The highest valid number; the lowest is 0.
         valid_range: The valid numbers in words.
         warm_up: Applies a warm-up's factor to a number.
@@ -86,7 +55,6 @@ class Quantity:
     name: str
     symbol: str
     read: Callable[[dict[str, Any]], Any]
-    write: Callable[[dict[str, Any], Any], None]
     highest: float
     valid_range: str
     warm_up: Callable[[float, float], float]
@@ -128,8 +96,8 @@ class Updater(Hook):
     quantity: Quantity
     """The number that the hook sets."""
 
-    policy: Policy | None = None
-    """The schedule; None for a subclass that overrides :meth:`value`."""
+    needs_length: bool = False
+    """Whether :meth:`value` depends on the length of the run."""
 
     is_constant = False
     """Whether the policy never changes a value."""
@@ -142,8 +110,8 @@ class Updater(Hook):
     warmup_ratio: float = 0.1
     warmup_by_epoch: bool = False
     warmup_epochs: int | None = None
-    _minimum: Any
-    _minimum_ratio: Any
+    minimum: Any
+    minimum_ratio: Any
     _applied: AppliedSteps | None = None
     _skipped_before = 0
 
@@ -183,29 +151,20 @@ class Updater(Hook):
 
     # -- the policy --------------------------------------------------------------------------
 
-    @property
-    def needs_length(self) -> bool:
-        """Whether the policy depends on the length of the run."""
-        return self.policy is not None and self.policy.needs_length
-
     def value(self, base: Any, position: int, total: Any) -> float:
         """Return the policy's value for a group of this base.
 
         ``position`` and ``total`` count epochs or iterations; ``total`` may be None unless the
         policy ``needs_length``.
         """
-        if self.policy is None:
-            raise NotImplementedError(f"{type(self).__name__} has no schedule")
-        return self.policy.of(self)(base, position, total)
+        raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
     def check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
-        if self.policy is not None and self.policy.check is not None:
-            self.policy.check(self, total)
 
     def is_predictable(self) -> bool:
         """Whether :meth:`value` alone computes the values, so they are known before the run."""
-        return self.policy is not None or type(self).value is not Updater.value
+        return type(self).value is not Updater.value
 
     # -- the quantity ------------------------------------------------------------------------
 
@@ -228,16 +187,14 @@ class Updater(Hook):
         """Whether a group may have this value."""
         return isinstance(value, (int, float)) and 0 <= value <= self.quantity.highest
 
-    def regular_values(self, runner: Any) -> Values:
-        """Return the values without warm-up."""
-        raise NotImplementedError
+    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+        """Set the groups' values.
 
-    def warm_values(self, now: int) -> Values:
-        """Return the values with warm-up."""
-        raise NotImplementedError
-
-    def set_values(self, runner: Any, values: Values) -> None:
-        """Write the values into the groups."""
+        Args:
+            runner: The runner, counting as the hook counts.
+            is_new: Compute the regular values first; otherwise the last ones are set.
+            warm_up_at: The iteration of the warm-up; None after the warm-up.
+        """
         raise NotImplementedError
 
     # -- the points --------------------------------------------------------------------------
@@ -247,7 +204,9 @@ class Updater(Hook):
         if self.by_step:
             if runner.trainer.global_step == 0:
                 self._skipped_before = 0
-            self._applied = AppliedSteps(runner.trainer)
+            self._applied = AppliedSteps(runner.trainer, self.joined_fit)
+            if self.joined_fit is not None:  # None for a schedule drawn without a run
+                self.joined_fit.callback(self._keep_count)
         runner = self.as_counted(runner)
         optimizer = runner.optimizer
         if not optimizer:
@@ -265,20 +224,22 @@ class Updater(Hook):
         runner = self.as_counted(runner)
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
         if self.by_epoch:
-            self.regular = self.regular_values(runner)
-            self.set_values(runner, self.regular)
+            self.update(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, if the policy counts iterations or warms up."""
-        runner = self.as_counted(runner)
-        length, now = self.warmup_length(runner), runner.iter
-        if not self.by_epoch:
-            self.regular = self.regular_values(runner)
+        if self.by_step:
+            runner = self.as_counted(runner)
+        if self.warmup is None:
+            if not self.by_epoch:
+                self.update(runner)
+            return
+        length, now = self.warmup_iters or self.warmup_length(runner), runner.iter
         if now < length:
-            self.set_values(runner, self.warm_values(now))
+            self.update(runner, not self.by_epoch, now)
         # the first step after the warm-up may be later than its length
-        elif not self.by_epoch or (self.warmup is not None and (now == length or self.by_step)):
-            self.set_values(runner, self.regular)
+        elif not self.by_epoch or now == length or self.by_step:
+            self.update(runner, not self.by_epoch)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of rivals, once every hook has its bases."""
@@ -288,36 +249,26 @@ class Updater(Hook):
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
         if runner.adopts_new_groups and adopt_new_groups(self, runner) and self.by_epoch:
-            runner = self.as_counted(runner)
-            self.regular = self.regular_values(runner)
-            self.set_values(runner, self.regular)
+            self.update(self.as_counted(runner))
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Stop counting the optimizers' steps."""
-        if self._applied is not None:
-            self._applied.close()
-            self._skipped_before, self._applied = self._skipped, None
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Stop counting the optimizers' steps: Lightning calls no teardown after an error."""
-        self.teardown(trainer, pl_module, "fit")
+    def _keep_count(self) -> None:
+        self._skipped_before, self._applied = self._skipped, None
 
     # -- counters ----------------------------------------------------------------------------
 
-    def as_counted(self, runner: Any) -> Any:
+    def as_counted(self, runner: Runner) -> Runner:
         """Return the runner, with optimizer steps as iterations if ``by_step``."""
-        if not self.by_step or type(runner) is InSteps:
+        if not self.by_step or isinstance(runner, InSteps):
             return runner
-        return InSteps(runner, self._skipped)
+        in_steps: Any = InSteps(runner, self._skipped)  # has all attributes of the runner
+        return in_steps  # type: ignore[no-any-return]
 
     @property
     def iteration_unit(self) -> str:
         """The unit within an epoch, for messages."""
         return "optimizer step" if self.by_step else "iteration"
 
-    def iters_of(self, runner: Any, epochs: int) -> int:
+    def iters_of(self, runner: Runner, epochs: int) -> int:
         """Return the iterations (steps, with ``by_step``) of the run's first epochs.
 
         Raises:
@@ -335,12 +286,12 @@ class Updater(Hook):
             )
         return epochs * int(batches)
 
-    def run_length(self, runner: Any) -> int | None:
+    def run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
         total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
         return total
 
-    def required_length(self, runner: Any) -> int:
+    def required_length(self, runner: Runner) -> int:
         """Return :meth:`run_length`.
 
         Raises:
@@ -352,14 +303,15 @@ class Updater(Hook):
             raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
         return total
 
-    def _progress(self, runner: Any) -> tuple[int, Any]:
-        """Return the position and the total that ``value`` takes."""
-        position = runner.epoch if self.by_epoch else runner.iter
-        return position, self.required_length(runner) if self.needs_length else None
+    def progress(self, runner: Runner) -> tuple[int, int | None]:
+        """Return the position in the run and the length of the run, in the policy's unit."""
+        if self.by_epoch:
+            return runner.epoch, runner.max_epochs
+        return runner.iter, runner.max_iters
 
     # -- the warm-up -------------------------------------------------------------------------
 
-    def warmup_length(self, runner: Any) -> int:
+    def warmup_length(self, runner: Runner) -> int:
         """Return the iterations of the warm-up, 0 without one."""
         if self.warmup is None:
             return 0
@@ -382,26 +334,14 @@ class Updater(Hook):
             f"{when}{warm_up}, it must be {self.quantity.valid_range}"
         )
 
-    def _regular_values(self, runner: Any, get: Callable[..., Any], default: Any) -> Values:
+    def _regular_values(self, runner: Runner, get: Callable[..., Any], stock: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
-        if getattr(get, "__func__", None) is not default:
+        if getattr(get, "__func__", None) is not stock:
             return map_values(partial(get, runner), self.base)
-        position, total = self._progress(runner)
-        value: Callable[..., float] = self.value
-        if self.policy is not None and getattr(value, "__func__", None) is Updater.value:
-            value = self.policy.of(self)  # looks the arguments up once
-
-        def values(bases: Sequence[Any]) -> list[float]:
-            found = {base: value(base, position, total) for base in dict.fromkeys(bases)}
-            return [found[base] for base in bases]
-
+        value, (position, total) = self.value, self.progress(runner)
         if isinstance(self.base, dict):
-            return {name: values(bases) for name, bases in self.base.items()}
-        return values(self.base)
-
-    def _warm_values(self, now: int, values: Values) -> Values:
-        factor = self.warmup_factor(now)
-        return map_values(lambda value: self.quantity.warm_up(value, factor), values)
+            return {k: [value(b, position, total) for b in bases] for k, bases in self.base.items()}
+        return [value(base, position, total) for base in self.base]
 
     # -- the state: skipped steps ------------------------------------------------------------
 

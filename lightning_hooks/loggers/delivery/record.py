@@ -5,10 +5,11 @@ from __future__ import annotations
 import base64
 import json
 import math
+import os
 import re
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -59,6 +60,12 @@ class Record:
     def uploads(self) -> list[Upload]:
         """The checkpoints to be sent."""
         return [upload for upload in self.checkpoints.values() if upload is not None]
+
+    def without_lost_files(self) -> Record:
+        """Return the record without checkpoints that were sent or deleted before."""
+        found = self.checkpoints.items()
+        left = {name: one for name, one in found if one is None or os.path.lexists(one.path)}
+        return replace(self, checkpoints=left)
 
     @property
     def points(self) -> list[tuple[str, Any]]:

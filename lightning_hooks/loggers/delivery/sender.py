@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import functools
+import logging
 import threading
 import time
 from collections.abc import Callable, Sequence
 
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.utils.plain_types import describe
 
 __all__ = ["LINGER", "Sender"]
 
@@ -36,11 +39,7 @@ class Sender:
         writer_class: The writer for the backend.
         connect: A function to open the writer.
         spool: The records.
-        on_error: Called with the failed action, the error, and whether the error is final: for
-            the first error in a row, and for a final error.
-        on_recovered: Called when an attempt succeeds after errors.
-        on_refused: Called with the error for each record set aside.
-        on_progress: Called with the open writer, and after each accepted batch.
+        notices: Told of errors, of the next success, of refused records and of the writer's notes.
         linger: Seconds for collecting records before a send.
     """
 
@@ -49,11 +48,8 @@ class Sender:
         writer_class: type[Writer],
         connect: Callable[[], Writer],
         spool: Spool,
+        notices: Notices,
         *,
-        on_error: Callable[[str, Exception, bool], None] = lambda action, error, is_final: None,
-        on_recovered: Callable[[], None] = lambda: None,
-        on_refused: Callable[[Exception], None] = lambda error: None,
-        on_progress: Callable[[Writer], None] = lambda writer: None,
         linger: float = LINGER,
     ) -> None:
         self.writer: Writer | None = None
@@ -65,9 +61,10 @@ class Sender:
         """The number of records that the backend took."""
         self.refused = 0
         """The number of records that were set aside."""
+        self.refusal: Exception | None = None
+        """The error of the first refused record."""
         self._writer_class, self._connect, self._spool = writer_class, connect, spool
-        self._on_error, self._on_recovered = on_error, on_recovered
-        self._on_refused, self._on_progress = on_refused, on_progress
+        self._notices, self._note = notices, ""  # the last note of the writer
         self._linger = linger
         self._has_news = threading.Event()
         self._has_progressed = threading.Event()
@@ -75,7 +72,7 @@ class Sender:
         self._is_done = threading.Event()
         self._abandoned = False
         self._deadline = float("inf")
-        self._failed = False
+        self._failed = self._has_told_of_refusal = False
         self._refusals = self._sent_before = 0  # refused in a row; sent before
         self._files: Sequence[tuple[str, str]] = ()
         name = f"lightning_hooks {writer_class.name}"
@@ -115,9 +112,9 @@ class Sender:
             release.start()
             release.join(_GRACE)
 
-    def settle(self, count: int, timeout: float) -> None:
-        """Wait until the writer has ``count`` records, or time is up."""
-        end = time.monotonic() + timeout
+    def settle(self, timeout: float) -> None:
+        """Wait until all records of this moment are sent or set aside, or time is up."""
+        count, end = self._spool.seq, time.monotonic() + timeout
         while not self._is_done.is_set() and (self.writer is None or self.done < count):
             if not self._has_progressed.wait(max(end - time.monotonic(), 0)):
                 return
@@ -136,13 +133,14 @@ class Sender:
                 return
             writer = self.writer
             self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
-            self._on_progress(writer)
+            self._tell(writer)
             if self._send_all(writer) and self._files:
                 self._attempt("sent its files", lambda: writer.send_files(self._files))
             if not self._abandoned:
-                try:
-                    writer.close(self._failed)
-                except Exception as error:  # no second attempt: every record is sent
+                error = _error_of(functools.partial(writer.close, self._failed))
+                if error is None:
+                    self._spool.acknowledge(0, writer.run_id())
+                else:  # no second attempt: every record is sent
                     self._give_up("closed", error)
         except BaseException as error:  # such as the client's own SystemExit
             self._give_up("used", RuntimeError(repr(error)))
@@ -165,7 +163,7 @@ class Sender:
             if records:
                 count = self._send(writer, records)
                 if not self._abandoned:
-                    self._spool.acknowledge(count, writer.run_id())
+                    self._spool.acknowledge(count, writer.run_id(), writer.lag)
                 if count < len(records):
                     return False
                 if count < writer.chunk:  # a full chunk: more records are waiting
@@ -182,7 +180,7 @@ class Sender:
             if not self._write(writer, records[start : start + writer.batch]):
                 return max(self.done - before, 0) if _error_of(writer.flush) is None else 0
             self._has_progressed.set()
-            self._on_progress(writer)
+            self._tell(writer)
         return self.done - before if self._attempt("written to", writer.flush) else 0
 
     def _write(self, writer: Writer, batch: list[Record]) -> bool:
@@ -209,7 +207,7 @@ class Sender:
             return False
         self._spool.refuse(batch[0])
         self.refused += 1
-        self._on_refused(error)
+        self.refusal = self.refusal or error
         return True
 
     def _attempt(self, action: str, call: Callable[[], object]) -> bool:
@@ -230,7 +228,7 @@ class Sender:
             if error is None:
                 if self.error is not None and not self._abandoned:
                     self.error = None
-                    self._on_recovered()
+                    self._notices.log(logging.INFO, f"{self._writer_class.name} is there again")
                 return None
             most -= 1
             if most <= 0 or self._writer_class.is_permanent(error):
@@ -239,7 +237,7 @@ class Sender:
                 self._give_up(action, error)
                 return error
             if self.error is None:
-                self._on_error(action, error, False)
+                self._notices.failed(action, error, is_final=False)
             self.error = error
             if self._is_closing.wait(pause):  # at the end of the run there is less time
                 time.sleep(max(min(pause, 1.0, self._deadline - time.monotonic()), 0.05))
@@ -249,7 +247,20 @@ class Sender:
     def _give_up(self, action: str, error: Exception) -> None:
         if not (self._abandoned or self.given_up):
             self.error, self.given_up = error, True
-            self._on_error(action, error, True)
+            self._notices.failed(action, error)
+
+    def _tell(self, writer: Writer) -> None:
+        """Tell of a new note of the writer and of the first refused record."""
+        if writer.note != self._note:
+            self._note = writer.note
+            self._notices.warn(writer.note)
+        # giving up a backend that takes nothing has another warning
+        if self.refusal is not None and self.sent and not self._has_told_of_refusal:
+            self._has_told_of_refusal = True
+            self._notices.warn(
+                f"{writer.name} does not want a record ({describe(self.refusal)}); it is set aside "
+                f"in {self._spool.refused_path}, and the rest goes on"
+            )
 
 
 def _error_of(call: Callable[[], object]) -> Exception | None:

@@ -10,10 +10,18 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record, masked
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
-from lightning_hooks.loggers.delivery.spool import Spool, unsent_records
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
+from lightning_hooks.loggers.delivery.spool import (
+    Spool,
+    count_rest,
+    discard_delivered,
+    ended_spools,
+    is_shared,
+    read_spool,
+)
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.utils.plain_types import describe
@@ -26,19 +34,19 @@ class UndeliveredError(RuntimeError):
 
 
 class Session:
-    """Delivers records to a backend through a spool file, which keeps unsent records.
+    """Delivers records to a backend: a spool file holds the records, a thread sends the records.
 
-    The first problem is logged as a warning, all others as information.
+    Unsent records of a killed process of the same run are sent first; a warning names the spools
+    that other runs have left.
 
     Args:
         writer_class: The writer for the backend.
         connect: A function to open the writer.
         path: The spool.
         options: Options of ``lightning-hooks replay`` for the run.
-        logger: The logger of the messages.
-        owner: The name at the beginning of messages.
+        notices: The messages to the user.
         linger: Seconds for collecting records before a send.
-        run: The run in the backend. Unsent records of a killed process are sent first.
+        run: The run in the backend.
         evaluation: Whether the values are of an evaluation outside of a fit.
     """
 
@@ -48,8 +56,7 @@ class Session:
         connect: Callable[[], Writer],
         path: str,
         options: Mapping[str, Any],
-        logger: logging.Logger,
-        owner: str,
+        notices: Notices,
         linger: float = LINGER,
         run: TrackedRun | None = None,
         evaluation: bool = False,
@@ -57,41 +64,14 @@ class Session:
         self._run = run or TrackedRun()
         self._backend, self._options = writer_class.name, options
         self._connect, self._evaluation = connect, evaluation
-        self._logger, self._owner = logger, owner
-        self._has_warned = self._has_reported_disk = self._failed = False
-        self._has_told_of_refusal = False
-        self._note = ""  # the writer's last note
-        self._refusal: Exception | None = None  # the first error
+        self.notices = notices
+        self._has_reported_disk = self._failed = False
         self._taken: set[tuple[str, int]] = set()  # points left by a killed process
         self._uploads: list[Upload] = []
-        folder = os.path.dirname(path)
-        left = take_over(folder, self._backend, self._run)
-        unsent = unsent_records(folder, self._backend)
-        unsent = {name: count for name, count in unsent.items() if name not in left}
-        if unsent:
-            options = {name: _without(self._run.key, v) for name, v in options.items()}
-            commands = (
-                replay_command(path, self._backend, _with_run(options, run_id))
-                for path, (run_id, _) in unsent.items()
-            )
-            self._log(
-                logging.WARNING,
-                f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
-                f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
-            )
         head = {"writer": self._backend, "key": self._run.key, "format": 2}
         self._spool = Spool(path, {**head, "evaluation": True} if evaluation else head)
-        for left_behind in left.values():
-            self._take(left_behind.records)
-            left_behind.settle()
-        self.sender = Sender(
-            *(writer_class, self._open, self._spool),
-            on_error=self.report,
-            on_recovered=lambda: self._log(logging.INFO, f"{self._backend} is there again"),
-            on_refused=self._keep_refusal,
-            on_progress=self._report_note,
-            linger=linger,
-        )
+        self._look_behind()
+        self.sender = Sender(writer_class, self._open, self._spool, notices, linger=linger)
 
     def _open(self) -> Writer:
         writer = self._connect()
@@ -99,59 +79,87 @@ class Session:
             writer.stored, writer.note = {}, ""
         return writer
 
+    # -- spools of ended processes ---------------------------------------------------------
+
+    def _look_behind(self) -> None:
+        """Take over what a killed process of this run has left; tell of other runs' records."""
+        unsent: dict[str, tuple[str | None, int]] = {}
+        for path, head in ended_spools(self.folder, self._backend):
+            with contextlib.suppress(OSError, ValueError):
+                if path == self._spool.path:  # unlocked on a file system without locks
+                    continue
+                if self._run.has_written(head):
+                    self._take_over(path)
+                elif count := count_rest(path):
+                    unsent[path] = head["run"], count
+        if unsent and not is_shared(self.folder):  # whose spools may be of other programs
+            commands = (self._replay_command(path, run_id) for path, (run_id, _) in unsent.items())
+            self.notices.log(
+                logging.WARNING,
+                f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
+                f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
+            )
+
+    def _take_over(self, path: str) -> None:
+        """Move a killed process's unsent records, with the original times, to this spool."""
+        head, records, _ = read_spool(path, rest=True)
+        for record in map(Record.without_lost_files, records):
+            if self._run.includes(record):
+                values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
+                self._spool.append(record.time, record.step, **values)
+                self._taken.update((name, record.step) for name in record.scalars)
+                self._uploads += record.uploads
+            else:
+                for upload in record.uploads:
+                    upload.discard()
+        if self._spool.error is None:
+            discard_delivered(path, head)
+
+    def _replay_command(self, path: str, run_id: str | None) -> str:
+        """Return the command to send another run's spool."""
+        options = {name: _without(self._run.key, v) for name, v in self._options.items()}
+        return replay_command(path, self._backend, _with_run(options, run_id))
+
+    # -- the run ---------------------------------------------------------------------------
+
     def status(self) -> dict[str, Any]:
         """Return how many records were ``logged``, ``sent`` and ``refused``; the last ``error``."""
         sender = self.sender
         counts = {"logged": self._spool.seq, "sent": sender.sent, "refused": sender.refused}
         return {**counts, "error": sender.error}
 
-    # -- the run ---------------------------------------------------------------------------
-
     def entry(self) -> dict[str, Any]:
         """Return the run for a checkpoint, with the backend's id if known."""
         writer = self.sender.writer
         return self._run.entry(None if writer is None else writer.run_id())
-
-    def _take(self, records: Sequence[Record]) -> None:
-        """Add another process's records with the original times."""
-        for record in records:
-            values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
-            self._spool.append(record.time, record.step, **values)
-            self._taken.update((name, record.step) for name in record.scalars)
-            self._uploads += record.uploads
-
-    def append(self, step: int, **values: Any) -> None:
-        """Add the values of a step: ``scalars``, ``texts`` and other fields of a record."""
-        if self._taken:
-            found = values.get("scalars", {})
-            values["scalars"] = {k: v for k, v in found.items() if (k, step) not in self._taken}
-        if "params" in values:
-            values["params"] = masked(values["params"])
-        self._spool.append(time.time(), step, **values)
-        self.sender.wake()
-        if self._spool.error is not None and not self._has_reported_disk:
-            self._has_reported_disk = True
-            text = f"{self._spool.path} cannot be written ({describe(self._spool.error)})"
-            self._warn(f"{text}; what is logged is kept in memory until it is sent")
 
     @property
     def folder(self) -> str:
         """The folder of the spool, with the checkpoints to send."""
         return os.path.dirname(self._spool.path)
 
-    def append_checkpoints(self, step: int, checkpoints: Mapping[str, Upload | None]) -> None:
-        """Queue checkpoints to send, or to delete (None); any thread may call this method."""
-        self._uploads += [upload for upload in checkpoints.values() if upload is not None]
-        self.append(step, checkpoints=checkpoints)
+    def append(self, step: int, **values: Any) -> None:
+        """Add the values of a step: ``scalars``, ``texts`` and other fields of a record.
 
-    def settle(self, timeout: float) -> None:
-        """Wait until the backend has taken all records, at most ``timeout`` seconds."""
-        self.sender.settle(self._spool.seq, timeout)
+        Any thread may add ``checkpoints``.
+        """
+        if self._taken:
+            scalars = values.get("scalars", {}).items()
+            values["scalars"] = {k: v for k, v in scalars if (k, step) not in self._taken}
+        if "params" in values:
+            values["params"] = masked(values["params"])
+        uploads = values.get("checkpoints", {}).values()
+        self._uploads += [upload for upload in uploads if upload is not None]
+        self._spool.append(time.time(), step, **values)
+        self.sender.wake()
+        if self._spool.error is not None and not self._has_reported_disk:
+            self._has_reported_disk = True
+            text = f"{self._spool.path} cannot be written ({describe(self._spool.error)})"
+            self.notices.warn(f"{text}; what is logged is kept in memory until it is sent")
 
     def undelivered(self) -> UndeliveredError | None:
         """Return an error if the backend's last call failed or a record was refused."""
-        cause = self.sender.error or self._refusal
-        if cause is None:
+        if (cause := self._cause) is None:
             return None
         error = UndeliveredError(self._summary())
         error.__cause__ = cause
@@ -183,21 +191,16 @@ class Session:
         self._spool.end(self._failed)
         self._spool.close(keep)
         if keep or self.sender.refused:
-            self._warn(self._summary())
+            self.notices.warn(self._summary())
         return self.undelivered()
 
-    # -- messages --------------------------------------------------------------------------
-
-    def report(self, action: str, error: Exception, is_final: bool = True) -> None:
-        """Log the error of an action, a participle such as ``"closed"``."""
-        problem = f"{self._backend} cannot be {action} ({describe(error)})"
-        text = f"{problem}; training goes on without it"
-        self._warn(text if is_final else f"{text}, and it is tried again")
+    @property
+    def _cause(self) -> Exception | None:
+        return self.sender.error or self.sender.refusal
 
     def _summary(self) -> str:
-        error = self.sender.error or self._refusal
         text = f"{self._backend} has taken {self.sender.sent} of {self._spool.seq} records"
-        text += f" ({describe(error)})" if error is not None else ""
+        text += f" ({describe(self._cause)})" if self._cause is not None else ""
         path, disk_error = self._spool.path, self._spool.error
         if self.sender.refused:
             text += f", and refused {self.sender.refused}"
@@ -212,27 +215,6 @@ class Session:
             options = _with_run(self._options, run_id)
             return f"{text}; to send the rest: {replay_command(path, self._backend, options)}"
         return f"{text}, and {path} could not hold them ({describe(disk_error)})"
-
-    def _keep_refusal(self, error: Exception) -> None:
-        self._refusal = self._refusal or error
-
-    def _report_note(self, writer: Writer) -> None:
-        if writer.note != self._note:
-            self._note = writer.note
-            self._warn(writer.note)
-        # giving up a backend that takes nothing has another warning
-        if self._refusal is not None and self.sender.sent and not self._has_told_of_refusal:
-            self._has_told_of_refusal = True
-            where = f"it is set aside in {self._spool.refused_path}, and the rest goes on"
-            problem = f"{self._backend} does not want a record ({describe(self._refusal)})"
-            self._warn(f"{problem}; {where}")
-
-    def _warn(self, text: str) -> None:
-        self._log(logging.INFO if self._has_warned else logging.WARNING, text)
-        self._has_warned = True
-
-    def _log(self, level: int, text: str) -> None:
-        self._logger.log(level, "%s: %s", self._owner, text)
 
 
 def _with_run(options: Mapping[str, Any], run_id: str | None) -> dict[str, Any]:

@@ -12,6 +12,7 @@ import re
 import stat
 import tempfile
 import threading
+import time
 from collections import deque
 from collections.abc import Iterator, Mapping
 from typing import IO, Any
@@ -25,14 +26,15 @@ __all__ = [
     "create",
     "discard",
     "discard_delivered",
+    "ended_spools",
     "exclusive",
     "is_run_id",
+    "is_shared",
     "lines_of",
     "read_head",
     "read_spool",
     "shared_folder",
     "spool_path",
-    "unsent_records",
     "write_ack",
 ]
 
@@ -70,6 +72,7 @@ class Spool:
         self._first = self._start = self._end = self._read_to = 0
         self._memory: deque[Record] = deque()
         self._in_flight: list[tuple[Record, int]] = []  # with their ends in the file
+        self._delivered: deque[tuple[float, int]] = deque()  # times, with ends in the file
         self._aside: set[int] = set()  # the numbers of refused records
         self._appending = threading.Lock()  # a thread may write checkpoints
         self._head = seal(json.dumps({"run": dict(head)}, default=str))
@@ -90,10 +93,16 @@ class Spool:
 
     # -- called by the logging thread ------------------------------------------------------
 
-    def append(self, time: float, step: int, **values: Any) -> None:
-        """Append a record, to the memory if the disk is full."""
+    def append(self, at: float, step: int, **values: Any) -> None:
+        """Append a record, to the memory if the disk is full.
+
+        Args:
+            at: The time of the record, in seconds since the epoch.
+            step: The iteration.
+            values: Other fields of the record.
+        """
         with self._appending:
-            record = Record(self.seq, time, step, **values)
+            record = Record(self.seq, at, step, **values)
             self.seq += 1
             if self.error is None and self._write(to_line(record)):
                 return
@@ -140,15 +149,19 @@ class Spool:
                 self._in_flight.append((self._memory.popleft(), self._end))
         return [record for record, _ in self._in_flight]
 
-    def acknowledge(self, count: int, run_id: str | None) -> None:
+    def acknowledge(self, count: int, run_id: str | None, lag: float = 0.0) -> None:
         """Mark the first ``count`` records returned by ``take`` as done.
 
         Args:
-            count: The number of records; 0 stores the id alone.
+            count: The number of records; 0 stores the id and the end of earlier lags.
             run_id: The backend's id of the run.
+            lag: Seconds until the file counts a record as delivered.
         """
+        now = time.monotonic()
         if count:
-            self._start = self._in_flight[count - 1][1]
+            self._delivered.append((now, self._in_flight[count - 1][1]))
+        while self._delivered and self._delivered[0][0] <= now - lag:
+            self._start = self._delivered.popleft()[1]
         done = [record for record, _ in self._in_flight[:count]]
         del self._in_flight[:count]
         if self._file is not None:
@@ -172,6 +185,7 @@ class Spool:
     def take_back(self) -> None:
         """Count refused records as unsent: the backend refuses everything."""
         self._start = self._first
+        self._delivered.clear()
         self._aside.clear()
         with contextlib.suppress(OSError):
             os.unlink(self.refused_path)
@@ -282,15 +296,14 @@ def is_run_id(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
-def count_rest(path: str) -> tuple[dict[str, Any], int]:
-    """Return the description of a spool's run, and the number of undelivered lines.
+def count_rest(path: str) -> int:
+    """Return the number of undelivered lines of a spool.
 
     Raises:
         ValueError: if the file is no spool.
     """
-    head, offset = read_head(path)
-    lines = _read_lines(path, offset)
-    return head, sum(not line.startswith(b'{"end"') for line, _ in lines)
+    _, offset = read_head(path)
+    return sum(not line.startswith(b'{"end"') for line, _ in _read_lines(path, offset))
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
@@ -400,6 +413,12 @@ def shared_folder() -> str:
     return tempfile.mkdtemp(prefix="lightning_hooks-")
 
 
+def is_shared(folder: str) -> bool:
+    """Whether a folder, or the folder above, is the shared folder."""
+    here = os.path.abspath(folder)
+    return shared_folder() in (here, os.path.dirname(here))
+
+
 def spool_path(runner: Any, backend: str) -> str:
     """Return the path of a run's spool on the local machine."""
     work_dir = runner.work_dir.removeprefix("file://")
@@ -408,21 +427,10 @@ def spool_path(runner: Any, backend: str) -> str:
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
 
 
-def unsent_records(folder: str, writer: str) -> dict[str, tuple[str | None, int]]:
-    """Return the spools of ended runs with unsent records: by path the run's id and their number.
-
-    Args:
-        folder: The folder of the spools. The shared folder counts as empty: its spools may belong
-            to other programs.
-        writer: The backend; spools for other backends are left out.
-    """
-    found: dict[str, tuple[str | None, int]] = {}
-    here = os.path.abspath(folder)
-    if shared_folder() in (here, os.path.dirname(here)):
-        return found
+def ended_spools(folder: str, backend: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the spools of ended runs for a backend: path and description, locked meanwhile."""
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
         with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
-            head, count = count_rest(path)
-            if count and head.get("writer") == writer:
-                found[path] = head["run"], count
-    return found
+            head, _ = read_head(path)
+            if head.get("writer") == backend:
+                yield path, head

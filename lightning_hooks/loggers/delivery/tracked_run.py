@@ -2,25 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
-import glob
-import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import (
-    discard_delivered,
-    exclusive,
-    is_run_id,
-    read_head,
-    read_spool,
-)
+from lightning_hooks.loggers.delivery.spool import is_run_id
 
-__all__ = ["RESUME", "TrackedRun", "runs_in", "take_over"]
+__all__ = ["RESUME", "TrackedRun", "runs_in"]
 
 RESUME = "allow", "never"
 """Whether a run resumed from a checkpoint continues the backend's run or begins a new run."""
@@ -63,6 +54,20 @@ class TrackedRun:
         found = run_id if is_run_id(run_id) else None
         return cls(entry["key"], found, after, entry.get("apart") is True)
 
+    def has_written(self, head: Mapping[str, Any]) -> bool:
+        """Whether a spool, by its description, is of an earlier process of this run."""
+        return self.after is not None and head.get("key") == self.key
+
+    def includes(self, record: Record) -> bool:
+        """Whether the checkpoint includes a record; later steps are logged again.
+
+        The validation at the end of the checkpoint's epoch has the number of the next iteration,
+        and so have values of the whole epoch, recognized by the missing learning rate.
+        """
+        is_validation = any(name.startswith("val/") for name in record.scalars)
+        is_epoch = not any(name.startswith("learning_rate") for name in record.scalars)
+        return record.step <= (self.after or 0) + (is_validation or is_epoch)
+
     def entry(self, run_id: str | None) -> dict[str, Any]:
         """Return the entry of a checkpoint.
 
@@ -86,54 +91,3 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
             f"the checkpoint's {KEY!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
         )
     return runs
-
-
-@dataclass(frozen=True)
-class UnsentSpool:
-    """Unsent records of a killed process, and the spool with the records."""
-
-    path: str
-    head: Mapping[str, Any]
-    records: Sequence[Record]
-    later: Sequence[Record] = ()
-    """Records after the checkpoint, which are left out."""
-
-    def settle(self) -> None:
-        """Remove the spool after its records were copied; a spool with damaged lines stays."""
-        for record in self.later:
-            for upload in record.uploads:
-                upload.discard()
-        with contextlib.suppress(OSError):
-            discard_delivered(self.path, self.head)
-
-
-def take_over(folder: str, backend: str, run: TrackedRun) -> dict[str, UnsentSpool]:
-    """Return a killed process's unsent records of a run, by the path of the spool.
-
-    Records after the checkpoint are left out: the resumed process logs the same steps again. The
-    validation at the end of the checkpoint's epoch has the number of the next iteration, and so
-    have values of the whole epoch, recognized by the missing learning rate.
-
-    Args:
-        folder: The folder of the spools.
-        backend: The name of the backend.
-        run: The run; a new run has no unsent records.
-    """
-    found: dict[str, UnsentSpool] = {}
-    if run.after is None:
-        return found
-    for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError), exclusive(path):  # the process has ended
-            head, _ = read_head(path)
-            if (head.get("writer"), head.get("key")) == (backend, run.key):
-                head, records, _ = read_spool(path, rest=True)
-                own = [record for record in records if _belongs(record, run.after)]
-                later = [record for record in records if not _belongs(record, run.after)]
-                found[path] = UnsentSpool(path, head, own, later)
-    return found
-
-
-def _belongs(record: Record, done: int) -> bool:
-    is_validation = any(name.startswith("val/") for name in record.scalars)
-    is_epoch = not any(name.startswith("learning_rate") for name in record.scalars)
-    return record.step <= done + (is_validation or is_epoch)

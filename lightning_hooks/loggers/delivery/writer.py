@@ -50,6 +50,13 @@ class Writer:
     """The largest number of records sent twice after a kill of the process; small for a backend
     that stores duplicates."""
 
+    lag: float = 0.0
+    """Seconds until the client has stored an accepted value. After a kill of the process younger
+    values, and the last value, are sent again."""
+
+    replayed: Mapping[str, Any] = MappingProxyType({})
+    """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
+
     stored: Mapping[str, Collection[int]] = MappingProxyType({})
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
 
@@ -68,8 +75,8 @@ class Writer:
         raise NotImplementedError(f"{cls.__name__} must define connect(*, run=None, ...)")
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the options of ``lightning-hooks replay`` for a run.
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return options of ``lightning-hooks replay`` in addition to the arguments by the table.
 
         Args:
             run: The open run in use, if any.
@@ -78,14 +85,14 @@ class Writer:
         return {}
 
     @classmethod
-    def arguments_for(cls, *args: Any, **options: Any) -> dict[str, Any]:
-        """Return the arguments of ``connect`` for options of ``lightning-hooks replay``.
+    def reopen(cls, *args: Any, **arguments: Any) -> Writer:
+        """Open the run of a replay.
 
         Args:
             args: Nothing.
-            options: Options from the tracker's entry in the table of trackers.
+            arguments: ``replayed``, and the arguments for the options by the table of trackers.
         """
-        raise NotImplementedError(f"{cls.__name__} must define arguments_for(...) for a replay")
+        return cls.connect(**arguments)
 
     def write(self, records: Sequence[Record]) -> None:
         """Store records; after an exception the whole batch is repeated."""

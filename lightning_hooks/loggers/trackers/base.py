@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import spool_path
@@ -33,6 +34,7 @@ from lightning_hooks.loggers.trackers.packages import (
     require,
     tolerant,
 )
+from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.values import by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
@@ -168,7 +170,7 @@ class TrackerHook(LoggerHook):
         """Check that the client is installed, without an import.
 
         Raises:
-            ImportError: for a missing client; the message names the extra to install.
+            ImportError: for a missing client; the message has the command to install it.
         """
         if self.package:
             require(self.package, type(self).__name__)
@@ -252,7 +254,7 @@ class TrackerHook(LoggerHook):
                 check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
-                self._session.settle(self.timeout)
+                self._session.sender.settle(self.timeout)
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
 
@@ -263,12 +265,13 @@ class TrackerHook(LoggerHook):
                 target = self.target(runner)
                 run = self.active_run() if self._client_run is None else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
-            options = without_secrets(self.writer_class.options(run, **target))
+            options = without_secrets(options_of(self.writer_class, run, target))
         except Exception as error:
             connect = functools.partial(fail, error)
         session = Session(
             *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
-            *(options, runner.logger, type(self).__name__),
+            options,
+            Notices(runner.logger, type(self).__name__, self.writer_class.name),
             linger=0.0 if self.synchronous else LINGER,
             run=self._tracked,
             evaluation=not in_fit(runner),
@@ -291,7 +294,7 @@ class TrackerHook(LoggerHook):
         self._rates_at = step
         session.append(step, **by_kind(tags))
         if self.synchronous:
-            session.settle(self.timeout)
+            session.sender.settle(self.timeout)
         if self.strict and (error := session.undelivered()):
             raise error
 
@@ -374,7 +377,7 @@ class TrackerHook(LoggerHook):
                         with tolerant():
                             files = peer.files(runner, folder)
                     except Exception as error:
-                        session.report("given the run's files", error)
+                        session.notices.failed("given the run's files", error)
                 session.close(peer.timeout, failed=runner is None, files=files)
             errors = [(peer, session.wait()) for peer, session in sessions]
         return [error for peer, error in errors if peer.strict and error is not None]

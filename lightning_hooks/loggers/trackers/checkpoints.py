@@ -115,7 +115,7 @@ class CheckpointUploads:
         self._sent |= found.keys()
         self._sent -= gone.keys()
         if found or gone:
-            self._session.append_checkpoints(step, {**found, **gone})
+            self._session.append(step, checkpoints={**found, **gone})
 
     def _warn(self, text: str) -> None:
         self._runner.logger.warning("%s: %s", self._owner, text)

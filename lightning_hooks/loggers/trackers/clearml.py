@@ -31,12 +31,14 @@ _CAPTURES = (
     "auto_connect_streams",
     "auto_resource_monitoring",
 )
+_QUIET = {**dict.fromkeys(_CAPTURES, False), "reuse_last_task_id": False}
 
 
 class ClearMLWriter(PointWriter):
     """A task of ClearML's; the client writes values every few seconds."""
 
     name = "clearml"
+    replayed: Mapping[str, Any] = {"init": {"project_name": _PROJECT, **_QUIET}, "after": 0}
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
@@ -51,7 +53,7 @@ class ClearMLWriter(PointWriter):
         *,
         run: Any = None,
         init: Mapping[str, Any] | None = None,
-        offline: bool = False,
+        offline: bool | None = None,
         folder: str | None = None,
         run_id: str | None = None,
         after: int | None = None,
@@ -61,9 +63,9 @@ class ClearMLWriter(PointWriter):
         Args:
             run: An open task.
             init: Arguments of ``Task.init``.
-            offline: Whether no server is used.
+            offline: Whether no server is used; by default with a folder, or if none is configured.
             folder: The folder of offline tasks, unless the environment names a folder.
-            run_id: A task to continue.
+            run_id: A task to continue; a run without a task has an id of another form.
             after: The last step of the checkpoint of a continued task.
         """
         from clearml import Task
@@ -75,10 +77,13 @@ class ClearMLWriter(PointWriter):
         # end, and may not end at all
         if config_obj.get("sdk.development.report_use_subprocess", None) is None:
             config_obj.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
+        if offline is None:
+            offline = folder is not None or not has_clearml_server()
         if offline:
             Task.set_offline(True)
         arguments = dict(init or {})
-        if run_id is not None:  # 0 is added to our iterations
+        if run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id):
+            # 0 is added to our iterations
             arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
         with (
             environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
@@ -88,30 +93,6 @@ class ClearMLWriter(PointWriter):
         if after is not None and offline:
             writer.keep_stored(_stored_steps(writer.run.get_offline_mode_folder()), after)
         return writer
-
-    @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the project, the name and the folder; the id is known from the open task."""
-        init = arguments.get("init") or {}
-        project, name = init.get("project_name"), init.get("task_name")
-        return {"project": project, "name": name, "dir": arguments.get("folder"), "run_id": None}
-
-    @classmethod
-    def arguments_for(
-        cls,
-        *,
-        project: str = _PROJECT,
-        name: str | None = None,
-        dir: str | None = None,
-        run_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Return arguments of ``Task.init``; offline with a folder, or without a server."""
-        names = {"project_name": project, "task_name": name}
-        init = {**dict.fromkeys(_CAPTURES, False), **names, "reuse_last_task_id": False}
-        place = {"offline": dir is not None or not has_clearml_server(), "folder": dir}
-        # a key of another form belongs to a run without a task
-        is_task = run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id)
-        return {"init": init, **place, **({"run_id": run_id, "after": 0} if is_task else {})}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Report a number or a sample."""
@@ -283,8 +264,7 @@ class ClearMLLoggerHook(TrackerHook):
         init = {
             "project_name": _PROJECT,
             "task_name": f"{name} {runner.timestamp}",
-            "reuse_last_task_id": False,
-            **dict.fromkeys(_CAPTURES, False),
+            **_QUIET,
             **self.init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")

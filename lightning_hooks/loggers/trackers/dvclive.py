@@ -29,6 +29,7 @@ class DvcliveWriter(PointWriter):
     """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"
+    replayed: Mapping[str, Any] = {"options": {**_WITHOUT_GIT, "dir": "dvclive"}, "after": 0}
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
@@ -59,14 +60,9 @@ class DvcliveWriter(PointWriter):
         return writer
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the folder."""
-        return {"dir": (arguments.get("options") or {}).get("dir") if run is None else run.dir}
-
-    @classmethod
-    def arguments_for(cls, *, dir: str = "dvclive") -> dict[str, Any]:
-        """Return the folder; existing content is kept."""
-        return {"options": {**_WITHOUT_GIT, "dir": dir}, "after": 0}
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the folder of an open ``Live``."""
+        return {} if run is None else {"dir": run.dir}
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""

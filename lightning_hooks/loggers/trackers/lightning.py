@@ -61,21 +61,19 @@ class LightningWriter(Writer):
         return cls([*given, *made], [*(given if are_ours else ()), *made])
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the loggers given as dicts, as JSON."""
         loggers = without_secrets(plain(arguments.get("loggers")))
         return {"logger": json.dumps(loggers, default=str)} if loggers else {}
 
     @classmethod
-    def arguments_for(cls, *, logger: str | None = None) -> dict[str, Any]:
-        """Return the logger, or the list of loggers, of a JSON."""
+    def reopen(cls, *, logger: str | None = None) -> LightningWriter:
+        """Make the logger, or the list of loggers, of a JSON."""
         if logger is None:
             example = '{"type": "CSVLogger", "save_dir": "logs"}'
             raise ValueError(f"lightning needs the option logger, such as {example}")
         found = json.loads(logger)
-        return {
-            "loggers": [_checked(each) for each in (found if isinstance(found, list) else [found])]
-        }
+        return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
 
     def log(self, record: Record) -> None:
         """Log the numbers of a step to each logger once, also in a second attempt."""

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import importlib.metadata
 import inspect
-import logging
+import json
 import os
+import re
 import secrets
 import sqlite3
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from filelock import FileLock
@@ -26,9 +28,14 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, metric_key
 from lightning_hooks.loggers.trackers.packages import Package, environment
+from lightning_hooks.loggers.values import in_fit
+from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 from lightning_hooks.utils.plain_types import USERINFO, without_secrets
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "MlflowLoggerHook",
@@ -79,6 +86,9 @@ class MlflowWriter(Writer):
         self.client = client
         self._params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
+        self._sample_keys = Names(_sample_key)
+        self._samples: set[str] = set()  # stored images and tables
+        self._model_id: str | None = None
 
     @classmethod
     def connect(
@@ -106,6 +116,7 @@ class MlflowWriter(Writer):
             after: The iterations of the checkpoint of a continued run.
         """
         from mlflow import MlflowClient
+        from mlflow.tracking.context.registry import resolve_tags
 
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
@@ -118,7 +129,8 @@ class MlflowWriter(Writer):
                 # MLflow itself would draw a name from the training's random numbers
                 name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
                 labelled = {**(tags or {}), **({LABEL_TAG: label} if label else {})}
-                created = client.create_run(experiment_id, tags=labelled, run_name=name)
+                found_tags = resolve_tags(labelled)  # with the user, the script and the commit
+                created = client.create_run(experiment_id, tags=found_tags, run_name=name)
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
@@ -131,39 +143,29 @@ class MlflowWriter(Writer):
             return writer
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the store, the experiment and the run."""
-        uri, run_id = run or (arguments.get("uri"), arguments.get("label"))
+    def options(cls, run: tuple[str, str] | None, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the store and the id of an open run; no store with a password."""
+        uri, run_id = run or (arguments.get("uri"), None)
         configured = os.environ.get("MLFLOW_TRACKING_URI", "")
         if USERINFO.search(configured) and without_secrets(configured) == without_secrets(uri):
             uri = None  # the client reads the URI with its password from the environment
-        name = (arguments.get("tags") or {}).get(RUN_NAME)
-        experiment = arguments.get("experiment")
-        return {"tracking_uri": uri, "experiment": experiment, "name": name, "run_id": run_id}
+        return {"tracking_uri": uri, **({} if run_id is None else {"run_id": run_id})}
 
     @classmethod
-    def arguments_for(
-        cls,
-        *,
-        tracking_uri: str | None = None,
-        experiment: str | None = None,
-        name: str | None = None,
-        run_id: str | None = None,
-    ) -> dict[str, Any]:
-        """Return a store; artifacts of a new experiment in an SQLite file are beside the file."""
-        found: dict[str, Any] = {"uri": tracking_uri, "experiment": experiment}
-        if tracking_uri is not None and tracking_uri.startswith(SQLITE):
-            folder = os.path.dirname(os.path.abspath(tracking_uri.removeprefix(SQLITE)))
-            found["artifacts"] = f"file://{folder}/mlartifacts"
-        if name is not None:
-            found["tags"] = {RUN_NAME: name}
-        return found if run_id is None else {**found, "run_id": run_id, "label": run_id, "after": 0}
+    def reopen(cls, **arguments: Any) -> MlflowWriter:
+        """Open a run; artifacts of a new experiment in an SQLite file are beside the file."""
+        uri, run_id = arguments.get("uri") or "", arguments.get("run_id")
+        if uri.startswith(SQLITE):
+            folder = os.path.dirname(os.path.abspath(uri.removeprefix(SQLITE)))
+            arguments["artifacts"] = f"file://{folder}/mlartifacts"
+        return cls.connect(label=run_id, after=None if run_id is None else 0, **arguments)
 
     def go_on(self, after: int) -> None:
-        """Find stored points after a checkpoint, which are not stored twice."""
+        """Find stored points and samples, which are not stored twice."""
         if self._owned:
             self.client.update_run(self.run, status="RUNNING")
         self.keep_stored(_stored_steps(self.client, self.run), after)
+        self._samples = _stored_samples(self.client, self.run)
 
     def stored_name(self, name: str) -> str:
         """Return MLflow's key."""
@@ -184,21 +186,38 @@ class MlflowWriter(Writer):
             for batch in _batches(metrics, _MAX_BATCH[0]):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
-                for method, content, path in _sample_files(record, self.stored_name):
-                    getattr(self.client, method)(self.run, content, path)
+                self.samples(record)
         for record in records:
             self.checkpoints(record)
 
+    def samples(self, record: Record) -> None:
+        """Store images and tables once: MLflow would add those of a second attempt."""
+        for place, store in _sample_calls(record, self._sample_keys.of, self.client, self.run):
+            if place not in self._samples:
+                store()
+                self._samples.add(place)
+
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Store files as artifacts."""
-        with environment(**SHORT_WAITS):
-            for path, name in files:
-                self.client.log_artifact(self.run, path, os.path.dirname(name) or None)
+        """Store the files of a model as a model of the run.
+
+        ``mlflow.pytorch.log_model`` would do the same in the store of MLflow's global state.
+        """
+        from mlflow.entities import LoggedModelOutput
+
+        folder = os.path.commonpath([path for path, _ in files])
+        with _patient(sum(os.path.getsize(path) for path, _ in files)):
+            if self._model_id is None:
+                run, name = self.client.get_run(self.run), os.path.basename(folder)
+                self._model_id = self.client.create_logged_model(
+                    *(run.info.experiment_id, name, self.run), params=run.data.params
+                ).model_id
+                self.client.log_outputs(self.run, [LoggedModelOutput(self._model_id, step=0)])
+            self.client.log_model_artifacts(self._model_id, folder)
+            self.client.finalize_logged_model(self._model_id, "READY")
 
     def send_checkpoint(self, name: str, upload: Upload, step: int) -> None:
         """Store a file in ``checkpoints``; the tags ``checkpoint.best`` ... name the path."""
-        seconds = str(5 + int(upload.size * _SECONDS_PER_BYTE))
-        with environment(**{**SHORT_WAITS, "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds}):
+        with _patient(upload.size):
             self.client.log_artifact(self.run, upload.checked(), _FOLDER)
             for alias in upload.aliases:
                 self.client.set_tag(self.run, f"checkpoint.{alias}", f"{_FOLDER}/{name}")
@@ -365,21 +384,40 @@ def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
     return {name: {m.step for m in client.get_metric_history(run_id, name)} for name in names}
 
 
-def _sample_files(record: Record, name_of: Callable[[str], str]) -> Iterator[tuple[str, Any, str]]:
-    """Yield the client's method, the content and the path for each sample of a record.
-
-    A table has the form of MLflow's own ``log_table``. A second attempt writes the same files.
-
-    Args:
-        record: The record.
-        name_of: A function that returns MLflow's form of a name.
-    """
+def _sample_calls(
+    record: Record, key_of: Callable[[str], str], client: Any, run_id: str
+) -> Iterator[tuple[str, Callable[[], None]]]:
+    """Yield the place of each image and table of a record in a run, and the call to store it."""
     for name, image in record.images.items():
-        path = f"images/{name_of(name)}/{record.step}.png"
-        yield "log_image", image.transpose(1, 2, 0), path
+        key, step, time = key_of(name), record.step, int(record.time * 1000)
+        store = functools.partial(client.log_image, run_id, image.transpose(1, 2, 0))
+        yield f"images/{key}/{step}", functools.partial(store, key=key, step=step, timestamp=time)
     for name, table in record.tables.items():
-        content = {"columns": table.columns, "data": table.rows}
-        yield "log_dict", content, f"tables/{name_of(name)}/{record.step}.json"
+        path = f"tables/{key_of(name)}/{record.step}.json"
+        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
+        yield path, functools.partial(client.log_table, run_id, columns, path)
+
+
+def _stored_samples(client: Any, run_id: str) -> set[str]:
+    """Return the places of the images and tables in a run."""
+    tables = json.loads(client.get_run(run_id).data.tags.get("mlflow.loggedArtifacts", "[]"))
+    name = re.compile(r"images/(.+)[%+]step[%+](\d+)[%+]timestamp.+")  # the older and newer form
+    images = [name.fullmatch(each.path) for each in client.list_artifacts(run_id, "images")]
+    places = {f"images/{re.sub('[#~]', '/', each[1])}/{each[2]}" for each in images if each}
+    return places | {each["path"] for each in tables}
+
+
+def _sample_key(name: str) -> str:
+    """Return a valid key of an image: MLflow takes fewer characters than for numbers."""
+    return re.sub(r"[^\w/. -]", "_", inner_path(name), flags=re.ASCII)
+
+
+@contextlib.contextmanager
+def _patient(size: int) -> Iterator[None]:
+    """Wait for a server that stores files of ``size`` bytes."""
+    seconds = str(5 + int(size * _SECONDS_PER_BYTE))
+    with environment(**{**SHORT_WAITS, "MLFLOW_HTTP_REQUEST_TIMEOUT": seconds}):
+        yield
 
 
 @HOOKS.register_module()
@@ -394,9 +432,10 @@ class MlflowLoggerHook(TrackerHook):
             the name of the work dir.
         tags: Tags of the run.
         params: Parameters of the run, beside the module's hyper-parameters.
-        log_model: Whether the model is logged as the artifact ``models`` at the end, with a
-            signature if ``module.example_input_array`` is a tensor. The model is a pickle, which
-            runs code when loaded: load only models of trusted runs.
+        log_model: Whether the model is logged as MLflow's model ``models`` at the end, with the
+            requirements of its classes, and with a signature if ``module.example_input_array`` is a
+            tensor. The model is a pickle, which runs code when loaded: load only models of trusted
+            runs.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
         tracking_uri: The server or store; overrides the configured store.
         run_name: The run's name.
@@ -468,20 +507,28 @@ class MlflowLoggerHook(TrackerHook):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
-    def modules(self, runner: Any) -> Sequence[str]:
+    def modules(self, runner: Runner) -> Sequence[str]:
         """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
         return "mlflow", *(store if self._uses_file(runner) else ())
 
-    def _uses_file(self, runner: Any) -> bool:
+    def _uses_file(self, runner: Runner) -> bool:
         """Whether the store is an SQLite file, because no store is configured."""
         if self.tracking_uri is not None:
             return False
         is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
         return not (is_set or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return an sqlite file in the work dir, unless another store is configured."""
+        if in_fit(runner) and not self.mlflow.utils.autologging_utils.autologging_is_disabled(
+            "pytorch"
+        ):
+            runner.logger.warning(
+                "%s: mlflow.autolog logs this training too, under names of its own; "
+                "mlflow.pytorch.autolog(disable=True) leaves it to the hook",
+                type(self).__name__,
+            )
         work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         run = self._tracked
@@ -504,7 +551,7 @@ class MlflowLoggerHook(TrackerHook):
             "experiment": name,
         }
 
-    def parameters(self, runner: Any) -> dict[str, Any]:
+    def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""
         return {**super().parameters(runner), **self.params}
 
@@ -512,23 +559,34 @@ class MlflowLoggerHook(TrackerHook):
         """Return the names of the user's arguments for a new run."""
         return [name for name in ("exp_name", "run_name", "tags") if getattr(self, name)]
 
-    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
         """Return the files of the model, for ``mlflow.pytorch.load_model``."""
         if not self.log_model:
             return []
-        version = torch.__version__.split("+")[0]
-        save = self.mlflow_pytorch.save_model
-        options = {
-            "pip_requirements": [f"torch=={version}"],
-            "serialization_format": "pickle",
-            "signature": signature_of(runner.module),
-        }
-        known = inspect.signature(save).parameters
-        path = os.path.join(folder, "models")
-        with _without_advice():
-            save(unwrap(runner.model), path, **{k: v for k, v in options.items() if k in known})
+        from mlflow.utils.logging_utils import suppress_logs
+
+        save, model, path = self.mlflow_pytorch.save_model, unwrap(runner.model), f"{folder}/models"
+        options: dict[str, Any] = {"pip_requirements": [*requirements_of(model)]}
+        options["signature"] = signature_of(runner.module)
+        if "serialization_format" in inspect.signature(save).parameters:
+            options["serialization_format"] = "pickle"
+        with suppress_logs("mlflow.pytorch", re.compile("serialization_format")):
+            save(model, path, **options)
         written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
         return [(file, os.path.relpath(file, folder)) for file in sorted(written)]
+
+
+def requirements_of(model: torch.nn.Module) -> Iterator[str]:
+    """Yield the packages of a model's classes with their versions.
+
+    >>> [each.partition("==")[0] for each in requirements_of(torch.nn.Linear(1, 1))]
+    ['cloudpickle', 'torch']
+    """
+    classes = {cls for part in model.modules() for cls in type(part).__mro__}
+    for package in sorted({"cloudpickle", *(cls.__module__.partition(".")[0] for cls in classes)}):
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            version = importlib.metadata.version(package)
+            yield f"{package}=={version.partition('+')[0]}"
 
 
 def signature_of(module: Any) -> Any:
@@ -542,18 +600,3 @@ def signature_of(module: Any) -> Any:
     from mlflow.models import infer_signature
 
     return infer_signature(example.detach().cpu().numpy())
-
-
-@contextmanager
-def _without_advice() -> Iterator[None]:
-    """Drop MLflow's advice about the argument ``serialization_format``."""
-    logger = logging.getLogger("mlflow.pytorch")
-
-    def is_other(record: logging.LogRecord) -> bool:
-        return "serialization_format" not in record.getMessage()
-
-    logger.addFilter(is_other)
-    try:
-        yield
-    finally:
-        logger.removeFilter(is_other)

@@ -44,6 +44,7 @@ class NeptuneWriter(PointWriter):
     """
 
     name = "neptune"
+    replayed: Mapping[str, Any] = {"init": _QUIET}
     chunk = 8
 
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
@@ -91,21 +92,6 @@ class NeptuneWriter(PointWriter):
                     note += f"none answers ({type(error).__name__}: {error}); the run is offline"
             run = run or neptune.init_run(**{**init, "mode": "offline"})
         return cls(run, with_step=with_step, note=note)
-
-    @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the project, the mode, the folder and the custom run id."""
-        init = arguments.get("init") or {}
-        found = {name: init.get(name) for name in ("project", "name", "mode")}
-        run_id = init.get("custom_run_id", arguments.get("custom_run_id"))
-        return {**found, "dir": arguments.get("folder"), "run_id": run_id}
-
-    @classmethod
-    def arguments_for(
-        cls, *, dir: str | None = None, run_id: str | None = None, **init: Any
-    ) -> dict[str, Any]:
-        """Return arguments of ``neptune.init_run``; the points have the iteration as step."""
-        return {"init": {**_QUIET, **init}, "folder": dir, "custom_run_id": run_id}
 
     def log(self, record: Record) -> None:
         """Append a point to each series."""

@@ -62,26 +62,22 @@ def import_clients(hooks: Iterable[Any], runner: Any) -> None:
                 gc.collect()
 
 
-def require(package: str, user: str, extra: str | None = None) -> None:
+def require(package: str, user: str) -> None:
     """Check that a package is installed, without an import.
 
     Args:
         package: The name of the package.
         user: The name of the class in need of the package, for the message.
-        extra: The extra to install; by default with the name of the package.
 
     Raises:
-        ImportError: for a missing package; the message names the extra to install.
+        ImportError: for a missing package; the message has the command to install it.
     """
     try:
         is_missing = importlib.util.find_spec(package) is None
     except ValueError:  # a module without a spec, made by the program
         is_missing = False
     if is_missing:
-        raise ImportError(
-            f'{user} needs {package}: pip install "lightning_hooks[{extra or package}]"',
-            name=package,
-        )
+        raise ImportError(f"{user} needs {package}: pip install {package}", name=package)
 
 
 def check_arguments(function: Callable[..., Any], names: Iterable[str], user: str) -> None:

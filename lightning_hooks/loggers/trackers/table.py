@@ -5,12 +5,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from lightning_hooks.loggers.delivery.writer import Writer
 
-__all__ = ["OPTIONS", "TRACKERS", "Tracker", "writer_class"]
+__all__ = ["OPTIONS", "TRACKERS", "Tracker", "arguments_of", "options_of", "writer_class"]
 
 OPTIONS: Mapping[str, str] = {
     "tracking_uri": "MLflow's server or store; by default MLFLOW_TRACKING_URI",
@@ -36,31 +36,88 @@ class Tracker:
     Args:
         writer: The name of the writer's class.
         requirement: The package and versions that the extra installs; empty for no package.
-        options: Keys of ``OPTIONS``.
+        options: The place of each option among the arguments of the writer's ``connect``: names of
+            nested dicts, joined by ``/``. Of several places, separated by blanks, the first counts.
     """
 
     writer: str
     requirement: str
-    options: tuple[str, ...]
+    options: Mapping[str, str]
 
 
 TRACKERS: Mapping[str, Tracker] = {
-    "clearml": Tracker("ClearMLWriter", "clearml>=1.14", ("project", "dir", "name", "run_id")),
-    "dvclive": Tracker("DvcliveWriter", "dvclive>=3.40", ("dir",)),
-    "lightning": Tracker("LightningWriter", "", ("logger",)),
+    "clearml": Tracker(
+        *("ClearMLWriter", "clearml>=1.14"),
+        {"project": "init/project_name", "dir": "folder", "name": "init/task_name"}
+        | {"run_id": "run_id"},
+    ),
+    "dvclive": Tracker("DvcliveWriter", "dvclive>=3.40", {"dir": "options/dir"}),
+    "lightning": Tracker("LightningWriter", "", {"logger": "logger"}),
     "mlflow": Tracker(
-        "MlflowWriter", "mlflow>=3.1", ("tracking_uri", "experiment", "name", "run_id")
+        *("MlflowWriter", "mlflow>=3.1"),
+        {"tracking_uri": "uri", "experiment": "experiment", "name": "tags/mlflow.runName"}
+        | {"run_id": "run_id label"},
     ),
     "neptune": Tracker(
-        "NeptuneWriter", "neptune>=1.10,<2", ("project", "mode", "dir", "name", "run_id")
+        *("NeptuneWriter", "neptune>=1.10,<2"),
+        {"project": "init/project", "mode": "init/mode", "dir": "folder", "name": "init/name"}
+        | {"run_id": "custom_run_id init/custom_run_id"},
     ),
-    "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.15", ("dir",)),
-    "visdom": Tracker("VisdomWriter", "visdom>=0.2.4", ("server", "port", "env", "dir", "run_id")),
+    "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.15", {"dir": "log_dir"}),
+    "visdom": Tracker(
+        *("VisdomWriter", "visdom>=0.2.4"),
+        {"server": "init/server", "port": "init/port", "env": "init/env", "dir": "folder"}
+        | {"run_id": "run_id"},
+    ),
     "wandb": Tracker(
         *("WandbWriter", "wandb>=0.17"),
-        ("project", "entity", "mode", "server", "dir", "name", "run_id"),
+        {name: f"init/{name} init/settings/{name}" for name in ("project", "entity", "mode")}
+        | {"server": "init/settings/base_url", "dir": "init/dir", "name": "init/name"}
+        | {"run_id": "run_id init/id"},
     ),
 }
+
+
+def options_of(writer: type[Writer], run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of ``lightning-hooks replay`` for a run.
+
+    Args:
+        writer: The writer.
+        run: The open run in use, if any.
+        arguments: Other arguments of the writer's ``connect``.
+    """
+    found = {}
+    for option, places in TRACKERS[writer.name].options.items() if writer.name in TRACKERS else ():
+        values = (_value_at(place, arguments) for place in places.split())
+        found[option] = next((value for value in values if value is not None), None)
+    return {**found, **writer.options(run, arguments)}
+
+
+def _value_at(place: str, arguments: Any) -> Any:
+    for name in place.split("/"):
+        arguments = arguments.get(name) if isinstance(arguments, Mapping) else None
+    return arguments
+
+
+def arguments_of(writer: type[Writer], options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments of a writer's ``reopen`` for options of ``lightning-hooks replay``.
+
+    Args:
+        writer: The writer.
+        options: The options.
+    """
+    arguments = _copy(writer.replayed)
+    for option, value in options.items():
+        *outer, name = TRACKERS[writer.name].options[option].split()[0].split("/")
+        inner = arguments
+        for each in outer:
+            inner = inner.setdefault(each, {})
+        inner[name] = value
+    return arguments
+
+
+def _copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
+    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in arguments.items()}
 
 
 def writer_class(name: str) -> type[Writer]:

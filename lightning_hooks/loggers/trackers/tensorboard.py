@@ -54,14 +54,9 @@ class TensorboardWriter(PointWriter):
         return cls(SummaryWriter(log_dir, purge_step=purge_step))
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the folder."""
-        return {"dir": arguments.get("log_dir") if run is None else getattr(run, "log_dir", None)}
-
-    @classmethod
-    def arguments_for(cls, *, dir: str | None = None) -> dict[str, Any]:
-        """Return the folder; the client has a default."""
-        return {"log_dir": dir}
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the folder of an open writer."""
+        return {} if run is None else {"dir": getattr(run, "log_dir", None)}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text, an image, a table as a text, or a histogram."""

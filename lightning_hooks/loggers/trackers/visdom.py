@@ -19,6 +19,9 @@ from lightning_hooks.storage.files import is_local
 __all__ = ["VisdomLoggerHook", "VisdomWriter"]
 
 
+_STRICT = {"raise_exceptions": True, "use_incoming_socket": False}
+
+
 class VisdomWriter(Writer):
     """An environment of Visdom's, with a window for each name.
 
@@ -27,6 +30,7 @@ class VisdomWriter(Writer):
     """
 
     name = "visdom"
+    replayed: Mapping[str, Any] = {"init": _STRICT}
     batch = 256
     takes = ("images", "tables")
 
@@ -63,31 +67,23 @@ class VisdomWriter(Writer):
         return writer
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the server, or the folder and the name of the file."""
-        init = arguments.get("init") or {}
-        found = {name: init.get(name) for name in ("server", "port", "env")}
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the server of an open client, or the folder and the name of the file."""
         if run is not None:
-            found = {name: getattr(run, name, None) for name in found}
-        folder, name = os.path.split(init.get("log_to_filename") or "")
-        return {**found, "dir": folder, "run_id": name.removesuffix(".log")} if name else found
+            return {name: getattr(run, name, None) for name in ("server", "port", "env")}
+        folder, name = os.path.split((arguments.get("init") or {}).get("log_to_filename") or "")
+        return {"dir": folder, "run_id": name.removesuffix(".log")} if name else {}
 
     @classmethod
-    def arguments_for(
-        cls,
-        *,
-        dir: str | None = None,
-        run_id: str = "replayed",
-        port: str | int | None = None,
-        **init: Any,
-    ) -> dict[str, Any]:
-        """Return a server, or the file of a run in a folder; the file is continued."""
-        init.update(raise_exceptions=True, use_incoming_socket=False)
-        if port is not None:
-            init["port"] = int(port)
-        if dir is not None:
-            init.update(offline=True, log_to_filename=os.path.join(dir, f"{run_id}.log"))
-        return {"init": init, "after": 0}
+    def reopen(
+        cls, *, folder: str | None = None, run_id: str = "replayed", init: dict[str, Any]
+    ) -> VisdomWriter:
+        """Connect to a server, or continue the file of a run in a folder."""
+        if "port" in init:
+            init["port"] = int(init["port"])
+        if folder is not None:
+            init.update(offline=True, log_to_filename=os.path.join(folder, f"{run_id}.log"))
+        return cls.connect(init=init, after=0)
 
     def write(self, records: Sequence[Record]) -> None:
         """Draw records, and make the server save the environment, to survive a restart."""
@@ -225,7 +221,7 @@ class VisdomLoggerHook(TrackerHook):
 
     def target(self, runner: Any) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
-        init: dict[str, Any] = {"raise_exceptions": True, "use_incoming_socket": False}
+        init: dict[str, Any] = {**_STRICT}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         if not named and is_local(runner.work_dir):
             claim_timestamp(runner)

@@ -40,6 +40,10 @@ class WandbWriter(Writer):
     """
 
     name = "wandb"
+    replayed: Mapping[str, Any] = {
+        "init": {"settings": {"init_timeout": 20, "console": "off"}},
+        "after": 0,
+    }
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
@@ -93,28 +97,12 @@ class WandbWriter(Writer):
         return writer
 
     @classmethod
-    def options(cls, run: Any, **arguments: Any) -> dict[str, Any]:
-        """Return the project, the server or folder, and the run."""
-        init = arguments.get("init") or {}
-        settings = init.get("settings") or {}
-        names = "project", "entity", "name", "mode", "dir"
-        found = {name: init.get(name, settings.get(name)) for name in names}
-        found["server"] = settings.get("base_url")
-        if run is not None:
-            mode = "offline" if run.offline else "online"
-            found |= {"project": run.project, "entity": run.entity, "mode": mode}
-        return {**found, "run_id": arguments.get("run_id") or init.get("id")}
-
-    @classmethod
-    def arguments_for(
-        cls, *, server: str | None = None, run_id: str | None = None, **init: Any
-    ) -> dict[str, Any]:
-        """Return arguments of ``wandb.init``; the run's steps are the iterations."""
-        settings: dict[str, Any] = {"init_timeout": 20, "console": "off"}
-        if server is not None:
-            settings["base_url"] = server
-        found = {"init": {**init, "settings": settings}}
-        return found if run_id is None else {**found, "run_id": run_id, "after": 0}
+    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the project and the mode of an open run."""
+        if run is None:
+            return {}
+        mode = "offline" if run.offline else "online"
+        return {"project": run.project, "entity": run.entity, "mode": mode}
 
     def log(self, record: Record) -> None:
         """Log a row, or further values of a row."""

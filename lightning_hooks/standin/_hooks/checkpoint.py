@@ -7,6 +7,8 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
@@ -14,13 +16,13 @@ from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 __all__ = ["CheckpointHook", "client_and_directory", "writes_mmcv_files"]
 
 
-def writes_mmcv_files(runner: Any) -> bool:
+def writes_mmcv_files(runner: Runner) -> bool:
     """Return whether a runner writes mmcv's checkpoints: the stand-in's runners do."""
     return bool(getattr(runner, "writes_mmcv_files", False))
 
 
 def client_and_directory(
-    runner: Any, out_dir: str | None, file_client_args: dict[str, Any] | None
+    runner: Runner, out_dir: str | None, file_client_args: dict[str, Any] | None
 ) -> tuple[FileClient, str]:
     """Return the storage and the directory of a hook's files.
 
@@ -79,7 +81,7 @@ class CheckpointHook(native.CheckpointHook):
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Choose the directory and the storage of the files."""
         if not writes_mmcv_files(runner):
             super().before_run(runner)
@@ -94,7 +96,7 @@ class CheckpointHook(native.CheckpointHook):
             "create_symlink": self.args.get("create_symlink", links) and links,
         }
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Write a checkpoint if the epoch is due."""
         if not writes_mmcv_files(runner):
             super().after_train_epoch(runner)
@@ -103,7 +105,7 @@ class CheckpointHook(native.CheckpointHook):
         if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
             self._save(runner, f"{runner.epoch + 1} epochs")
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Write a checkpoint if the iteration is due."""
         if not writes_mmcv_files(runner):
             super().after_train_iter(runner)
@@ -116,35 +118,38 @@ class CheckpointHook(native.CheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last checkpoint in a Trainer."""
-        if self.file_client is None:
+        if not writes_mmcv_files(Driver.of(trainer).runner):
             super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up in a Trainer."""
-        if self.file_client is None:
+        if not writes_mmcv_files(Driver.of(trainer).runner):
             super().on_fit_end(trainer, pl_module)
 
-    def _save(self, runner: Any, when: str) -> None:
+    def _save(self, runner: Runner, when: str) -> None:
         runner.logger.info(f"Saving checkpoint at {when}")
         if self.sync_buffer:
             allreduce_params(runner.model.buffers())
         self._save_checkpoint(runner)
 
     @master_only
-    def _save_checkpoint(self, runner: Any) -> None:  # type: ignore[override]  # mmcv's name for it
-        runner.save_checkpoint(self.out_dir, save_optimizer=self.save_optimizer, **self.args)
+    def _save_checkpoint(self, runner: Runner) -> None:  # type: ignore[override]  # mmcv's name for it
+        client, directory = self.file_client, self.out_dir
+        if client is None:  # a subclass saves in a Trainer, at moments of its own
+            client, directory = client_and_directory(runner, directory, self.file_client_args)
+        runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"
         template = self.args.get("filename_tmpl", default)
 
         def path_of(count: int) -> str:
-            return str(self.file_client.join_path(self.out_dir, template.format(count)))
+            return str(client.join_path(directory, template.format(count)))
 
         if runner.meta is not None:
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path_of(number)
         if self.max_keep_ckpts <= 0:
             return
         for old in range(number - self.max_keep_ckpts * self.interval, 0, -self.interval):
-            if not self.file_client.isfile(path_of(old)):
+            if not client.isfile(path_of(old)):
                 break
-            self.file_client.remove(path_of(old))
+            client.remove(path_of(old))

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["EMAHook"]
 
@@ -46,7 +45,7 @@ class EMAHook(Hook):
         self.momentum = momentum**interval
         self.checkpoint = resume_from
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Register the buffers; resume from ``resume_from``."""
         if runner.trainer.strategy.restore_checkpoint_after_setup:
             name = type(runner.trainer.strategy).__name__
@@ -66,7 +65,7 @@ class EMAHook(Hook):
         if self.checkpoint is not None:
             runner.resume(self.checkpoint)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Update the averages every ``interval`` iterations."""
         step = runner.iter
         if step % self.interval:
@@ -76,11 +75,11 @@ class EMAHook(Hook):
             average = self.model_buffers[self.param_ema_buffer[name]]
             average.mul_(1 - momentum).add_(parameter.data, alpha=momentum)
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Swap the averages into the model."""
         self._swap_ema_parameters()
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Swap the parameters back into the model."""
         self._swap_ema_parameters()
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import evaluation
 from lightning_hooks.standin._hooks.adjusted import asserting
 from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
@@ -27,7 +28,7 @@ class EvalHook(evaluation.EvalHook):
     file_client: Any = None
     less_endings = ()
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
         if writes_mmcv_files(runner):
             if self.metric is None:
@@ -39,33 +40,34 @@ class EvalHook(evaluation.EvalHook):
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
 
-    def _open_directory(self, runner: Any) -> None:
+    def _open_directory(self, runner: Runner) -> None:
         if not writes_mmcv_files(runner):  # else before_run has opened the storage
             super()._open_directory(runner)
 
-    def _evaluate(self, runner: Any) -> None:
+    def _evaluate(self, runner: Runner) -> None:
         if not writes_mmcv_files(runner):
             super()._evaluate(runner)
             return
         self._do_evaluate(runner)
         self._take_rank_0s_decision(runner)
 
-    def _report_start(self, runner: Any) -> None:
+    def _report_start(self, runner: Runner) -> None:
         if not writes_mmcv_files(runner):  # else loggers report the first evaluation, too
             super()._report_start(runner)
 
-    def _values(self, runner: Any, scores: Any) -> dict[str, Any]:
+    def _values(self, runner: Runner, scores: Any) -> dict[str, Any]:
         """Return the scores; mmcv's text log formats numpy's types in its own way."""
         return dict(scores) if writes_mmcv_files(runner) else super()._values(runner, scores)
 
-    def _is_score(self, runner: Any, key_score: Any) -> bool:
+    def _is_score(self, runner: Runner, key_score: Any) -> bool:
         return bool(key_score) if writes_mmcv_files(runner) else key_score is not None
 
-    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+    def _save_ckpt(self, runner: Runner, key_score: Any) -> None:
         """Save a checkpoint if its score is the best so far."""
         if not writes_mmcv_files(runner) or isinstance(key_score, dict):
             super()._save_ckpt(runner, key_score)
             return
+        assert runner.meta is not None  # before_run sees to it
         messages = runner.meta["hook_msgs"]
         best = messages.get("best_score", self.init_value_map[str(self.rule)])
         if not self.compare_func(key_score, best):

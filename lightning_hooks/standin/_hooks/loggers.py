@@ -13,10 +13,9 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers import discontinued
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.text_format import json_line
@@ -25,6 +24,7 @@ from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
 from lightning_hooks.standin.fileio.path import scandir
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "ClearMLLoggerHook",
@@ -48,26 +48,26 @@ class TextLoggerHook(lightning_hooks.TextLoggerHook):
     Source: mmcv's ``TextLoggerHook``; NaN and infinity stay ``null`` in the JSON.
     """
 
-    def writes_lines(self, runner: Any) -> bool:
+    def writes_lines(self, runner: Runner) -> bool:
         """Return whether lines go to a log file; under mmcv the script's logger writes the file."""
         return not writes_mmcv_files(runner) and super().writes_lines(runner)
 
-    def get_mode(self, runner: Any) -> str:
+    def get_mode(self, runner: Runner) -> str:
         """Return the mode; ``"val"`` for a training line without values, as in mmcv."""
         if writes_mmcv_files(runner) and runner.mode == "train" and not runner.log_buffer.output:
             return "val"
         return super().get_mode(runner)
 
-    def get_epoch(self, runner: Any) -> int:
+    def get_epoch(self, runner: Runner) -> int:
         """Return the number of the epoch, from 1; 0 for a validation before the first."""
         if writes_mmcv_files(runner) and runner.mode == "val":
             return int(runner.epoch)
         return super().get_epoch(runner)
 
-    def _has_meta(self, runner: Any) -> bool:
+    def _has_meta(self, runner: Runner) -> bool:
         return bool(runner.meta) if writes_mmcv_files(runner) else super()._has_meta(runner)
 
-    def _json_line(self, record: Mapping[str, Any], runner: Any) -> str:
+    def _json_line(self, record: Mapping[str, Any], runner: Runner) -> str:
         if not writes_mmcv_files(runner):
             return super()._json_line(record, runner)
         # before the conversion to plain types, so that numpy's numbers are not rounded
@@ -111,7 +111,7 @@ class _Tracker(_SynchronousSubclass):
         """The client's run; None until the backend has started it."""
         return super().client_run if self._mocked_run is None else self._mocked_run
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Open the session with the backend, or start the mocked client."""
         if not self._is_mocked:
             super().before_run(runner)
@@ -120,43 +120,43 @@ class _Tracker(_SynchronousSubclass):
         if _writes(runner):
             self._start(runner)
 
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Append the values to the spool, or send them to the mocked client."""
         if not self._is_mocked:
             super().log(runner)
         elif _writes(runner) and (tags := self.get_loggable_tags(runner)):
             self._send(tags, runner.iter + 1, runner)
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Close the run."""
         if not self._is_mocked:
             super().after_run(runner)
         elif _writes(runner):
             self._finish(runner)
 
-    def _start(self, runner: Any) -> None:
+    def _start(self, runner: Runner) -> None:
         """Make mmcv's calls at the start of a run."""
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         """Make mmcv's calls for the values of an iteration."""
         raise NotImplementedError(f"{type(self).__name__} must define _send(tags, step, runner)")
 
-    def _finish(self, runner: Any) -> None:
+    def _finish(self, runner: Runner) -> None:
         """Make mmcv's calls at the end of a run."""
 
 
-def _writes(runner: Any) -> bool:
+def _writes(runner: Runner) -> bool:
     return runner.rank == 0 and bool(runner.writes_files)
 
 
 class ClearMLLoggerHook(_Tracker, lightning_hooks.ClearMLLoggerHook):
     """:class:`lightning_hooks.ClearMLLoggerHook`; an old subclass has ``self.task`` at once."""
 
-    def _start(self, runner: Any) -> None:
+    def _start(self, runner: Runner) -> None:
         self._mocked_run = self.clearml.Task.init(**self.init_kwargs)
         self.task_logger = self.task.get_logger()
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         for name, value in tags.items():
             self.task_logger.report_scalar(name, name, value, step)
 
@@ -171,13 +171,13 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
             if self._mocked_run is None:
                 self._mocked_run = self.dvclive_package.Live(**self.live_options)
 
-    def _log_end_of_epoch(self, runner: Any) -> None:
+    def _log_end_of_epoch(self, runner: Runner) -> None:
         if not self._is_mocked:
             super()._log_end_of_epoch(runner)
         elif runner.log_buffer.ready and self._results:  # mmcv logs no averages of an epoch
             self._log_results(runner)
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         self.dvclive.set_step(self.get_epoch(runner) if self.by_epoch else step)
         for name, value in tags.items():
             self.dvclive.log(name, value)
@@ -186,7 +186,7 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
 class MlflowLoggerHook(_Tracker, lightning_hooks.MlflowLoggerHook):
     """:class:`lightning_hooks.MlflowLoggerHook`; an old subclass has the active run at once."""
 
-    def _start(self, runner: Any) -> None:
+    def _start(self, runner: Runner) -> None:
         if self.exp_name is not None:
             self.mlflow.set_experiment(self.exp_name)
         if self.tags:
@@ -194,10 +194,10 @@ class MlflowLoggerHook(_Tracker, lightning_hooks.MlflowLoggerHook):
         if self.params:
             self.mlflow.log_params(self.params)
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         self.mlflow.log_metrics(tags, step=step)
 
-    def _finish(self, runner: Any) -> None:
+    def _finish(self, runner: Runner) -> None:
         if self.log_model:
             needed = [f"torch=={TORCH_VERSION}"]
             self.mlflow_pytorch.log_model(runner.model, "models", pip_requirements=needed)
@@ -212,17 +212,17 @@ class NeptuneLoggerHook(_Tracker, lightning_hooks.NeptuneLoggerHook):
         client = super().neptune
         return getattr(client, "new", client) if self._is_mocked else client
 
-    def _start(self, runner: Any) -> None:
+    def _start(self, runner: Runner) -> None:
         self._mocked_run = self.neptune.init(**self.init_kwargs)
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         for name, value in tags.items():
             if self.with_step:
                 self.run[name].log(value, step=step)
             else:
                 self.run[name].log({**tags, "global_step": step})
 
-    def _finish(self, runner: Any) -> None:
+    def _finish(self, runner: Runner) -> None:
         self.run.stop()
 
 
@@ -233,18 +233,18 @@ class TensorboardLoggerHook(_SynchronousSubclass, lightning_hooks.TensorboardLog
 class WandbLoggerHook(_Tracker, lightning_hooks.WandbLoggerHook):
     """:class:`lightning_hooks.WandbLoggerHook`; an old subclass has ``self.wandb.run`` at once."""
 
-    def _start(self, runner: Any) -> None:
+    def _start(self, runner: Runner) -> None:
         self.wandb.init(**self.init_kwargs)
         for metric, summary in (self.define_metric_cfg or {}).items():
             self.wandb.define_metric(metric, summary=summary)
 
-    def _send(self, tags: dict[str, Any], step: int, runner: Any) -> None:
+    def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         if self.with_step:
             self.wandb.log(tags, step=step, commit=self.commit)
         else:
             self.wandb.log({**tags, "global_step": step}, commit=self.commit)
 
-    def _finish(self, runner: Any) -> None:
+    def _finish(self, runner: Runner) -> None:
         if self.log_artifact:
             artifact = self.wandb.Artifact(name="artifacts", type="model")
             for name in scandir(runner.work_dir, self.out_suffix, True):
@@ -295,7 +295,7 @@ class PaviLoggerHook(LoggerHook):
         self.add_last_ckpt = add_last_ckpt
 
     @master_only
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Open the writer."""
         super().before_run(runner)
         try:
@@ -308,13 +308,13 @@ class PaviLoggerHook(LoggerHook):
         self.writer = writer_class(**self.init_kwargs)
 
     @master_only
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Send the averages in the log buffer."""
         if tags := self.get_loggable_tags(runner, add_mode=False):
             self.writer.add_scalars(self.get_mode(runner), tags, self.get_step(runner))
 
     @master_only
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Send the last checkpoint, and close the writer."""
         if self.add_last_ckpt:
             step = runner.epoch if self.by_epoch else runner.iter
@@ -322,25 +322,25 @@ class PaviLoggerHook(LoggerHook):
         self.writer.close()
 
     @master_only
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Log, and send the epoch's checkpoint if the epoch is due."""
         super().after_train_epoch(runner)
         if self.by_epoch:
             self._send_if_due(runner, "epoch", self.get_epoch(runner))
 
     @master_only
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Log, and send the iteration's checkpoint if the iteration is due."""
         super().after_train_iter(runner)
         if not self.by_epoch:
             self._send_if_due(runner, "iter", self.get_iter(runner))
 
-    def _send_if_due(self, runner: Any, unit: str, step: int) -> None:
+    def _send_if_due(self, runner: Runner, unit: str, step: int) -> None:
         since = step - self.add_ckpt_start
         if self.add_ckpt and since >= 0 and since % self.add_ckpt_interval == 0:
             self._send_checkpoint(runner, f"{unit}_{step}.pth", step)
 
-    def _send_checkpoint(self, runner: Any, name: str, step: int) -> None:
+    def _send_checkpoint(self, runner: Runner, name: str, step: int) -> None:
         """Send a checkpoint of the work directory, or the target of a link, if it exists."""
         path = os.path.join(runner.work_dir, name)
         if os.path.islink(path):
@@ -383,7 +383,7 @@ class SegmindLoggerHook(LoggerHook):
         self.mlflow_log = segmind.utils.logging_utils.try_mlflow_log
 
     @master_only
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Send the averages in the log buffer."""
         if tags := self.get_loggable_tags(runner):
             self.mlflow_log(self.log_metrics, tags, step=runner.epoch, epoch=runner.epoch)

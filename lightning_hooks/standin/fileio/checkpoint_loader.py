@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import logging
@@ -40,8 +39,7 @@ class CheckpointLoader:
 
     A prefix is a regular expression. Without a registered prefix the path is a file, local or on a
     file system of fsspec. ``http://`` files are downloaded to the cache of ``torch.hub``,
-    ``torchvision://`` gets weights from torchvision, and ``s3://`` uses the client of Petrel or
-    Ceph if installed. Code in a file is never executed.
+    and ``torchvision://`` gets weights from torchvision. Code in a file is never executed.
     """
 
     _schemes: ClassVar[dict[str, Callable[..., Any]]] = {}
@@ -87,7 +85,10 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     filename = os.path.expanduser(filename)
     client = FileClient.infer_client(uri=filename)
     if not client.writes_files:
-        return _load_through(client, filename, map_location)
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "checkpoint.pth")
+            Path(path).write_bytes(client.get(filename))
+            return _read(path, map_location)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")
     return _read(filename, map_location)
@@ -114,23 +115,10 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
 
 
 def load_from_ceph(filename: str, map_location: Any = None, backend: str = "petrel") -> Any:
-    """Load a file with Petrel's or Ceph's client; with fsspec where neither is installed."""
+    """Load a file of S3 through fsspec, or through a storage registered for ``s3``."""
     if backend not in ("ceph", "petrel"):
         raise ValueError(f'backend must be "ceph" or "petrel", got {backend!r}')
-    for name in (backend, "petrel", "ceph"):
-        with contextlib.suppress(ImportError):
-            client = FileClient(backend=name)
-            break
-    else:
-        return load_from_local(filename[filename.index("s3://") :], map_location)
-    return _load_through(client, filename, map_location)
-
-
-def _load_through(client: FileClient, filename: str, map_location: Any) -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "checkpoint.pth")
-        Path(path).write_bytes(client.get(filename))
-        return _read(path, map_location)
+    return load_from_local(filename[filename.index("s3://") :], map_location)
 
 
 def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:

@@ -14,7 +14,7 @@ LITE_VERSIONS = (LITE_VERSION, "2.3.6")
 
 NEEDS_LITE = (
     "mmcv's layers, images and videos are in OpenMMLab's own wheel: "
-    "pip install 'lightning-hooks[openmmlab]', or, without libGL, "
+    f"pip install mmcv-lite=={LITE_VERSION} torchvision, or, without libGL, "
     f"pip install --no-deps mmcv-lite=={LITE_VERSION} opencv-python-headless pillow"
 )
 

@@ -7,7 +7,6 @@ import functools
 import inspect
 import logging
 import os
-import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -30,6 +29,7 @@ from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import checkpoints, files
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseRunner"]
 
@@ -182,10 +182,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     def _set_limit(self, name: str, value: int | None) -> None:
         """Set the length of the run from an argument of ``run``, which mmcv deprecates."""
         if value is not None:
-            warnings.warn(
+            warn(
                 f"setting {name} in run is deprecated, please set {name} in runner_config",
                 DeprecationWarning,
-                stacklevel=3,
             )
             setattr(self, f"_{name}", value)
         if getattr(self, f"_{name}") is None:
@@ -211,7 +210,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Call a method of every hook that has it."""
         if not self._engine.call_in_batch(fn_name):
             super().call_hook(fn_name)
-            self._engine.end_of_border()
+            self._engine.end_of_border(fn_name)
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
@@ -466,11 +465,10 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
     if batch_processor is not None:
         if not callable(batch_processor):
             raise TypeError(f"batch_processor must be callable, got {batch_processor!r}")
-        warnings.warn(
+        warn(
             "batch_processor is deprecated, please implement train_step() and val_step() in the "
             "model instead.",
             DeprecationWarning,
-            stacklevel=3,
         )
         if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
             raise RuntimeError(

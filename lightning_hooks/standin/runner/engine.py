@@ -6,7 +6,7 @@ import contextlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
@@ -20,6 +20,9 @@ from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
+
+if TYPE_CHECKING:
+    from lightning_hooks.standin.runner.base_runner import BaseRunner
 
 __all__ = ["Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
 
@@ -45,7 +48,7 @@ class LastValues(LogBuffer):
         return self.means(dict.fromkeys(self.val_history, n))
 
 
-def check_workflow(runner: Any, data_loaders: Any, workflow: Any) -> None:
+def check_workflow(runner: BaseRunner, data_loaders: Any, workflow: Any) -> None:
     """Raise an error unless each ``(method of the runner, count)`` has a loader."""
     if not isinstance(data_loaders, list):
         raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
@@ -119,7 +122,7 @@ class RunnerModule(TrainStepModule):
         runner: The runner.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: BaseRunner) -> None:
         L.LightningModule.__init__(self)
         optimizer = runner.optimizer
         named = isinstance(optimizer, dict)
@@ -136,7 +139,7 @@ class Engine(JoinsTrainer):
         runner: The runner.
     """
 
-    def __init__(self, runner: Any) -> None:
+    def __init__(self, runner: BaseRunner) -> None:
         self._runner = runner
         self._loop: Callable[[], object] = list
         self._driver: Any = None  # of the run
@@ -199,10 +202,17 @@ class Engine(JoinsTrainer):
             self._driver.call_in_batch(point)
         return in_batch
 
-    def end_of_border(self) -> None:
-        """Train with an optimizer assigned by a hook between two epochs."""
+    def end_of_border(self, point: str) -> None:
+        """Train with an optimizer assigned by a hook between two epochs; agree to stop."""
         if self._driver is not None:
             self._driver.calls.restore()
+            if point in ("after_train_epoch", "after_val_epoch"):
+                self.agree_to_stop()
+
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``should_stop``."""
+        if self._driver is not None:
+            self._driver.calls.agree_to_stop()
 
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
@@ -210,7 +220,7 @@ class Engine(JoinsTrainer):
         A native hook without use for the event has None in place of the method.
         """
         trainer, module = self._runner.trainer, self._runner.module
-        for callback in trainer.callbacks:
+        for callback in trainer.callbacks:  # type: ignore[attr-defined]
             call = getattr(callback, event)
             if callable(call) and callback is not self and callback is not self._driver:
                 call(trainer, module, *arguments)
@@ -233,4 +243,4 @@ class Engine(JoinsTrainer):
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""
-        return self._runner.trainer.precision_plugin.train_step_context()  # type: ignore[no-any-return]
+        return self._runner.trainer.precision_plugin.train_step_context()

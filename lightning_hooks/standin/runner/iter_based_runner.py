@@ -15,6 +15,9 @@ from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]
 
+AGREEMENT_INTERVAL = 100
+"""Iterations after which the ranks agree on ``should_stop``: a run by iteration has no epochs."""
+
 
 class IterLoader:
     """An endless iterator over a loader that counts the passes.
@@ -108,6 +111,8 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._run_batch(next(data_loader), "train", **kwargs)
         self._inner_iter += 1
         self._iter += 1
+        if self._iter % AGREEMENT_INTERVAL == 0:
+            self._engine.agree_to_stop()
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:

@@ -43,11 +43,8 @@ def test_a_hook_may_save_on_rank_0_alone(ranks: Any) -> None:
     assert saved["state_dict"]["net.weight"].tolist() == ranks[0][0]["owned"]["weights"]
 
 
-def test_should_stop_on_one_rank_stops_all(ranks: Any) -> None:
+def test_should_stop_on_one_rank_stops_all_at_the_end_of_the_epoch(ranks: Any) -> None:
     assert [rank["stopped"]["iters"] for rank in ranks[0]] == [2, 2]
-
-
-def test_should_stop_before_a_step_stops_all_after_it(ranks: Any) -> None:
     assert [rank["stopped before the step"] for rank in ranks[0]] == [2, 2]
 
 

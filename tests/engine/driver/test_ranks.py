@@ -25,17 +25,26 @@ def ranks(tmp_path_factory: Any) -> tuple[list[Any], Path]:
 def test_what_a_hook_of_one_rank_decides_all_ranks_do(ranks: Any) -> None:
     first, second = (rank["stopped"] for rank in ranks[0])
     assert first == second
-    for point, done in [
-        ("before_train_iter", 3),
-        ("after_train_iter", 3),
-        ("after_train_epoch", 4),
-    ]:
-        assert [first[f"{point} on {rank}"] for rank in (0, 1)] == [done, done]
-    assert first["another number"] == first["a closure"] == 2
+    for point in ("before_train_iter", "after_train_iter", "after_train_epoch"):
+        assert [first[f"{point} on {rank}"] for rank in (0, 1)] == [4, 4]  # the end of the epoch
+    assert first["another number"] == first["a closure"] == 4
 
 
-def test_a_hook_that_came_later_is_asked_from_the_next_epoch_on(ranks: Any) -> None:
-    assert [rank["stopped"]["a hook that came later"] for rank in ranks[0]] == [9, 9]
+def test_a_hook_that_came_later_is_asked_too(ranks: Any) -> None:
+    assert [rank["stopped"]["a hook that came later"] for rank in ranks[0]] == [8, 8]
+
+
+@pytest.mark.parametrize(
+    ("border", "done"), [("a validation", 4), ("a checkpoint", 3), ("a pass", 4)]
+)
+def test_the_ranks_agree_to_stop_at(border: str, done: int, ranks: Any) -> None:
+    assert [rank["stopped"][border] for rank in ranks[0]] == [done, done]
+
+
+@pytest.mark.parametrize("hooks", ["foreign", "adapted"])
+def test_a_step_waits_neither_for_another_rank_nor_for_the_device(hooks: str, ranks: Any) -> None:
+    for rank in ranks[0]:
+        assert rank["waits"][hooks] == rank["waits"]["none"]  # Lightning's own
 
 
 def test_every_sampler_is_told_the_epoch(ranks: Any) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from lightning_hooks import CheckpointHook, Hook, HookAdapter
 from support.probes import Numbers, Seen
@@ -262,3 +263,49 @@ def test_next_on_the_loader_of_an_iteration_based_run_takes_nothing_from_trainin
     make_trainer(tmp_path, HookAdapter([hook], by_epoch=False), max_steps=4).fit(module, loader())
     assert module.epochs == [[float(i) for i in range(8)]]
     assert hook.seen == 6.0
+
+
+class Shuffled(Sampler[int]):
+    """Draws the order from numpy."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Any:
+        self.asked += 1
+        return iter(np.random.permutation(8).tolist())
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize(("workers", "draws"), [(0, False), (1, False), (1, True)])
+def test_a_sampler_that_draws_from_numpy_is_asked_once_an_epoch(
+    workers: int, draws: bool, hosted: bool, tmp_path: Path
+) -> None:
+    class Draw(Nothing):
+        def before_run(self, runner: Any) -> None:
+            if draws:
+                np.random.random(3)
+
+    orders, numbers = [], []
+    for hooks in ([], [HookAdapter([Draw()]) if hosted else Draw()]):
+        np.random.seed(0)
+        module, sampler = Seen(), Shuffled()
+        data = DataLoader(Numbers(size=8), batch_size=2, num_workers=workers, sampler=sampler)
+        make_trainer(tmp_path, *hooks, max_epochs=2).fit(module, data)
+        assert sampler.asked == 2
+        orders.append(module.epochs[: 1 if draws else 2])
+        numbers.append(np.random.random())
+    assert orders[0] == orders[1]
+    assert draws or numbers[0] == numbers[1]
+
+
+def test_a_seed_of_lightnings_reaches_the_workers_of_a_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PL_SEED_WORKERS", "1")
+    data = DataLoader(Stream(), batch_size=2, num_workers=1)
+    make_trainer(tmp_path, Nothing()).fit(Seen(), data)
+    assert data.worker_init_fn is not None

@@ -24,14 +24,14 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool, read_spool, unsent_records
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.loggers.values import peak_memory
 from lightning_hooks.storage import files
 from support import forks, training
 from support.device_reads import Reads
-from support.logs.kept import KeepHook, Kept, broken
+from support.logs.kept import KeepHook, Kept, broken, notices, unsent_in
 from support.logs.trackers import Tuned
 from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
@@ -277,7 +277,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
 
     spool = fill(tmp_path / "s.jsonl", 30)
     few = Few(kill)
-    sender = Sender(Few, lambda: few, spool)
+    sender = Sender(Few, lambda: few, spool, notices())
     sender.close(60.0)
     assert seen.wait(10)
     taken = [record.seq for record in few.records]
@@ -443,7 +443,7 @@ def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
         spool.append(0.0, i, scalars={"a": 1.0})
     assert spool.dropped == 3
     assert spool.take(1)[0].seq == 3
-    sender = Sender(Kept, Kept, spool)
+    sender = Sender(Kept, Kept, spool, notices())
     sender.close(5.0)
     sender.wait()
     assert sender.error is None
@@ -457,7 +457,7 @@ def test_only_the_last_records_are_kept_in_memory(tmp_path: Path) -> None:
 JOB = """
 import sys, time
 from lightning_hooks import Hook
-from support.logs.kept import KeepHook, Kept, broken
+from support.logs.kept import KeepHook, Kept, broken, notices, unsent_in
 from support.training import fit
 from pathlib import Path
 
@@ -541,9 +541,9 @@ def test_a_spool_in_use_is_not_replayed(
     for _ in range(2):  # the first attempt does not take the lock away
         with pytest.raises(BlockingIOError, match=r"s\.jsonl is in use: its run goes on"):
             replay(spool.path, "tensorboard")
-        assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {}
+        assert unsent_in(tmp_path / "spool", "tensorboard") == {}
     spool.close(keep=True)
-    assert unsent_records(str(tmp_path / "spool"), "tensorboard") == {spool.path: (None, 5)}
+    assert unsent_in(tmp_path / "spool", "tensorboard") == {spool.path: (None, 5)}
     assert os.listdir(tmp_path / "spool") == ["s.jsonl"]
 
 

@@ -15,19 +15,19 @@ from hypothesis import strategies as st
 
 from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, seal, to_line
+from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
     count_rest,
     read_spool,
     shared_folder,
-    unsent_records,
     write_ack,
 )
-from lightning_hooks.loggers.delivery.tracked_run import TrackedRun, take_over
+from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.utils.plain_types import without_secrets
 from support import training
-from support.logs.kept import KeepHook, Kept
+from support.logs.kept import KeepHook, Kept, notices, unsent_in
 from support.training import TinyModule
 
 
@@ -48,6 +48,15 @@ def spool_of(folder: Path, count: int = 5) -> Path:
     return Path(spool.path)
 
 
+def taken_over(folder: Path) -> list[Record]:
+    """Resume the run of the spools in a folder; return what its backend gets first."""
+    kept, run = Kept(), TrackedRun("1f", after=10)
+    session = Session(Kept, lambda: kept, str(folder / "new.jsonl"), {}, notices(), 0.0, run)
+    session.close(5.0, failed=False)
+    session.wait()
+    return kept.records
+
+
 ACKS = [
     {"offset": None},
     {"offset": 10**9},
@@ -65,7 +74,7 @@ ACKS = [
 def test_an_acknowledgement_that_cannot_be_right_counts_as_none(tmp_path: Path, ack: Any) -> None:
     path = spool_of(tmp_path)
     Path(f"{path}.ack").write_text(json.dumps(ack))
-    assert count_rest(str(path))[1] == 5
+    assert count_rest(str(path)) == 5
     assert [record.step for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
 
 
@@ -103,7 +112,7 @@ def test_a_file_without_a_head_is_no_spool_and_stops_nothing(tmp_path: Path, hea
     path.write_text(head + "\n")
     with pytest.raises(ValueError, match="is not the spool of a run"):
         read_spool(str(path))
-    assert unsent_records(str(path.parent), "kept") == {}
+    assert unsent_in(path.parent) == {}
     fit(tmp_path, KeepHook())
     assert path.exists()
 
@@ -127,7 +136,7 @@ def test_a_spool_with_damaged_lines_is_sent_and_kept(
     assert replay(str(path), "kept") == 4
     assert [record.step for record in kept.records] == [0, 1, 3, 4]
     assert path.exists()
-    assert unsent_records(str(path.parent), "kept") == {}  # there is nothing more to send
+    assert unsent_in(path.parent) == {}  # there is nothing more to send
     path.unlink()
     path = spool_of(tmp_path)
     assert replay(str(path), "kept") == 5
@@ -137,11 +146,9 @@ def test_a_spool_with_damaged_lines_is_sent_and_kept(
 def test_what_a_killed_process_left_is_taken_over_without_its_damaged_lines(tmp_path: Path) -> None:
     path = spool_of(tmp_path)
     path.write_bytes(path.read_bytes().replace(b'"step": 2', b'"step": 9'))
-    (left,) = take_over(str(path.parent), "kept", TrackedRun("1f", after=10)).values()
-    assert [record.step for record in left.records] == [0, 1, 3, 4]
-    left.settle()
+    assert [record.step for record in taken_over(path.parent)] == [0, 1, 3, 4]
     assert path.exists()
-    assert count_rest(str(path))[1] == 0
+    assert count_rest(str(path)) == 0
 
 
 @settings(
@@ -156,14 +163,14 @@ def test_any_damage_is_survived(
     content[int(where * (len(content) - 1))] ^= 1 << bit
     at = int(cut * len(content))
     for damaged in (bytes(content), bytes(content[:at]), bytes(content[:at]) + junk):
+        path.parent.mkdir(exist_ok=True)
         path.write_bytes(damaged)
         Path(f"{path}.ack").write_bytes(junk)
-        found = unsent_records(str(path.parent), "kept")
+        found = unsent_in(path.parent)
         assert all(0 <= n <= 5 + junk.count(b"\n") + 1 for _, n in found.values())
-        for left in take_over(str(path.parent), "kept", TrackedRun("1f", after=10)).values():
-            assert {record.step for record in left.records} <= {0, 1, 2, 3, 4}
-    path.unlink()
-    Path(f"{path}.ack").unlink()
+        assert {record.step for record in taken_over(path.parent)} <= {0, 1, 2, 3, 4}
+    path.unlink(missing_ok=True)
+    Path(f"{path}.ack").unlink(missing_ok=True)
 
 
 def test_an_old_spool_without_checksums_is_read(tmp_path: Path) -> None:
@@ -178,7 +185,7 @@ def test_counting_what_is_left_reads_no_record(tmp_path: Path) -> None:
     path = spool_of(tmp_path)
     path.write_bytes(path.read_bytes() + to_line(Record(5, 1.0, 5, {"loss": 0.1})) * 200_000)
     start = time.perf_counter()
-    assert unsent_records(str(path.parent), "kept") == {str(path): ("1f", 200_005)}
+    assert unsent_in(path.parent) == {str(path): ("1f", 200_005)}
     assert time.perf_counter() - start < 1.0  # 0.1 s when this was written; parsing took 3 s
 
 
@@ -240,7 +247,7 @@ def test_a_full_disk_leaves_no_half_of_an_acknowledgement(
         with pytest.raises(OSError, match="No space"):
             write_ack(str(path), 0, None)
     assert not Path(f"{path}.ack.tmp").exists()
-    assert count_rest(str(path))[1] == 0  # the one before holds
+    assert count_rest(str(path)) == 0  # the one before holds
 
 
 def test_a_replay_to_a_server_that_is_dead_is_one_line(

@@ -16,6 +16,7 @@ import torch
 from lightning_hooks import DvcliveLoggerHook, Hook, HookAdapter, NeptuneLoggerHook
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.trackers.dvclive import DvcliveWriter
+from lightning_hooks.loggers.trackers.table import arguments_of
 from support.logs.trackers import Sent, Tuned, fit, quiet, read_dvclive, read_neptune, series
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -130,7 +131,7 @@ def test_the_databases_of_a_dvc_repository_are_closed(work: Path) -> None:
     psutil = pytest.importorskip("psutil")
     Path(".dvc").mkdir()
     Path(".dvc/config").write_text("[core]\nno_scm = true\n")
-    writer = DvcliveWriter.connect(**DvcliveWriter.arguments_for(dir=str(work / "dvclive")))
+    writer = DvcliveWriter.reopen(**arguments_of(DvcliveWriter, {"dir": str(work / "dvclive")}))
     process = psutil.Process()
     assert [file for file in process.open_files() if file.path.endswith("cache.db")]
     writer.close()

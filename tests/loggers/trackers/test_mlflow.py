@@ -35,9 +35,10 @@ def test_mlflow_run_is_read_back(work: Path) -> None:
     assert run.data.params == {"lr": "0.1", "steps": "[8, 11]"}
     assert run.data.tags["team"] == "blue"
     assert run.info.status == "FINISHED"
-    folder = run.info.artifact_uri.removeprefix("file://")
+    (logged,) = client.search_logged_models([run.info.experiment_id])
+    folder = logged.artifact_location.removeprefix("file://")
     assert Path(folder).is_relative_to(work)
-    model = mlflow.pytorch.load_model(f"{folder}/models")
+    model = mlflow.pytorch.load_model(folder)
     assert torch.equal(model.net.weight, module.net.weight)
     assert os.listdir() == []
     assert mlflow.active_run() is None
@@ -107,8 +108,9 @@ def test_departure_mlflow_has_the_model_without_a_wrapper(work: Path, capfd: Any
 
     fit(work, MlflowLoggerHook(interval=2), epochs=1)
     assert "serialization_format" not in capfd.readouterr().err  # no argument of the hook's
-    folder = run_of(client_of(work / "mlflow.db")).info.artifact_uri.removeprefix("file://")
-    assert type(mlflow.pytorch.load_model(f"{folder}/models")) is TinyModule
+    client = client_of(work / "mlflow.db")
+    (logged,) = client.search_logged_models([run_of(client).info.experiment_id])
+    assert type(mlflow.pytorch.load_model(logged.artifact_location)) is TinyModule
 
 
 def test_departure_mlflow_uses_a_run_that_is_given(work: Path) -> None:

@@ -6,8 +6,11 @@ import copy
 import os
 import pickle
 import sys
+from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -28,6 +31,7 @@ from lightning_hooks import (
 from lightning_hooks.dialects import detectron2
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.standin.utils.dist import master_only
+from support.device_reads import Reads
 from support.foreign_hooks import OptimizerHook
 from support.jobs.ddp import make
 from support.processes import write_rank
@@ -36,6 +40,8 @@ from support.training import (
     TinyModule,
     TinyNormModule,
     make_loader,
+    make_trainer,
+    two_ranks,
 )
 
 RANK = int(os.environ.get("LOCAL_RANK", "0"))
@@ -139,6 +145,83 @@ def stopped(out: Path) -> dict[str, int]:
     found["a hook that came later"] = iterations(out, IterTimerHook(), *own, epochs=4)
     stop = Stops("after_train_iter", 1)._stop if RANK == 0 else repr
     found["a closure"] = iterations(out, ClosureHook("after_train_iter", stop))
+    own = [Stops("after_train_iter", 2)] if RANK == 1 else [IterTimerHook()]
+    for border, arguments in {
+        "a validation": {"val_check_interval": 2},
+        "a checkpoint": {"callbacks": [SavesAt(3)]},
+        "a pass": {"max_epochs": -1, "max_steps": 20},
+    }.items():
+        module = TinyModule() if border == "a validation" else NoValidation()
+        hooks = [HookAdapter(copy.deepcopy(own), by_epoch=border != "a pass")]
+        trainer = make_trainer(out, *hooks, **{"max_epochs": 3, **two_ranks(), **arguments})
+        trainer.fit(module, make_loader(16 if border == "a validation" else 8), make_loader(2))
+        found[border] = trainer.global_step
+    return found
+
+
+class SavesAt(Callback):
+    """Writes a checkpoint on all ranks."""
+
+    def __init__(self, step: int) -> None:
+        self.step = step
+
+    def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == self.step:
+            trainer.save_checkpoint(f"{trainer.default_root_dir}/border.ckpt")
+
+
+class Waits(Callback):
+    """Notes the collectives and the reads of tensors from the second to the last but one batch."""
+
+    COLLECTIVES = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast")
+
+    def __init__(self) -> None:
+        self.found: list[str] = []
+        self.reads, self.stack = Reads(), ExitStack()
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 1:
+            self.stack.enter_context(self.reads)
+            for name in self.COLLECTIVES:
+                note = partial(self._note, name, getattr(torch.distributed, name))
+                self.stack.enter_context(mock.patch.object(torch.distributed, name, note))
+        elif batch_idx == trainer.num_training_batches - 1:
+            self.stack.close()
+            self.found += [read.method for read in self.reads.found]
+
+    def _note(self, name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self.found.append(name)
+        return call(*args, **kwargs)
+
+
+class Quiet(NoValidation):
+    """Reads nothing in a step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.loss(batch)
+
+
+class Plain:
+    """A hook of the user's with a point in each batch."""
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
+class Foreign(Plain, Hook):
+    """The same as a callback."""
+
+
+def waits(out: Path) -> dict[str, list[str]]:
+    """What a step waits for, with and without a hook of the user's."""
+    found = {}
+    for name, hooks in {
+        "none": [],
+        "foreign": [Foreign(), EMAHook()],
+        "adapted": [HookAdapter([Plain(), EMAHook()])],
+    }.items():
+        look = Waits()
+        make(out, look, *hooks, epochs=1).fit(Quiet(), make_loader(16))
+        found[name] = look.found
     return found
 
 
@@ -255,6 +338,7 @@ def one_with_a_dialect(out: Path) -> list[float]:
 def main(out: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
+    found["waits"] = waits(out)
     found["buffers"] = buffers(out)
     found["averages"] = averages(out)
     found["statistics"] = statistics(out)

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
+from lightning_hooks.loggers.delivery.spool import count_rest, ended_spools
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 
@@ -54,6 +58,17 @@ class KeepHook(TrackerHook):
             return self.kept
 
         return connect
+
+
+def notices() -> Notices:
+    """Return the messages of a test's tracker."""
+    return Notices(logging.getLogger("lightning_hooks"), "KeepHook", "kept")
+
+
+def unsent_in(folder: Path, backend: str = "kept") -> dict[str, tuple[str | None, int]]:
+    """Return the run and the number of unsent records of each spool whose run has ended."""
+    spools = ended_spools(str(folder), backend)
+    return {path: (head["run"], n) for path, head in spools if (n := count_rest(path))}
 
 
 def broken(writer: Kept) -> None:

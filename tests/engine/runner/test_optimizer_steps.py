@@ -1,0 +1,73 @@
+"""Hooks count the steps that reach the optimizer."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import EMAHook, LinearAnnealingLrUpdaterHook
+from support.training import NoValidation, make_loader, make_trainer
+
+
+class SometimesOnlyCloses(NoValidation):
+    """Trains in two of three batches; gradients of the third are dropped."""
+
+    steps = 0
+
+    def optimizer_step(self, epoch: Any, batch_idx: Any, optimizer: Any, closure: Any) -> None:
+        if batch_idx % 3 == 2:
+            closure()
+            return
+        self.steps += 1
+        optimizer.step(closure=closure)
+
+
+class Derived(torch.optim.SGD):
+    """Calls the step of the base class, which torch also reports as a step."""
+
+    def step(self, closure: Any = None) -> Any:
+        return super().step(closure)
+
+
+class WithDerived(SometimesOnlyCloses):
+    """Trains by an optimizer of its own class."""
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        torch.optim.SGD(self.parameters(), lr=0.1)  # from now on the base class reports too
+        return Derived(self.parameters(), lr=0.1)
+
+
+@pytest.mark.parametrize("kind", [SometimesOnlyCloses, WithDerived])
+def test_a_step_that_only_calls_the_closure_is_none(kind: Any, tmp_path: Path) -> None:
+    module, average = kind(), EMAHook(momentum=0.1, warm_up=0)
+    rate = LinearAnnealingLrUpdaterHook(min_lr=0.0, by_step=True, by_epoch=False)
+    trainer = make_trainer(tmp_path, average, rate, max_epochs=2)
+    trainer.fit(module, make_loader(9))
+    assert trainer.global_step == 18
+    assert module.steps == average.average.steps == 12
+    # the rate of the last iteration, after twelve of 18 steps, the last of them skipped
+    last = trainer.optimizers[0].param_groups[0]["lr"]
+    assert last == pytest.approx(0.1 * (1 - 12 / 18))
+
+
+def test_optimizers_set_in_training_are_counted_from_their_first_step(tmp_path: Path) -> None:
+    class SetsAnother(NoValidation):
+        def on_train_epoch_start(self) -> None:
+            if self.current_epoch == 1:
+                self.trainer.optimizers = [torch.optim.Adam(self.parameters(), lr=0.01)]
+
+    average = EMAHook(momentum=0.1, warm_up=0)
+    make_trainer(tmp_path, average, max_epochs=3).fit(SetsAnother(), make_loader(4))
+    assert average.average.steps == 12
+
+
+def test_nothing_is_left_on_the_optimizers(tmp_path: Path) -> None:
+    average = EMAHook(momentum=0.1)
+    trainer = make_trainer(tmp_path, average)
+    trainer.fit(NoValidation(), make_loader(2))
+    (optimizer,) = trainer.optimizers
+    assert not optimizer._optimizer_step_pre_hooks
+    assert not optimizer._optimizer_step_post_hooks
