@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
@@ -12,6 +12,9 @@ from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["UPLOADS", "CheckpointUploads"]
 
@@ -37,7 +40,7 @@ class CheckpointUploads:
         ValueError: for another ``which``.
     """
 
-    _runner: Any
+    _runner: Runner
     _session: Session
 
     def __init__(self, which: str, owner: str) -> None:
@@ -52,7 +55,7 @@ class CheckpointUploads:
     def __reduce__(self) -> Any:  # without the run
         return CheckpointUploads, (self._which, self._owner)
 
-    def begin(self, runner: Any, session: Session, run: TrackedRun) -> None:
+    def begin(self, runner: Runner, session: Session, run: TrackedRun) -> None:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None

@@ -6,7 +6,7 @@ import importlib
 import inspect
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import loggers as known_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -20,6 +20,9 @@ from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import check_arguments
 from lightning_hooks.utils.plain_types import plain, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
@@ -190,16 +193,16 @@ class LightningLoggerHook(TrackerHook):
         """Whether training waits for each log: Lightning calls the Trainer's loggers too."""
         return self._shares
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Find the loggers of the run."""
         self._find_loggers(runner)
         super().before_run(runner)
 
-    def _deliver_rest(self, runner: Any) -> None:
+    def _deliver_rest(self, runner: Runner) -> None:
         self._find_loggers(runner)
         super()._deliver_rest(runner)
 
-    def _find_loggers(self, runner: Any) -> None:
+    def _find_loggers(self, runner: Runner) -> None:
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
         self._current = self.loggers or of_trainer
         self._shares = any(one is other for one in self._current for other in of_trainer)
@@ -209,12 +212,12 @@ class LightningLoggerHook(TrackerHook):
                 "Trainer(logger=...) or LightningLoggerHook(logger=...)"
             )
 
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Append the values to the spool, unless the run has no logger."""
         if self._current:
             super().log(runner)
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
@@ -224,7 +227,7 @@ class LightningLoggerHook(TrackerHook):
         found = [each for each in self._current if not isinstance(each, dict)]
         return (found, not self._shares) if found or not self._current else None
 
-    def parameters(self, runner: Any) -> dict[str, Any]:
+    def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
         return {} if self._shares else super().parameters(runner)
 
@@ -233,13 +236,13 @@ class LightningLoggerHook(TrackerHook):
         """Whether each line has the number of the epoch: Lightning adds it for the Trainer's."""
         return not self._shares
 
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+    def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration; Lightning's own step for the Trainer's loggers."""
         if self._shares:
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
 
-    def get_loggable_tags(self, runner: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def get_loggable_tags(self, runner: Runner, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the values; for the Trainer's loggers without values logged by Lightning."""
         tags = super().get_loggable_tags(runner, *args, **kwargs)
         if not self._shares:
