@@ -7,10 +7,11 @@ import importlib
 import inspect
 import itertools
 import shutil
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
+
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "check_prerequisites",
@@ -169,7 +170,7 @@ def _imported(name: str, may_fail: bool) -> ModuleType | None:
     except ImportError as error:
         if not may_fail:
             raise ImportError(f"failed to import {name}: {error}") from error
-    warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=4)
+    warn(f"{name} failed to import and is ignored.", UserWarning)
     return None
 
 
@@ -238,10 +239,9 @@ def deprecated_api_warning(
         title = f"{cls_name}.{function.__name__}" if cls_name else function.__name__
 
         def warn(old: str) -> None:
-            warnings.warn(
+            warn(
                 f'"{old}" is deprecated in `{title}`, please use "{name_dict[old]}" instead',
                 DeprecationWarning,
-                stacklevel=3,
             )
 
         @functools.wraps(function)
