@@ -109,7 +109,7 @@ def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check(value: Any, form: Any, place: str) -> None:
     """Raise a TypeError that names the first value of another form."""
-    kind = {dict: Mapping, list: list}.get(type(form), form)
+    kind = Mapping if isinstance(form, dict) else list if isinstance(form, list) else form
     if isinstance(kind, types.FunctionType):
         is_right = kind(value)
     else:
