@@ -5,7 +5,8 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import loggers as known_loggers
@@ -17,6 +18,7 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
+from lightning_hooks.loggers.trackers.lightning_samples import calls_for, kinds_of
 from lightning_hooks.loggers.trackers.packages import check_arguments
 from lightning_hooks.utils.plain_types import plain, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -28,7 +30,7 @@ __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
 class LightningWriter(Writer):
-    """One or several of Lightning's loggers; all loggers take numbers.
+    """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:
         run: The loggers.
@@ -37,12 +39,13 @@ class LightningWriter(Writer):
 
     name = "lightning"
     chunk = 8
-    takes = ()
+    slow_start = 60.0
 
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
-        self._served = (-1, 0)  # the record's number, and how many loggers have it
+        self._served = (-1, 0)  # the record's number, and how many of its calls are done
+        self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
 
     @classmethod
     def connect(
@@ -79,39 +82,46 @@ class LightningWriter(Writer):
         return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
 
     def log(self, record: Record) -> None:
-        """Log the numbers of a step to each logger once, also in a second attempt."""
-        if record.images and not self.note:  # of a hook, in the log buffer
-            self.note = f"Lightning's loggers get numbers; {', '.join(record.images)} is left out"
+        """Log the values of a step to each logger once, also in a second attempt."""
+        if record.images and "images" not in self.takes:  # of a hook, in the log buffer
+            self.note = f"these loggers hold no images: {', '.join(record.images)} is left out"
         seq, served = self._served
-        for index, logger in enumerate(self.run):
-            if record.scalars and (index >= served or seq != record.seq):
-                self._call(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
+        for index, (logger, call) in enumerate(self._calls(record)):
+            if index >= served or seq != record.seq:
+                self._call(logger, call)
             self._served = (record.seq, index + 1)
+
+    def _calls(self, record: Record) -> Iterator[tuple[Any, Callable[[], object]]]:
+        for logger in self.run:
+            if record.scalars:
+                values = dict(record.scalars)
+                yield logger, partial(logger.log_metrics, metrics=values, step=record.step)
+            yield from ((logger, call) for call in calls_for(logger, record))
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters."""
         for logger in self.run:
-            self._call(logger.log_hyperparams, dict(params))
+            self._call(logger, partial(logger.log_hyperparams, dict(params)))
 
     def flush(self) -> None:
         """Make the loggers save; the Trainer saves its own loggers."""
         for logger in self._ours:
-            self._call(logger.save)
+            self._call(logger, logger.save)
 
     def close(self, failed: bool = False) -> None:
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
-            self._call(logger.finalize, "failed" if failed else "success")
+            self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
 
-    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Call a logger's method; if one of several loggers refuses the input, note the error."""
+    def _call(self, logger: Any, call: Callable[[], object]) -> None:
+        """Call a logger; if one of several loggers refuses the input, note the error."""
         try:
-            method(*args, **kwargs)
+            call()
         except PERMANENT as error:
             if len(self.run) == 1:
                 raise
-            name = type(getattr(method, "__self__", method)).__name__
-            self.note = f"{name}.{method.__name__} raised {type(error).__name__}: {error}"
+            name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
+            self.note = f"{type(logger).__name__}.{name} raised {type(error).__name__}: {error}"
 
 
 def logger_class(name: str) -> Any:
@@ -170,6 +180,7 @@ class LightningLoggerHook(TrackerHook):
 
     writer_class = LightningWriter
     transient: tuple[str, ...] = (*TrackerHook.transient, "_current", "_shares")
+    loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
 
@@ -230,6 +241,15 @@ class LightningLoggerHook(TrackerHook):
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
         return {} if self._shares else super().parameters(runner)
+
+    @property
+    def takes(self) -> Collection[str]:
+        """The kinds of samples that a logger of the run holds."""
+        classes = (
+            logger_class(one["type"]) if isinstance(one, dict) else type(one)
+            for one in self._current or self.loggers
+        )
+        return {kind for cls in classes for kind in kinds_of(cls)}
 
     @property
     def logs_epoch(self) -> bool:  # type: ignore[override]
