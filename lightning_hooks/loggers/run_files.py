@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.loggers import log_file
 from lightning_hooks.storage.files import filesystem, is_local, join
+from lightning_hooks.utils.secrets import describe, without_secrets
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -101,11 +102,11 @@ def copy_files(
             system.put_file(local, remote)
             if not keep_local:
                 os.remove(local)
-            runner.logger.info("%s was copied to %s", local, remote)
+            runner.logger.info("%s was copied to %s", local, without_secrets(remote))
     except Exception as error:
         runner.logger.warning(
-            "the text logs could not all be copied to %s (%s: %s)",
-            *(target, type(error).__name__, error),
+            "the text logs could not all be copied to %s (%s)",
+            *(without_secrets(target), describe(error)),
         )
 
 

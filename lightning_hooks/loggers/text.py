@@ -26,6 +26,7 @@ from lightning_hooks.loggers.values import EPOCH_MODES, in_fit, peak_memory
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.samples import is_image
+from lightning_hooks.utils.secrets import masked
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -113,7 +114,7 @@ class TextLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         if out_dir is None and file_client_args is not None:
             raise ValueError(
-                f"file_client_args must be None without out_dir, got {file_client_args!r}"
+                f"file_client_args must be None without out_dir, got {masked(file_client_args)!r}"
             )
         check_int("interval_exp_name", interval_exp_name)
         check_bool(keep_local=keep_local)

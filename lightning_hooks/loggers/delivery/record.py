@@ -17,9 +17,8 @@ import numpy as np
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
-from lightning_hooks.utils.secrets import masked
 
-__all__ = ["KINDS", "Record", "from_line", "masked", "seal", "to_line", "unseal"]
+__all__ = ["KINDS", "Record", "from_line", "seal", "to_line", "unseal"]
 
 KINDS = "images", "tables", "histograms"
 """The kinds of samples."""

@@ -12,7 +12,7 @@ from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["LINGER", "Sender"]
 

@@ -39,8 +39,8 @@ from lightning_hooks.loggers.trackers.packages import (
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.values import as_module_calls, by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
-from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
+from lightning_hooks.utils.secrets import without_secrets
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner

@@ -12,6 +12,7 @@ from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
+from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -96,7 +97,7 @@ class CheckpointUploads:
         try:
             upload = Upload.staged(path, self._session.folder, label, aliases)
         except OSError as error:
-            self._warn(f"{path} is not sent ({type(error).__name__}: {error})")
+            self._warn(f"{path} is not sent ({describe(error)})")
             return step, {}
         return next(listed, step), {label: upload}
 

@@ -20,7 +20,8 @@ from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.lightning_samples import calls_for, kinds_of
 from lightning_hooks.loggers.trackers.packages import check_arguments
-from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 if TYPE_CHECKING:
@@ -121,7 +122,7 @@ class LightningWriter(Writer):
             if len(self.run) == 1:
                 raise
             name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
-            self.note = f"{type(logger).__name__}.{name} raised {type(error).__name__}: {error}"
+            self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"
 
 
 def logger_class(name: str) -> Any:
@@ -280,11 +281,11 @@ def _checked(logger: Any) -> Any:
     if is_lightning_logger(logger):
         return logger
     if not isinstance(logger, Mapping):
-        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {logger!r}")
+        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {masked(logger)!r}")
     config = dict(logger)
     name = config.pop("class_path", config.pop("type", None))
     if not isinstance(name, str):
-        raise TypeError(f"logger must have the name of its class as 'type', got {logger!r}")
+        raise TypeError(f"logger must have the name of its class as 'type', got {masked(logger)!r}")
     config = {"type": name, **(config.pop("init_args", None) or {}), **config}
     check_arguments(logger_class(name), _arguments(config), "LightningLoggerHook")
     return config
