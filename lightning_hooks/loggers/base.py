@@ -7,7 +7,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress, validation
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.validation import validates_within_epochs
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers import values
@@ -137,11 +138,9 @@ class LoggerHook(Hook):
         # an evaluation by a hook may have logged this iteration before
         if length and (self._line_at != now or runner.loops_itself):
             self._line_at = now
-            averages, results, self._results = self._window(buffer, length), self._results, {}
-            with buffer.showing(averages, results):
-                self.log(runner)
+            self._log_line(runner, self._window(buffer, length))
         elif buffer.ready and self._results:
-            self._log_results(runner)
+            self._log_line(runner)
         if self.reset_flag and buffer.was_logged:
             buffer.clear_output()
 
@@ -183,7 +182,7 @@ class LoggerHook(Hook):
     def _log_all(self, runner: Runner) -> None:
         buffer = runner.log_buffer
         buffer.average()
-        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
+        averages = self._over_ranks(buffer.averages)
         results = {key: value for key, value in buffer.output.items() if key not in averages}
         if not averages and not results.keys() - {"eval_iter_num"} and not runner.loops_itself:
             return  # mmcv has a line without values
@@ -191,7 +190,9 @@ class LoggerHook(Hook):
             self.log(runner)
 
     def _window(self, buffer: LogBuffer, n: int) -> dict[str, float]:
-        averages = buffer.window(n)
+        return self._over_ranks(buffer.window(n))
+
+    def _over_ranks(self, averages: dict[str, float]) -> dict[str, float]:
         return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
@@ -199,31 +200,27 @@ class LoggerHook(Hook):
         if self.by_epoch or ends:
             self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
-            self._log_results(runner)
+            self._log_line(runner)
 
     def _log_if_short(self, runner: Runner, done: int) -> None:
         """Log an epoch, or run, of ``done`` iterations without any line so far."""
         buffer = runner.log_buffer
         if not 0 < done < self.interval or self._line_at == buffer.progress.completed - 1:
             return
-        results = self._results
-        if buffer.ready:
-            results = {}  # results have a separate line
-        else:
-            self._results = {}
+        kept = self._results if buffer.ready else {}  # such results have a separate line
+        self._results = {} if kept else self._results
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
         runner._iter -= 1  # the last iteration is counted by now
         try:
-            averages = self._window(buffer, done + 1)  # the window includes the next iteration
-            with buffer.showing(averages, results):
-                self.log(runner)
+            self._log_line(runner, self._window(buffer, done + 1))  # up to the next iteration
         finally:
-            runner.mode = mode
+            runner.mode, self._results = mode, kept
             runner._iter += 1
 
-    def _log_results(self, runner: Runner) -> None:
+    def _log_line(self, runner: Runner, averages: dict[str, float] | None = None) -> None:
+        """Log averages of steps, and the results of other hooks that are not logged yet."""
         results, self._results = self._results, {}
-        with runner.log_buffer.showing({}, results):
+        with runner.log_buffer.showing(averages or {}, results):
             self.log(runner)
 
     def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
@@ -244,23 +241,22 @@ class LoggerHook(Hook):
     def get_mode(self, runner: Runner) -> str:
         """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
         if runner.mode in ("val", "test"):
-            return str(runner.mode)
+            return runner.mode
         _check_mode(runner)
         buffer = runner.log_buffer
         if not buffer.output:  # old hooks ask before a line and expect mmcv's answer
-            return "val" if getattr(runner, "loops_itself", False) else "train"
+            return "val" if runner.loops_itself else "train"
         return "train" if buffer.averages else "val"
 
     def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1."""
         _check_mode(runner)
         if runner.mode == "train":
-            return int(runner.epoch) + 1
+            return runner.epoch + 1
         # mmcv has counted the epoch by now; within an epoch it is not counted yet
-        trainer = getattr(runner, "trainer", None)
-        if trainer is None or getattr(runner, "loops_itself", False):
-            return int(runner.epoch)
-        return int(trainer.current_epoch) + in_fit(runner)
+        return (
+            runner.epoch if runner.loops_itself else runner.trainer.current_epoch + in_fit(runner)
+        )
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
@@ -271,13 +267,15 @@ class LoggerHook(Hook):
         inner = self.by_epoch and inner_iter
         if runner.mode == "train_epoch" and inner:
             return progress.batch_idx(runner.trainer) + 1
-        if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(runner)):
+        if runner.mode != "train" and (
+            not self.by_epoch or validates_within_epochs(runner.trainer)
+        ):
             return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
         return int(runner.inner_iter if inner else runner.iter) + 1
 
     def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
-        at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
+        at_end = not (runner.mode == "val" and validates_within_epochs(runner.trainer))
         if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
             return self.get_epoch(runner)
         return self.get_iter(runner)
@@ -329,11 +327,6 @@ class LoggerHook(Hook):
         if runner.mode in EPOCH_MODES or (runner.mode == "val" and not in_fit(runner)):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
-
-
-def _validates_within_epochs(runner: Runner) -> bool:
-    trainer = getattr(runner, "trainer", None)
-    return trainer is not None and validation.validates_within_epochs(trainer)
 
 
 def _check_mode(runner: Runner) -> None:
