@@ -67,19 +67,21 @@ def batch_idx(trainer: L.Trainer) -> int:
 def is_last_batch(trainer: L.Trainer) -> bool:
     """Return whether the training batch is the epoch's last, also for a loader without length."""
     loop = trainer.fit_loop.epoch_loop
-    return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
+    return bool(loop.batch_progress.is_last_batch or getattr(loop, "_is_training_done", False))
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:
     """Whether no training batch of the epoch is left: a validation starting now ends the epoch."""
-    stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
+    stopping = trainer.should_stop and getattr(trainer.fit_loop, "_can_stop_early", False)
     return bool(is_last_batch(trainer) or stopping)
 
 
 def validates_next(trainer: L.Trainer) -> bool:
     """Whether a validation follows the ending training batch."""
     loop = trainer.fit_loop
-    return bool(loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
+    fetcher = getattr(loop, "_data_fetcher", None)
+    is_due = getattr(loop.epoch_loop, "_should_check_val_fx", None)
+    return bool(fetcher and is_due and is_due(fetcher))
 
 
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
@@ -138,7 +140,7 @@ def logged_step(trainer: L.Trainer) -> int:
     batches = loop.batch_progress.current
     # an epoch's values have the step of the last batch, counted by then
     has_ended = trainer.training and batches.ready == batches.completed > 0
-    return int(loop._batches_that_stepped) - has_ended
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step)) - has_ended
 
 
 def last_logged_step(trainer: L.Trainer) -> int:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
+import signal
 import subprocess
 import sys
 import time
@@ -11,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool import count_rest
+from lightning_hooks.loggers.delivery.spool import count_rest, read_head
 from support.logs.trackers import history, inspect_wandb, read_tensorboard
 from support.processes import environment
 
@@ -30,7 +34,7 @@ from support.training import TinyModule, make_loader, make_trainer
 work, tracker, halt = Path(sys.argv[1]), getattr(h, sys.argv[2])(interval=2), sys.argv[3]
 
 def wait(place):
-    while place == halt:
+    while place == halt and not (work / "go").exists():
         (work / "here").touch()
         time.sleep(0.05)
 
@@ -49,10 +53,13 @@ trainer.fit(TinyModule(), make_loader(4), make_loader(1), ckpt_path=h.newest_val
 """
 
 
-def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[str]:
+VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true")
+
+
+def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(work), tracker, halt]
-    variables = environment(WANDB_MODE="offline", WANDB_SILENT="true")
-    return subprocess.Popen(command, env=variables, text=True, stderr=subprocess.PIPE, cwd=work)
+    with (work / "said").open("w") as file:
+        return subprocess.Popen(command, env=VARIABLES, stdout=file, stderr=file, cwd=work)
 
 
 @contextmanager
@@ -67,15 +74,14 @@ def killed(work: Path, tracker: str, halt: str) -> Iterator[Path]:
         yield spool
     finally:
         process.kill()
-        process.communicate()
+        process.wait()
 
 
 def train(work: Path, tracker: str) -> str:
     """Train to the end; return what the process says."""
     process = start(work, tracker, "nowhere")
-    said = process.communicate(timeout=120)[1]
-    assert process.returncode == 0, said
-    return said
+    assert process.wait(120) == 0, (work / "said").read_text()
+    return (work / "said").read_text()
 
 
 def test_a_run_that_is_over_sends_what_a_kill_at_its_end_has_left(tmp_path: Path) -> None:
@@ -96,15 +102,18 @@ def test_a_run_that_is_over_sends_what_a_kill_at_its_end_has_left(tmp_path: Path
     assert len([*work.glob("tf_logs/events*")]) == 1
 
 
-def rows_of_wandb(work: Path) -> dict[int, dict[str, float]]:
+def rows_of_wandb(work: Path, run: str = "*") -> dict[int, dict[str, float]]:
     """Return the rows in all offline files of a run; no value may be there twice."""
     rows: dict[int, dict[str, float]] = {}
-    for file in sorted(work.glob("wandb/offline-run-*/run-*.wandb")):
+    for file in sorted(work.glob(f"wandb/offline-run-*/run-{run}.wandb")):
         for step, row in history(inspect_wandb(file)).items():
             new = {name: v for name, v in row.items() if name.startswith(("train/", "val/"))}
             assert not new.keys() & rows.get(step, {}).keys()
             rows.setdefault(step, {}).update(new)
     return rows
+
+
+WHOLE = {2: ["train/loss"], 4: ["train/loss"], 5: ["val/val_loss"]}
 
 
 def test_rows_of_an_offline_run_are_complete_up_to_the_checkpoint(tmp_path: Path) -> None:
@@ -114,7 +123,51 @@ def test_rows_of_an_offline_run_are_complete_up_to_the_checkpoint(tmp_path: Path
         time.sleep(8)  # the client has all, and keeps the last row in memory
     train(work, "WandbLoggerHook")
     rows = rows_of_wandb(work)
-    assert {step: [*row] for step, row in rows.items() if step <= 5} == {
-        2: ["train/loss"], 4: ["train/loss"], 5: ["val/val_loss"],
-    }  # fmt: skip
+    assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
     assert {6, 8, 9} <= rows.keys()
+
+
+def run_as_told(said: str, work: Path) -> None:
+    """Run the command that a hook has printed, verbatim."""
+    (command,) = {*re.findall("(?m)lightning-hooks replay .*", said)}
+    program = [sys.executable, "-W", "ignore", "-c", "from lightning_hooks.cli import main; main()"]
+    subprocess.run([*program, *shlex.split(command)[1:]], env=VARIABLES, cwd=work, check=True)
+
+
+def test_the_printed_command_sends_what_a_killed_run_of_wandb_has_left(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    with killed(work, "WandbLoggerHook", "validation 1") as spool:
+        run = read_head(str(spool))[0]["run"]
+    for file in work.glob("*.pth"):  # so that nothing is resumed
+        file.unlink()
+    run_as_told(train(work, "WandbLoggerHook"), work)
+    assert {step: [*row] for step, row in rows_of_wandb(work, run).items()} == WHOLE
+    assert not spool.exists()
+
+
+def test_the_printed_command_sends_the_rest_after_a_time_out_of_wandb(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    work.mkdir()
+    process, services = start(work, "WandbLoggerHook", "iteration 3"), list[int]()
+    try:
+        while not services or not (work / "here").exists():
+            found = subprocess.run(
+                ["pgrep", "-P", str(process.pid), "wandb-core"], capture_output=True, text=True
+            )
+            services = [*map(int, found.stdout.split())]
+            time.sleep(0.1)
+        for service in services:
+            os.kill(service, signal.SIGSTOP)
+        (work / "go").touch()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        for service in services:
+            os.kill(service, signal.SIGKILL)
+    run_as_told((work / "said").read_text(), work)
+    rows = rows_of_wandb(work)
+    assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
+    assert {6, 8, 9} <= rows.keys()
+    assert not [*work.glob("spool/*")]
