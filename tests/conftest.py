@@ -46,6 +46,9 @@ def _alone_again() -> Iterator[None]:
     mlflow = sys.modules.get("mlflow")
     if mlflow is not None:  # Lightning's MLFlowLogger sets it for the whole process
         mlflow.set_tracking_uri(None)
+    wandb = sys.modules.get("wandb")
+    if getattr(wandb, "run", None) is not None:  # an offline run goes on after its fit
+        wandb.finish()
 
 
 @pytest.fixture

@@ -9,11 +9,10 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["from_file", "hooks_from_config"]
 

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.adapter import HookAdapter
 from lightning_hooks.config.hook_dicts import FP16, Config, Item, note_key, training_items
@@ -22,6 +21,7 @@ from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.config_files import copied
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["ConfiguredHooks", "register_training_hooks"]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
@@ -18,6 +17,7 @@ from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Hosted", "foreign", "host_as", "load_states", "save_states"]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -11,6 +10,7 @@ import lightning as L
 from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_image", "log_table"]
 
@@ -69,9 +69,8 @@ def _runner_of(module: Any, function: str) -> Any:
     if trainer is not None and participants_of(trainer):
         return Driver.of(trainer).runner_for(trainer, module)
     reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"
-    warnings.warn(
+    warn(
         f"{function}: {type(module).__name__} {reason} of this package, so nothing is logged; "
         "write Trainer(callbacks=[WandbLoggerHook()]), or another tracker",
-        stacklevel=3,
     )
     return None

@@ -11,11 +11,13 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
 
+from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.utils.samples import as_image, is_image
 
 __all__ = [
     "EPOCH_MODES",
+    "as_module_calls",
     "as_tags",
     "by_group",
     "by_kind",
@@ -59,6 +61,19 @@ def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         "texts": {name: v for name, v in tags.items() if isinstance(v, str)},
         "images": {name: as_image(v) for name, v in tags.items() if is_image(v)},
     }
+
+
+def as_module_calls(tags: Mapping[str, Any], runner: Any) -> dict[str, Any]:
+    """Return the values of training steps by the names that Lightning's loggers get.
+
+    The loss has the names under which the module logs the loss, or else ``train_loss``.
+    """
+    forked = logged_values.step_names(runner.trainer)
+    named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
+    if "loss" in tags:
+        copies = runner.train_log.loss_names or {"train_loss"}
+        named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
+    return named
 
 
 def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed
+from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed, is_mmcv_2
 from lightning_hooks.standin.lite.loader import LiteLoader, is_in_a_file, spec_of_file
 from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
@@ -174,5 +174,4 @@ def has_lost_names(real: types.ModuleType | None) -> bool:
     """Return whether a module is a real mmcv 2.x, without runners."""
     if real is None or isinstance(real, StandinModule):
         return False
-    major = str(getattr(real, "__version__", "1")).partition(".")[0]
-    return major.isdigit() and int(major) >= 2
+    return is_mmcv_2(str(getattr(real, "__version__", "1")))

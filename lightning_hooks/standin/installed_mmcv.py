@@ -8,9 +8,15 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["InstalledMmcv", "find_installed"]
+__all__ = ["InstalledMmcv", "find_installed", "is_mmcv_2"]
 
 _VERSION = re.compile(r"""^__version__\s*=\s*(version\()?['"](.+?)['"]""", re.MULTILINE)
+
+
+def is_mmcv_2(version: str) -> bool:
+    """Return whether a version is of mmcv 2.x or newer, without runners."""
+    major = version.partition(".")[0]
+    return major.isdigit() and int(major) >= 2
 
 
 class InstalledMmcv(NamedTuple):
@@ -22,8 +28,7 @@ class InstalledMmcv(NamedTuple):
     @property
     def is_2(self) -> bool:
         """Whether the package is mmcv 2.x or newer, without runners."""
-        major = self.version.partition(".")[0]
-        return major.isdigit() and int(major) >= 2
+        return is_mmcv_2(self.version)
 
     @property
     def has_operators(self) -> bool:

@@ -23,7 +23,7 @@ _ADVICE = {
         "mmcv's other devices are not offered by the stand-in: Lightning has its own. "
         'Give the runner trainer_kwargs=dict(accelerator="mps"), or take mmcv.parallel'
     ),
-    tuple(f"mmcv.fileio.file_client.{name}" for name in ("Ceph", "Memcached", "Petrel")): (
+    tuple(f"mmcv.fileio.file_client.{name}" for name in ("Ceph", "Memcached")): (
         "this client is not offered by the stand-in: give FileClient paths of fsspec "
         '("s3://bucket/file", with fsspec and s3fs installed), or copy the class from mmcv 1.7.2 '
         "and register it with FileClient.register_backend"

@@ -6,7 +6,6 @@ import contextlib
 import datetime
 import os
 import re
-import warnings
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 from uuid import uuid4
@@ -16,6 +15,7 @@ import torch
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
@@ -219,8 +219,7 @@ def _link(directory: str, name: str) -> None:
     except OSError as error:  # a folder has this name, or the disk has no links
         with contextlib.suppress(OSError):
             os.unlink(temporary)
-        warnings.warn(
+        warn(
             f"{link} cannot be pointed at the newest checkpoint ({error.strerror}): remove the "
             "obstacle, or write create_symlink=False. The checkpoint itself is written",
-            stacklevel=2,
         )

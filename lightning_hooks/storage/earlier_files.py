@@ -7,10 +7,10 @@ import itertools
 import os
 import re
 import string
-import warnings
 from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["best_series", "best_valid", "newest_valid", "numbered"]
 
@@ -86,11 +86,11 @@ def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | Non
         if not problem:
             passed.pop(path, None)  # from the entry of a file that was never renamed
             if passed:
-                warnings.warn(f"{_problems(passed)}: {path} is taken instead", stacklevel=3)
+                warn(f"{_problems(passed)}: {path} is taken instead")
             return path
         passed[path] = problem
     if passed:
-        warnings.warn(f"{_problems(passed)}: no valid checkpoint is left", stacklevel=3)
+        warn(f"{_problems(passed)}: no valid checkpoint is left")
     return None
 
 

@@ -11,11 +11,11 @@ import dataclasses
 import json
 import os
 import re
-import warnings
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.entry import Entry, flaw, parse, remove
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "LATEST",
@@ -60,10 +60,9 @@ class Manifest:
             listed = [*table["files"]]
             self.begun = [run for run in table.get("begun", ()) if is_run(run)]
         except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
-            warnings.warn(
+            warn(
                 f"{self.path} is no list of checkpoints ({error!r}): files listed before "
                 "are no longer found or deleted",
-                stacklevel=4,
             )
             return
         for fields in listed:
@@ -73,10 +72,9 @@ class Manifest:
         try:
             self.entries.append(parse(fields))
         except (TypeError, ValueError) as error:
-            warnings.warn(
+            warn(
                 f"{self.path} lists what is no checkpoint of this directory ({error}): it is "
                 "neither loaded nor deleted",
-                stacklevel=5,
             )
 
     def runs(self) -> set[str]:
@@ -189,10 +187,9 @@ class Manifest:
             problem = "" if entry.name in names else remove(directory, entry)
             if problem:
                 path = files.join(directory, entry.name)
-                warnings.warn(
+                warn(
                     f"{path} {problem}, so it is not deleted; the list forgets the file, which is "
                     "yours to keep or to delete",
-                    stacklevel=4,
                 )
         self.write()
 

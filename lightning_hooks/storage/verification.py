@@ -11,7 +11,8 @@ from typing import Any
 
 from lightning_hooks.storage import earlier_files, files, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
-from lightning_hooks.storage.torch_files import DamagedCheckpointError
+from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "DamagedCheckpointError",
@@ -48,11 +49,10 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
     if problem is None:
-        warnings.warn(
+        warn(
             f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
             "known whether it is as it was written. To give it some, save it again: "
             "torch.save(torch.load(path), path)",
-            stacklevel=2,
         )
     try:
         found = torch_files.load_torch(path, map_location, weights_only, verified=True)
@@ -61,9 +61,7 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if not isinstance(found, dict):
         kind = type(found).__name__
         raise DamagedCheckpointError(f"{path} holds a {kind}, and a checkpoint is a dict")
-    for key in ("state_dict", "meta"):
-        if not isinstance(found.get(key, {}), Mapping):
-            raise DamagedCheckpointError(f"{path} has {found[key]!r:.80} as {key!r}, not a dict")
+    check_layout(found, path)
     return found
 
 
@@ -163,11 +161,10 @@ def newest_unlisted(
             problem = _refusal(path, for_fit)
             if not problem:
                 passed_over = "".join(f"; {text} is passed over" for text in passed.values())
-                warnings.warn(
+                warn(
                     f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is "
                     "as it was written; it is taken for the newest checkpoint. For another one "
                     f"write its path as ckpt_path; to begin anew, leave ckpt_path out{passed_over}",
-                    stacklevel=2,
                 )
                 return path
             passed[path] = problem

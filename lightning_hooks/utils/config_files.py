@@ -11,10 +11,11 @@ import json
 import os
 import re
 import types
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["copied", "merged", "read_config", "read_with_files"]
 
@@ -112,7 +113,7 @@ def _read(
         notice = content.pop(DEPRECATION)
         instead = notice.get("expected") if isinstance(notice, Mapping) else None
         hint = f"; use {instead}" if instead else ""
-        warnings.warn(f"the config {path} is deprecated{hint}", DeprecationWarning, stacklevel=2)
+        warn(f"the config {path} is deprecated{hint}", DeprecationWarning)
     names = content.pop(BASE, [])
     bases: dict[str, Any] = {}
     names = [names] if isinstance(names, str) else names

@@ -10,7 +10,9 @@ from typing import Any
 
 import pytest
 
+import lightning_hooks
 from lightning_hooks.cli import main
+from lightning_hooks.cli.check.project import Project
 from lightning_hooks.cli.check.report import Report, check
 
 
@@ -230,3 +232,19 @@ def test_the_exit_code_says_whether_it_starts(
     assert report["verdict"] == "does not start because no_such is not installed"
     assert report["write"][0] == "find out what provides no_such"
     assert [hook["name"] for hook in report["hooks"]] == ["CountHook", "HalfLr"]
+
+
+def test_a_package_beside_the_project_in_the_home_folder_is_no_part_of_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    write(tmp_path, {"other/__init__": "x = 1", "work/hooks/reads": "import other"})
+    (finding,) = check(str(tmp_path / "work" / "hooks")).findings
+    assert finding.what == "other is not installed"
+
+
+def test_a_checkout_below_the_project_is_no_part_of_it() -> None:
+    checkout = Path(lightning_hooks.__file__).parents[1]
+    project = Project(checkout, checkout)
+    assert project.has(checkout / "train.py")
+    assert not project.has(lightning_hooks.__file__)

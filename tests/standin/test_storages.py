@@ -50,7 +50,7 @@ def petrel(monkeypatch: pytest.MonkeyPatch) -> None:
 
     for table in ("_instances", "_backends", "_prefix_to_backends"):
         monkeypatch.setattr(FileClient, table, {**getattr(FileClient, table)})
-    FileClient.register_backend("petrel", Petrel, prefixes="s3")
+    FileClient.register_backend("petrel", Petrel, force=True, prefixes="s3")
 
 
 @pytest.mark.usefixtures("petrel")
@@ -65,7 +65,7 @@ def test_a_projects_own_storage_has_the_files_of_its_prefix() -> None:
     assert mmcv.load("s3://b/c.json", file_client_args=arguments) == {"a": 1}
 
 
-@pytest.mark.parametrize("backend", ["petrel", "ceph", "memcached"])
+@pytest.mark.parametrize("backend", ["ceph", "memcached"])
 def test_a_client_that_is_not_offered_names_what_to_write(backend: str) -> None:
     import mmcv
 
@@ -75,6 +75,23 @@ def test_a_client_that_is_not_offered_names_what_to_write(backend: str) -> None:
     storage = getattr(module, f"{backend.capitalize()}Backend")
     with pytest.raises(NotImplementedError, match=r"fsspec and s3fs installed.*register_backend"):
         storage()
+
+
+def test_petrel_is_s3_through_fsspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    import mmcv
+
+    monkeypatch.setattr(mmcv.FileClient, "_instances", {})
+    assert mmcv.FileClient.infer_client(uri="s3://b/a").name == "PetrelBackend"
+    mapping = {"/data": "memory://petrel"}  # a file system of fsspec in place of S3
+    client = mmcv.FileClient("petrel", path_mapping=mapping)
+    client.put_text("x", "/data/a/y.txt")
+    assert client.get_text("/data/a/y.txt") == "x"
+    assert client.isfile("/data/a/y.txt")
+    assert [*client.list_dir_or_file("/data", recursive=True)] == ["a", "a/y.txt"]
+    with pytest.raises(AssertionError, match="path_mapping must be a dict"):
+        mmcv.FileClient("petrel", path_mapping=1)
+    with pytest.warns(UserWarning, match=r"does not use ~/petreloss.conf"):
+        mmcv.FileClient("petrel", conf_path="~/petreloss.conf")
 
 
 def test_lmdb_without_its_library_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.machinery
+import itertools
 import os
 import re
 import sys
+import tempfile
 from pathlib import Path
 from typing import NamedTuple
 
@@ -13,6 +15,7 @@ __all__ = ["Project", "find"]
 
 SCRIPTS = ("tools/train.py", ".mim/tools/train.py", "tools/train_net.py", "train.py")
 """Training scripts below a project's folder; ``.mim`` is in the wheels of OpenMMLab."""
+THIS_PACKAGE = Path(__file__).parents[2]
 SKIPPED = {
     *("__pycache__", "build", "configs", "node_modules", "site-packages", "test", "tests", "venv")
 }
@@ -34,9 +37,10 @@ class Project(NamedTuple):
     """The config; the ``custom_imports`` are imported after the script."""
 
     def has(self, path: str | Path) -> bool:
-        """Return whether a file is the project's own, and not an installed package's."""
+        """Return whether a file is the project's own, not this or an installed package's."""
         inner = str(path).removeprefix(f"{self.folder}{os.sep}")
-        return inner != str(path) and "site-packages" not in inner
+        is_ours = Path(path).is_relative_to(THIS_PACKAGE)
+        return inner != str(path) and "site-packages" not in inner and not is_ours
 
     def name_of(self, path: Path) -> str:
         """Return the dotted module name of a file; empty for a file outside of the root."""
@@ -76,7 +80,8 @@ def find(target: str) -> Project:
 def _root(path: Path) -> Path:
     """Return the nearest folder above with packages, outside of all packages."""
     folders = [path, *path.parents[:4]] if path.is_dir() else [*path.parents[:5]]
-    for folder in folders:
+    shared = {Path.home(), Path(tempfile.gettempdir())}  # of many projects
+    for folder in itertools.takewhile(lambda one: one not in shared, folders):
         is_package = (folder / "__init__.py").exists() or folder.name.startswith(".")
         if not is_package and any((*folder.glob("*/__init__.py"), *folder.glob(".git"))):
             return folder

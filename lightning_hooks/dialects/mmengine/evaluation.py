@@ -41,8 +41,7 @@ class Evaluation(Callback):
         """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         if trainer.state.fn in _STAGES and not any(isinstance(c, Evaluation) for c in callbacks):
-            # a new list, since Lightning iterates over the old list
-            trainer.callbacks = [*callbacks, Evaluation(dialect)]  # type: ignore[attr-defined]
+            callbacks.append(Evaluation(dialect))
 
     def _call(self, *points: str) -> None:
         facade = self._facade

@@ -106,10 +106,11 @@ class Calls:
         or a pass over the data, a validation, a checkpoint.
         """
         runner = self._runner
+        stop, trainer = runner.stop_requested, runner.trainer
         if runner.world_size > 1:
-            strategy = runner.trainer.strategy
-            if strategy.reduce_boolean_decision(runner.stop_requested, all=False):
-                runner.trainer.should_stop = True
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if stop:
+            trainer.should_stop = True
 
     def common_dialects(self) -> frozenset[str]:
         """Return the dialects, besides mmcv's, with a hook on every rank."""

@@ -73,9 +73,9 @@ class HostedHooks(list[Participant]):
         """Make ``trainer.callbacks`` match the hooks."""
         old = [one for one in self if not any(one is hook for hook in hooks)]
         if old:  # a module's configure_callbacks made others for this fit
-            self[:] = [hook for hook in self if not any(hook is one for one in old)]
-            kept = [c for c in callbacks_of(trainer) if not any(c is one for one in old)]
-            trainer.callbacks = kept  # type: ignore[attr-defined]
+            lists: tuple[list[Any], ...] = (self, callbacks_of(trainer))
+            for among in lists:
+                among[:] = [one for one in among if not any(one is hook for hook in old)]
         for hook in hooks:
             self._add(trainer, hook, stage)
 
@@ -107,9 +107,8 @@ class HostedHooks(list[Participant]):
             hook.hosted_at = len(self)
             self.append(hook)
             # before Lightning's default ModelCheckpoint, so that ckpt_path="best" is the hook's
-            trainer.callbacks = sorted(  # type: ignore[attr-defined]
-                [*callbacks, hook], key=is_lightnings_default
-            )
+            defaults = [i for i, one in enumerate(callbacks) if is_lightnings_default(one)]
+            callbacks.insert(min(defaults, default=len(callbacks)), hook)
             hook.setup(trainer, trainer.lightning_module, stage)
         return is_new
 

@@ -146,8 +146,7 @@ class Driver(Callback):
                 return callback
         driver = cls()
         first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
-        # a new list: Lightning is iterating over the old list, and will not set the driver up
-        trainer.callbacks = [*callbacks[:first], driver, *callbacks[first:]]  # type: ignore[attr-defined]
+        callbacks.insert(first, driver)  # Lightning goes on with the first hook, once more
         driver.setup(trainer, trainer.lightning_module, stage)
         return driver
 
@@ -180,6 +179,7 @@ class Driver(Callback):
         self.fit.close()
         self.fit = fit
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
         self._loading = fit.part()
         self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
@@ -255,7 +255,6 @@ class Driver(Callback):
         runner.announce()
         self._model.guard()
         runner.common_dialects = self.calls.common_dialects()
-        hosted = len(self._hosted)
         if not runner.loops_itself:
             with self._buffers.added(), self._model.taken_at_once():
                 self.calls.run_at_border("before_run")
@@ -263,8 +262,6 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        for hook in self._hosted[hosted:]:  # registered by a hook in before_run
-            hook.on_train_start(trainer, pl_module)
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._watch_epoch_end()
@@ -316,6 +313,8 @@ class Driver(Callback):
             del runner.data_batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
+        if runner.stop_requested and runner.world_size == 1:
+            trainer.should_stop = True  # also if a callback has taken the wish back
 
     def _expect_batches(self) -> None:
         """Call the events of the next batch: :meth:`_begin_batches` skips the unused ones."""

@@ -15,11 +15,11 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.resume import adopt
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.utils.fsdp import state_here
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["HookBuffers", "take_out"]
 

@@ -7,7 +7,6 @@ from typing import Any, Literal
 
 import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook
@@ -23,6 +22,7 @@ from lightning_hooks.engine.runner.backward import (
 )
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["OPTIMIZER_HOOKS", "Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
 

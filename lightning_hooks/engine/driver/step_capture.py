@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
@@ -19,6 +18,7 @@ from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "StepCapture",

@@ -9,12 +9,16 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.fabric.utilities.data import _set_sampler_epoch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
-from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.utilities.data import extract_batch_size
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit, patched
+from lightning_hooks.engine.lightning_api.private_names import (
+    DATA_CONNECTOR,
+    SAMPLERS,
+    needs,
+    private_import,
+)
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
 
@@ -38,6 +42,11 @@ __all__ = [
     "train_loaders",
 ]
 
+_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
+_set_sampler_epoch = private_import(SAMPLERS, "_set_sampler_epoch")
+
+changes_data = needs("training data changed by hooks")
+
 
 def goes_on_in_pass(trainer: L.Trainer) -> bool:
     """Whether the run continues inside a pass over the data, from the loaders' saved states.
@@ -58,7 +67,7 @@ def batch_size(batch: Any) -> int | None:
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:
     """Return the iterated training loaders, with injected samplers; empty before fit."""
-    combined = trainer.fit_loop._combined_loader
+    combined = getattr(trainer.fit_loop, "_combined_loader", None)
     return [] if combined is None else list(combined.flattened)
 
 
@@ -142,6 +151,7 @@ class _Unread:
         return iter([None])
 
 
+@changes_data
 def leave_unread(trainer: L.Trainer) -> None:
     """Have the training iterator that Lightning is about to make read nothing from the loaders."""
     combined: Any = trainer.fit_loop._combined_loader
@@ -150,6 +160,7 @@ def leave_unread(trainer: L.Trainer) -> None:
     combined.flattened = [_Unread(loader, show) for loader in loaders]
 
 
+@changes_data
 def before_iterator(
     trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
 ) -> None:
@@ -158,6 +169,7 @@ def before_iterator(
     fit.patch(trainer.fit_loop, name, after=lambda _: call(), until=until)
 
 
+@changes_data
 def renew_iterator(trainer: L.Trainer) -> None:
     """Remake the training iterator: new workers see the current data set."""
     fetcher = trainer.fit_loop._data_fetcher
@@ -173,16 +185,20 @@ def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> An
     """Return a batch prepared for a step: converted and transferred by the module's methods."""
     module: Any = trainer.lightning_module
     batch = trainer.precision_plugin.convert_input(batch)
-    batch = module._on_before_batch_transfer(batch, dataloader_idx=dataloader_idx)
+    convert = getattr(module, "_on_before_batch_transfer", None)
+    if convert is not None:
+        batch = convert(batch, dataloader_idx=dataloader_idx)
     return trainer.strategy.batch_to_device(batch, dataloader_idx=dataloader_idx)
 
 
+@changes_data
 def train_data(trainer: L.Trainer) -> Any:
     """Return the current training data, for :func:`restore_train_data`."""
     loop = trainer.fit_loop
     return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
 
 
+@changes_data
 def restore_train_data(trainer: L.Trainer, data: Any) -> None:
     """Go back to the replaced loaders."""
     loop: Any = trainer.fit_loop
@@ -191,13 +207,14 @@ def restore_train_data(trainer: L.Trainer, data: Any) -> None:
         loop._data_fetcher.setup(loop._combined_loader)
 
 
+@changes_data
 def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     """Train on ``loader`` from the next iterator on: samplers, limits and counts follow.
 
     Nothing is read from the loader: the caller makes the iterator, or Lightning does.
     """
     loop = trainer.fit_loop
-    loop._data_source = _DataLoaderSource(loader, "")
+    loop._data_source = _LoaderSource(loader, "")
     loop._combined_loader = None
     with patched(loop, "_load_combined_loader_states", after=lambda _: leave_unread(trainer)):
         loop.setup_data()
@@ -205,6 +222,7 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
         _set_sampler_epoch(inner, trainer.current_epoch)
 
 
+@changes_data
 def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     """Train on ``loader`` from the next batch on, in the midst of an epoch."""
     loop = trainer.fit_loop
@@ -215,6 +233,7 @@ def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     iter(fetcher)
 
 
+@changes_data
 def set_train_length(trainer: L.Trainer, batches: int) -> None:
     """Set the number of batches of the beginning epoch."""
     loop: Any = trainer.fit_loop

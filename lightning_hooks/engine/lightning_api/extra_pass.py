@@ -10,16 +10,17 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities.data import sized_len
-from lightning.pytorch.trainer.connectors.logger_connector.result import _ResultCollection
 from lightning.pytorch.trainer.states import RunningStage
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.engine.lightning_api.data import prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means
+from lightning_hooks.engine.lightning_api.private_names import RESULTS, private_import
 from lightning_hooks.engine.lightning_api.validation import evaluation_loop
 
 __all__ = ["ExtraPass"]
 
+_ResultCollection = private_import(RESULTS, "_ResultCollection")
 _STEPS = {"val": "validation_step", "test": "test_step"}
 _ENDS = {"val": "on_validation_epoch_end", "test": "on_test_epoch_end"}
 _STAGES = {"val": RunningStage.VALIDATING, "test": RunningStage.TESTING}

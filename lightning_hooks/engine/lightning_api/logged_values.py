@@ -12,6 +12,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.private_names import needs
 
 __all__ = [
     "LossNames",
@@ -22,11 +23,18 @@ __all__ = [
     "is_isolated",
     "isolated_logging",
     "loader_suffix",
+    "logged_by",
     "names_for_loggers",
     "publish",
     "step_metrics",
+    "step_names",
     "step_results",
 ]
+
+
+def logged_by(loop: Any) -> Any:
+    """Return a loop's collection of the module's logged values; empty where Lightning has none."""
+    return getattr(loop, "_results", {})
 
 
 def step_results(trainer: L.Trainer) -> Any:
@@ -34,7 +42,7 @@ def step_results(trainer: L.Trainer) -> Any:
 
     The object stays the same for the life of the Trainer's loop.
     """
-    return trainer.fit_loop.epoch_loop._results
+    return logged_by(trainer.fit_loop.epoch_loop)
 
 
 def step_metrics(
@@ -75,7 +83,8 @@ class LossNames:
         self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is reused
         self._steps_left = 2
         self._patches = fit.part()
-        if module._compiler_ctx is None:  # a compiled step would be compiled twice
+        # a compiled step would be compiled twice
+        if getattr(module, "_compiler_ctx", module) is None:
             fit.patch(module, "log", before=self._note, until=self._patches)
             fit.patch(module, "training_step", after=self._compare, until=self._patches)
             self._patches.callback(setattr, self, "_logged", [])
@@ -106,6 +115,12 @@ def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
 
 
+def step_names(trainer: L.Trainer) -> dict[str, str]:
+    """Return the names of the module's values by step for loggers, such as ``loss_step``."""
+    metas = (item.meta for item in step_results(trainer).values())
+    return {meta.name: f"{meta.name}_step" for meta in metas if meta.on_step and meta.on_epoch}
+
+
 def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
     """Return the names of values logged to the Trainer's loggers, and of values kept from loggers.
 
@@ -120,7 +135,7 @@ def _logged(trainer: L.Trainer) -> Iterator[Any]:
     """Yield Lightning's description of each logged value of the module."""
     fit = trainer.fit_loop.epoch_loop
     for loop in (fit, fit.val_loop, trainer.validate_loop, trainer.test_loop):
-        yield from (item.meta for item in loop._results.values())
+        yield from (item.meta for item in logged_by(loop).values())
 
 
 def _names(logged: Iterable[Any]) -> set[str]:
@@ -153,21 +168,23 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     function: metrics are computed over all ranks.
     """
     results, found = step_results(trainer), {}
-    for _, item in results.valid_items():
+    for _, item in results.valid_items() if results else ():
         value = results._get_cache(item, on_step=False) if item.meta.on_epoch else None
         if isinstance(value, torch.Tensor) and value.numel() == 1:
             found[item.meta.forked_name(on_step=False)] = value
     return found
 
 
-def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, Any]) -> None:
+@needs("values of hooks in callback_metrics")
+def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
     """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
+
+    No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
 
     Args:
         trainer: The Trainer.
         values: Numbers, or tensors of a single element, not read from the device; other values
             are left out.
-        on_bar: The values to show on the progress bar too.
     """
     # the properties of the Trainer would compute the module's metrics now
     connector: Any = trainer._logger_connector
@@ -178,8 +195,6 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, 
             connector._callback_metrics[name] = (
                 value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
             )
-            if name in on_bar:
-                connector._progress_bar_metrics[name] = float(value)
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
@@ -221,4 +236,4 @@ def is_isolated(module: Any) -> bool:
 
 def in_training_step(module: L.LightningModule) -> bool:
     """Whether Lightning is calling the module's ``training_step``, not a hook."""
-    return bool(module._current_fx_name == "training_step")
+    return bool(getattr(module, "_current_fx_name", "training_step") == "training_step")

@@ -2,48 +2,109 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
+import importlib
+from collections.abc import Callable
+from typing import Any, ParamSpec, TypeVar
 
 import lightning as L
-from lightning.pytorch.utilities import rank_zero_warn
 
-__all__ = ["PRIVATE_NAMES", "check_private_names"]
+from lightning_hooks.utils.warn import rank_zero_warn
 
-_VAL_LOOP = "fit_loop.epoch_loop.val_loop"
+__all__ = ["PRIVATE_NAMES", "check_private_names", "needs", "private_import"]
 
-PRIVATE_NAMES: tuple[tuple[str, str, str], ...] = (
-    ("fit_loop", "_combined_loader _data_fetcher _data_source", "training loaders set by hooks"),
-    ("fit_loop", "_can_stop_early", "after_train_epoch of a stopped run"),
-    ("fit_loop.epoch_loop", "_batches_that_stepped", "Lightning's step in LightningLoggerHook"),
-    ("fit_loop.epoch_loop", "_is_training_done", "after_train_epoch before the last validation"),
-    ("fit_loop.epoch_loop", "_results", "the module's logged values in loggers"),
-    ("fit_loop.epoch_loop", "_should_check_val_fx", "checkpoints written after the validation"),
-    (_VAL_LOOP, "_combined_loader _data_source _max_batches", "validation loaders set by hooks"),
-    (_VAL_LOOP, "_is_sequential", "evaluation of several loaders by hooks"),
-    (_VAL_LOOP, "_module_mode", "after_train_epoch in train mode"),
-    (_VAL_LOOP, "_results", "the module's validation values in loggers"),
-    ("_checkpoint_connector", "resume_start", 'ckpt_path="last" for hooks in a HookAdapter'),
-    ("_logger_connector", "_callback_metrics _progress_bar_metrics", "values in callback_metrics"),
-    ("_logger_connector", "_first_loop_iter", "validations run by hooks"),
-    ("lightning_module", "_compiler_ctx", "a compiled module's loss in loggers"),
-    ("lightning_module", "_current_fx_name _on_before_batch_transfer", "hooks' calls of the model"),
-)
-"""An attribute path from the Trainer, names of the object there, and a feature."""
+P = ParamSpec("P")
+R = TypeVar("R")
+
+DATA_CONNECTOR = "lightning.pytorch.trainer.connectors.data_connector"
+RESULTS = "lightning.pytorch.trainer.connectors.logger_connector.result"
+SAMPLERS = "lightning.fabric.utilities.data"
+
+_FIT, _VAL = "fit_loop.epoch_loop", "fit_loop.epoch_loop.val_loop"
+_LOADER_SOURCE = f"{DATA_CONNECTOR}:_DataLoaderSource"
+
+PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
+    "training data changed by hooks": (
+        *(f"fit_loop.{name}" for name in ("_combined_loader", "_data_fetcher", "_data_source")),
+        "fit_loop._load_combined_loader_states",
+        _LOADER_SOURCE,
+        f"{SAMPLERS}:_set_sampler_epoch",
+    ),
+    "after_train_epoch of a stopped run": ("fit_loop._can_stop_early",),
+    "after_train_epoch before the last validation": (f"{_FIT}._is_training_done",),
+    "after_train_epoch in train mode": (f"{_VAL}._module_mode",),
+    "Lightning's step in LightningLoggerHook": (f"{_FIT}._batches_that_stepped",),
+    "the module's logged values in loggers": (f"{_FIT}._results", f"{_VAL}._results"),
+    "a returned loss that the module also logs": ("lightning_module._compiler_ctx",),
+    "checkpoints written after the validation": (f"{_FIT}._should_check_val_fx",),
+    'ckpt_path="last" for hooks in a HookAdapter': ("_checkpoint_connector.resume_start",),
+    "values of hooks in callback_metrics": ("_logger_connector._callback_metrics",),
+    "validations and tests run by hooks": (
+        *(f"{_VAL}.{name}" for name in ("_combined_loader", "_data_source", "_max_batches")),
+        f"{_VAL}._is_sequential",
+        "_logger_connector._first_loop_iter",
+        _LOADER_SOURCE,
+        f"{RESULTS}:_ResultCollection",
+    ),
+    "calls of the model by hooks": (
+        "lightning_module._current_fx_name",
+        "lightning_module._on_before_batch_transfer",
+    ),
+}
+"""For each feature the names, as a path from the Trainer, or as a name of a module."""
+
+_off: set[str] = set()
+"""The features for which this version of Lightning lacks a name."""
 
 
 def check_private_names(trainer: L.Trainer) -> None:
-    """Warn of each private name that this version of Lightning lacks, with the feature.
+    """Switch off each feature for which Lightning lacks a private name, with a line that says so.
 
     Args:
         trainer: A Trainer with a module, in ``setup``.
     """
-    for path, names, feature in PRIVATE_NAMES:
-        owner: Any = trainer
-        for part in path.split("."):
-            owner = getattr(owner, part, None)
-        known = {*dir(type(owner)), *getattr(owner, "__dict__", ())}
-        for name in set(names.split()) - known:
+    _off.clear()
+    for feature, names in PRIVATE_NAMES.items():
+        missing = [name for name in names if not _exists(trainer, name)]
+        if missing:
+            _off.add(feature)
             rank_zero_warn(
-                f"Lightning {L.__version__} has no {path}.{name}: {feature} will not work; other "
-                "features will"
+                f"Lightning {L.__version__} has no {', '.join(missing)}: off are {feature}; "
+                "everything else works"
             )
+
+
+def _exists(trainer: L.Trainer, name: str) -> bool:
+    module, colon, path = name.rpartition(":")
+    owner: Any = trainer
+    try:
+        if colon:
+            owner = importlib.import_module(module)
+        for part in path.split("."):
+            owner = getattr(owner, part)
+    except (AttributeError, ImportError):
+        return False
+    except Exception:  # a property that has no value yet
+        return True
+    return True
+
+
+def needs(feature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+    """Make a function do nothing, and return None, while its feature is off."""
+    assert feature in PRIVATE_NAMES, feature
+
+    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+        @functools.wraps(function)
+        def call(*args: P.args, **kwargs: P.kwargs) -> R:
+            if feature in _off:
+                return None  # type: ignore[return-value]  # the feature's functions are asked alike
+            return function(*args, **kwargs)
+
+        return call
+
+    return decorate
+
+
+def private_import(module: str, name: str) -> Any:
+    """Return a private name of a module, or None where Lightning lacks the name."""
+    return getattr(importlib.import_module(module), name, None)

@@ -23,6 +23,7 @@ __all__ = [
     "iterations_by_epoch",
     "iterations_of_steps",
     "keep_global_step",
+    "last_logged_step",
     "leave_resumed_epoch",
     "lift_minimum",
     "logged_step",
@@ -66,19 +67,21 @@ def batch_idx(trainer: L.Trainer) -> int:
 def is_last_batch(trainer: L.Trainer) -> bool:
     """Return whether the training batch is the epoch's last, also for a loader without length."""
     loop = trainer.fit_loop.epoch_loop
-    return bool(loop.batch_progress.is_last_batch or loop._is_training_done)
+    return bool(loop.batch_progress.is_last_batch or getattr(loop, "_is_training_done", False))
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:
     """Whether no training batch of the epoch is left: a validation starting now ends the epoch."""
-    stopping = trainer.should_stop and trainer.fit_loop._can_stop_early
+    stopping = trainer.should_stop and getattr(trainer.fit_loop, "_can_stop_early", False)
     return bool(is_last_batch(trainer) or stopping)
 
 
 def validates_next(trainer: L.Trainer) -> bool:
     """Whether a validation follows the ending training batch."""
     loop = trainer.fit_loop
-    return bool(loop._data_fetcher and loop.epoch_loop._should_check_val_fx(loop._data_fetcher))
+    fetcher = getattr(loop, "_data_fetcher", None)
+    is_due = getattr(loop.epoch_loop, "_should_check_val_fx", None)
+    return bool(fetcher and is_due and is_due(fetcher))
 
 
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
@@ -132,8 +135,19 @@ def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
 
 
 def logged_step(trainer: L.Trainer) -> int:
-    """Return Lightning's logging step in training: the number of batches with a step."""
-    return int(trainer.fit_loop.epoch_loop._batches_that_stepped)
+    """Return the step of Lightning's loggers: the number of earlier batches with a step."""
+    loop = trainer.fit_loop.epoch_loop
+    batches = loop.batch_progress.current
+    # an epoch's values have the step of the last batch, counted by then
+    has_ended = trainer.training and batches.ready == batches.completed > 0
+    return int(getattr(loop, "_batches_that_stepped", trainer.global_step)) - has_ended
+
+
+def last_logged_step(trainer: L.Trainer) -> int:
+    """Return the last step of Lightning's loggers before the beginning or resumed run."""
+    if not trainer.lightning_module.automatic_optimization:
+        return batches_processed(trainer) - 1  # each of several optimizers counts global steps
+    return int(trainer.global_step) - 1
 
 
 def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:

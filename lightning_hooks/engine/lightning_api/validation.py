@@ -8,10 +8,14 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.connectors.data_connector import _DataLoaderSource
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.lightning_api.logged_values import epoch_means
+from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
+from lightning_hooks.engine.lightning_api.private_names import (
+    DATA_CONNECTOR,
+    needs,
+    private_import,
+)
 
 __all__ = [
     "batches_begun",
@@ -27,35 +31,43 @@ __all__ = [
     "validates_within_epochs",
 ]
 
+_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
+
+evaluates = needs("validations and tests run by hooks")
+switches_mode = needs("after_train_epoch in train mode")
+
 
 def batches_begun(trainer: L.Trainer) -> int:
     """Return the number of batches begun in the running validation, over all loaders."""
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
+@evaluates
 def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
     """Validate on ``loader`` in the starting pass; return the data for :func:`restore_val_data`."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     old = loop._data_source, loop._combined_loader, loop._max_batches
-    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
     loop.setup_data()
     loop.reset()
     return old
 
 
+@evaluates
 def restore_val_data(trainer: L.Trainer, data: Any) -> None:
     """Go back to the replaced validation loaders."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     loop._data_source, loop._combined_loader, loop._max_batches = data
 
 
+@evaluates
 def run_validation(trainer: L.Trainer, loader: Any) -> None:
     """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
     connector = trainer._logger_connector
     data = loop._data_source, loop._combined_loader, loop._max_batches
     first_iteration = connector._first_loop_iter
-    loop._data_source, loop._combined_loader = _DataLoaderSource(loader, ""), None
+    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
     trainer.validating = True
     try:
         loop.run()
@@ -74,6 +86,7 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
 
 
+@switches_mode
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags from before the running validation."""
     trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
@@ -99,6 +112,7 @@ def train_flags(trainer: L.Trainer) -> Iterator[None]:
         yield
 
 
+@switches_mode
 def evaluate_as_before(trainer: L.Trainer) -> None:
     """Keep the current flags for the training after the validation, and switch to evaluation."""
     module = trainer.lightning_module
@@ -108,7 +122,7 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the module's logged values of the ending validation or test."""
-    return epoch_means(evaluation_loop(trainer)._results)
+    return epoch_means(logged_by(evaluation_loop(trainer)))
 
 
 def why_none(trainer: L.Trainer) -> str:

@@ -81,7 +81,15 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
     return state
 
 
-def _resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
+def optimizer_state(optimizer: Any) -> dict[str, Any]:
+    """Return the state of an optimizer, or the states of a dict of optimizers by name."""
+    if isinstance(optimizer, dict):
+        return {name: plain_groups(one.state_dict()) for name, one in optimizer.items()}
+    return plain_groups(optimizer.state_dict())
+
+
+def resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
+    """Restore the optimizers from a file of mmcv or Lightning, if the file has them."""
     optimizer = runner.optimizer
     if "optimizer" in checkpoint:
         states = checkpoint["optimizer"]
@@ -136,11 +144,7 @@ class MmcvCheckpoints:
         }
         optimizer = self.optimizer
         if save_optimizer and optimizer is not None:
-            checkpoint["optimizer"] = (
-                {name: plain_groups(o.state_dict()) for name, o in optimizer.items()}
-                if isinstance(optimizer, dict)
-                else plain_groups(optimizer.state_dict())
-            )
+            checkpoint["optimizer"] = optimizer_state(optimizer)
         torch_files.save_torch(checkpoint, files.join(out_dir, filename))
         if create_symlink and files.is_local(out_dir):
             checkpoints.link_latest(os.path.abspath(out_dir), filename)
@@ -211,5 +215,5 @@ class MmcvCheckpoints:
         if manifest.is_run(run):
             self.run_id = str(run)
         if resume_optimizer:
-            _resume_optimizers(self, found)
+            resume_optimizers(self, found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)

@@ -9,12 +9,12 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.schedules.averages import share_of_beginning
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
 

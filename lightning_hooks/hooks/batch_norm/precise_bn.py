@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import copy
-import warnings
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import Any
@@ -22,6 +21,7 @@ from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.progress_bar import with_bar
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["PreciseBNHook", "batches_for"]
 
@@ -258,7 +258,7 @@ class PreciseBNHook(Hook):
         if runner.rank == 0 and message not in self._warned:
             self._warned |= {message}
             name = "PreciseBNHook" if self.user is None else f"{self.user}(precise_bn=...)"
-            warnings.warn(f"{name}: {message}", stacklevel=2)
+            warn(f"{name}: {message}")
 
 
 def _second_pass(trainer: Any, loader: Any) -> Any:

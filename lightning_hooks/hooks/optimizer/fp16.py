@@ -11,7 +11,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.strategies import FSDPStrategy
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
@@ -22,6 +21,7 @@ from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptim
 from lightning_hooks.hooks.optimizer.clip_config import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
 from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
 

@@ -10,7 +10,6 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
@@ -35,6 +34,7 @@ from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import is_flattened
 from lightning_hooks.utils.suggestions import suggest
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
 

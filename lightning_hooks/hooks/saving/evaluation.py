@@ -8,7 +8,6 @@ import itertools
 import math
 import operator
 import os
-import warnings
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
@@ -17,7 +16,6 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
-from lightning.pytorch.utilities import rank_zero_warn
 from torch import distributed
 from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
@@ -60,6 +58,7 @@ from lightning_hooks.storage.earlier_files import best_series
 from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["BestCheckpointHook", "DistEvalHook", "EvalHook"]
 
@@ -299,7 +298,7 @@ class EvalHook(SavingHook):
         reason = validation.why_none(runner.trainer) if self.dataloader is None else ""
         if self.save_best and reason:
             message = f"save_best={self.save_best!r} has nothing to compare: the Trainer {reason}"
-            warnings.warn(message, stacklevel=2)
+            warn(message)
         if self._has_own_evaluation():
             return
         dataset = getattr(self.dataloader, "dataset", None)
@@ -312,7 +311,7 @@ class EvalHook(SavingHook):
     def _prepare_best(self, runner: Any) -> None:
         """Take the best files so far from ``runner.meta``; check the directory of the files."""
         if runner.meta is None:
-            warnings.warn("runner.meta is None. Creating an empty one.", stacklevel=2)
+            warn("runner.meta is None. Creating an empty one.")
             runner.meta = {}
         messages = runner.meta.setdefault("hook_msgs", {})
         hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook.save_best]
@@ -343,12 +342,11 @@ class EvalHook(SavingHook):
         found = [callback for callback in callbacks if isinstance(callback, ModelCheckpoint)]
         is_ours = any(isinstance(callback, SavingHook) for callback in found)
         if found and is_lightnings_default(found[0]) and not is_ours:
-            warnings.warn(
+            warn(
                 f"{type(self).__name__}(save_best={self.save_best!r}) runs beside Lightning's "
                 'default ModelCheckpoint, whose newest file ckpt_path="best" is. Give the Trainer '
                 'a CheckpointHook() too: then "best" is this hook\'s; or '
                 "Trainer(enable_checkpointing=False), and ckpt_path=hook.best_ckpt_path",
-                stacklevel=2,
             )
 
     def _has_own_evaluation(self) -> bool:
@@ -410,10 +408,9 @@ class EvalHook(SavingHook):
         if missed and trainer.is_global_zero:
             unit = "epochs" if self.by_epoch else "iterations"
             start = "" if self.start is None else f"start={self.start}, "
-            warnings.warn(
+            warn(
                 f"{type(self).__name__}({start}interval={self.interval}) compared none of the "
                 f"Trainer's {self._seen} validations: it counts {unit}; interval=1 compares all",
-                stacklevel=2,
             )
         super().on_train_end(trainer, pl_module)
         if self.save_best is not None:
@@ -524,10 +521,9 @@ class EvalHook(SavingHook):
         if self.save_best is None:
             return None
         if not scores:
-            warnings.warn(
+            warn(
                 "Since `eval_res` is an empty dict, the behavior to save the best checkpoint will "
                 "be skipped in this evaluation.",
-                stacklevel=2,
             )
             return None
         if self.key_indicator == "auto":
@@ -649,7 +645,7 @@ class EvalHook(SavingHook):
         if not may_come:
             raise UnknownNameError(message)
         if runner.rank == 0:
-            warnings.warn(f"{message}. Nothing is compared where it is not logged", stacklevel=2)
+            warn(f"{message}. Nothing is compared where it is not logged")
 
 
 class DistEvalHook(EvalHook):
@@ -717,7 +713,7 @@ class DistEvalHook(EvalHook):
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
             scores.pop("eval_iter_num", None)
-            publish(runner.trainer, scores, scores)
+            publish(runner.trainer, scores)
 
     def _test(self, runner: Any) -> Any:
         if self.dataloader is None:

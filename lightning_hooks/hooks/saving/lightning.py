@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import pickle
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -32,6 +31,7 @@ from lightning_hooks.storage.checkpoint_io import (
     writes_for,
 )
 from lightning_hooks.utils.fsdp import has_slices
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["BestFields", "SavingHook", "of_part"]
 
@@ -190,11 +190,10 @@ class SavingHook(Hook):
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
         if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
             self._warned = True
-            warnings.warn(
+            warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "
                 "HookAdapter and writes a second set of files; switch it off with "
                 "Trainer(enable_checkpointing=False)",
-                stacklevel=2,
             )
 
     def _load_last(self, trainer: L.Trainer) -> None:

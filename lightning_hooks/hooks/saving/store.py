@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import re
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 from lightning_hooks.utils.arguments import LARGEST, check_bool, check_path
 from lightning_hooks.utils.fsdp import shares_state
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "CheckpointStore",
@@ -210,11 +210,10 @@ class CheckpointStore:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written
             wait_for_writer(strategy)
             if thread is not None:
-                warnings.warn(
+                warn(
                     f"background=True has no effect: {type(strategy).__name__} with "
                     f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                     "training waits",
-                    stacklevel=2,
                 )
             meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
             finish(checkpoints.record(target, meta, choose_old))

@@ -10,7 +10,6 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
-from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
@@ -22,6 +21,7 @@ from lightning_hooks.hooks.updaters.param_groups import (
     optimizers_of,
     with_groups,
 )
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import is_finite
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "Values",

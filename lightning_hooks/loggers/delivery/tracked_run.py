@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import is_run_id
+from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -57,6 +57,10 @@ class TrackedRun:
     def has_written(self, head: Mapping[str, Any]) -> bool:
         """Whether a spool, by its description, is of an earlier process of this run."""
         return self.after is not None and head.get("key") == self.key
+
+    def has_left(self, folder: str, backend: str) -> bool:
+        """Whether a killed process of this run has left a spool in a folder."""
+        return any(self.has_written(head) for _, head in ended_spools(folder, backend))
 
     def includes(self, record: Record) -> bool:
         """Whether the checkpoint includes a record; later steps are logged again.

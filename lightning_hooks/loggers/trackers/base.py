@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
+import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -13,7 +15,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
@@ -35,14 +37,15 @@ from lightning_hooks.loggers.trackers.packages import (
     tolerant,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.loggers.values import by_group, by_kind, in_fit, peak_memory
+from lightning_hooks.loggers.values import as_module_calls, by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
 
-__all__ = ["TrackerHook", "with_keywords"]
+__all__ = ["RATES", "TrackerHook", "with_keywords"]
 
-_RATES = "learning_rate", "momentum"
+RATES = "learning_rate", "momentum", "epoch"
+"""The beginnings of names of values with a single point at a step."""
 
 
 class TrackerHook(LoggerHook):
@@ -66,6 +69,9 @@ class TrackerHook(LoggerHook):
         strict: Whether an undelivered record is an error, for tests.
         resume: ``"allow"`` continues the run of the checkpoint, ``"never"`` begins a new run.
         all_groups: Whether to send every parameter group's rate, by the group's name or number.
+        names: ``"mmcv"`` for ``train/loss``, ``val/acc`` and the iteration, from 1, as the step;
+            ``"lightning"`` for the module's own names (``train_loss``, ``val_acc``) and the step of
+            Lightning's loggers, so that a run shares charts with runs of Lightning's loggers.
         timings: Whether to send ``time`` and ``data_time`` (seconds) and the device's peak
             ``memory`` (MiB).
         upload: ``"best"``, ``"last"`` or ``"all"``: the checkpoints to send to the run, for writers
@@ -73,7 +79,8 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ImportError: if the client is not installed.
-        ValueError: if ``timeout`` is negative, or ``resume`` or ``upload`` another word.
+        ValueError: if ``timeout`` is negative, or ``names``, ``resume`` or ``upload`` another
+            word.
         TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
             ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
             argument unknown to the client.
@@ -90,6 +97,9 @@ class TrackerHook(LoggerHook):
 
     package: str = ""
     """The backend's package, and the name of the extra; empty for a backend without a package."""
+
+    logs_epoch: bool = True
+    """Whether each line has the number of the epoch, by the name ``epoch``."""
 
     run_attribute: str = "log"
     """An attribute of every run of the client."""
@@ -114,6 +124,7 @@ class TrackerHook(LoggerHook):
     timeout = 10.0
     strict = all_groups = timings = False
     resume = "allow"
+    names = "mmcv"
     upload: str | None = None
     uploads: CheckpointUploads | None = None
     _client_run: Any = None
@@ -136,6 +147,7 @@ class TrackerHook(LoggerHook):
         timeout: float = 10.0,
         strict: bool = False,
         resume: str = "allow",
+        names: str = "mmcv",
         all_groups: bool = False,
         timings: bool = False,
         upload: str | None = None,
@@ -143,10 +155,11 @@ class TrackerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         check_number("timeout", timeout, 0)
         check_choice("resume", resume, RESUME)
+        check_choice("names", names, ("mmcv", "lightning"))
         check_bool(strict=strict, all_groups=all_groups, timings=timings)
         self._client_run = check_run(run, self.run_attribute, type(self).__name__)
         self.timeout, self.strict = timeout, strict
-        self.resume = resume
+        self.resume, self.names = resume, names
         self.all_groups, self.timings = all_groups, timings
         self.upload = upload
         if upload is not None:
@@ -164,7 +177,15 @@ class TrackerHook(LoggerHook):
 
     def last_step(self, runner: Any) -> int:
         """Return the last step of the checkpoint at the beginning of the run."""
+        if self.names == "lightning":
+            return progress.last_logged_step(runner.trainer)
         return int(runner.iter)
+
+    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+        """The number of the iteration, from 1; by Lightning's names Lightning's step, from 0."""
+        if self.names == "lightning":
+            return progress.logged_step(runner.trainer)
+        return super().get_iter(runner, inner_iter)
 
     def require_client(self) -> None:
         """Check that the client is installed, without an import.
@@ -220,6 +241,8 @@ class TrackerHook(LoggerHook):
     def log_sample(self, runner: Any, name: str, sample: Sample) -> None:
         """Append an image, a table or a histogram to the spool, if supported by the backend."""
         if (kind := kind_of(sample)) in self.takes and self._session is not None:
+            if self.names == "lightning":
+                name = name.removeprefix(f"{self.get_mode(runner)}/")
             self._session.append(self.get_iter(runner), **{kind: {name: sample}})
 
     def _log_all(self, runner: Any) -> None:
@@ -290,7 +313,7 @@ class TrackerHook(LoggerHook):
             return
         step = self.get_iter(runner)
         if self._repeats_rates(runner, step):
-            tags = {k: v for k, v in tags.items() if not k.startswith(_RATES)}
+            tags = {k: v for k, v in tags.items() if k.split("/")[0] not in RATES}
         self._rates_at = step
         session.append(step, **by_kind(tags))
         if self.synchronous:
@@ -304,19 +327,27 @@ class TrackerHook(LoggerHook):
         super().log_values(runner)
 
     def _repeats_rates(self, runner: Any, step: int) -> bool:
-        """Whether a line of training at the same step has the learning rates of a validation."""
+        """Whether a line of training at the same step has the rates and epoch of a validation."""
         follows = self.interval == 1 and runner.iter != runner.max_iters
         return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
 
     def _tags(self, runner: Any) -> dict[str, Any]:
+        is_mmcv = self.names == "mmcv"
         skipped = () if self.timings else ("time", "data_time")
-        tags = self.get_loggable_tags(runner, allow_text=self.texts, tags_to_skip=skipped)
+        tags = self.get_loggable_tags(
+            runner, allow_text=self.texts, add_mode=is_mmcv, tags_to_skip=skipped
+        )
         if self.timings and "time" in runner.log_buffer.output:
+            prefix = f"{self.get_mode(runner)}/" if is_mmcv else ""
             memory = peak_memory(runner)
-            tags.update({} if memory is None else {f"{self.get_mode(runner)}/memory": memory})
+            tags.update({} if memory is None else {f"{prefix}memory": memory})
         if self.all_groups:
             tags.update(by_group("learning_rate", runner, runner.step_lr))
             tags.update(by_group("momentum", runner, runner.step_momentum))
+        if not is_mmcv and self.get_mode(runner) == "train":
+            tags = as_module_calls(tags, runner)
+        if tags and self.logs_epoch and in_fit(runner):
+            tags["epoch"] = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
         return tags
 
     def after_run(self, runner: Any) -> None:
@@ -331,9 +362,22 @@ class TrackerHook(LoggerHook):
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         """Send the files and close the run, after the last checkpoint."""
-        if self.upload is not None:
-            for error in self._close_all(Driver.of(trainer).runner):
+        runner = Driver.of(trainer).runner
+        if self._restored is not None:
+            self._deliver_rest(runner)
+        if self.upload is not None or self._restored is not None:
+            self._restored = None
+            for error in self._close_all(runner):
                 raise error
+
+    def _deliver_rest(self, runner: Any) -> None:
+        """Send what a killed process has left, if the resumed fit has nothing to train."""
+        run = TrackedRun.restored(self._restored, self.resume, sys.maxsize)  # no step is left out
+        folder = os.path.dirname(spool_path(runner, self.writer_class.name))
+        writes = runner.rank == 0 and runner.writes_files
+        if writes and run.has_left(folder, self.writer_class.name):
+            self._tracked, self._peers = run, [self]
+            self._session = self._open_session(runner)
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
         """Note deleted files; the tracker deletes its copies after the next checkpoint."""

@@ -138,7 +138,7 @@ class DvcliveLoggerHook(TrackerHook):
         dvclive: A ``Live`` to use and leave open; the same as ``run``.
         run: A ``Live``, or DVCLive's logger for Lightning, to use and leave open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
-        timeout, strict, all_groups, timings, sync: See ``TrackerHook``.
+        timeout, strict, names, all_groups, timings, sync: See ``TrackerHook``.
         **live_options: Arguments of ``Live``.
 
     Raises:
@@ -174,6 +174,7 @@ class DvcliveLoggerHook(TrackerHook):
         timeout: float = 10.0,
         strict: bool = False,
         resume: str | bool = "allow",
+        names: str = "mmcv",
         all_groups: bool = False,
         timings: bool = False,
         sync: bool = False,
@@ -191,6 +192,7 @@ class DvcliveLoggerHook(TrackerHook):
             timeout=timeout,
             strict=strict,
             resume=resume,
+            names=names,
             all_groups=all_groups,
             timings=timings,
             sync=sync,
@@ -223,11 +225,17 @@ class DvcliveLoggerHook(TrackerHook):
 
     def last_step(self, runner: Any) -> int:
         """The iterations done, or the epochs if the run is counted in epochs."""
-        return int(runner.epoch) if self.by_epoch else super().last_step(runner)
+        return int(runner.epoch) if self._counts_epochs else super().last_step(runner)
 
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration, or of the epoch if the run is counted in epochs."""
-        return self.get_epoch(runner) if self.by_epoch else super().get_iter(runner, inner_iter)
+        if self._counts_epochs:
+            return self.get_epoch(runner)
+        return super().get_iter(runner, inner_iter)
+
+    @property
+    def _counts_epochs(self) -> bool:
+        return self.by_epoch and self.names == "mmcv"
 
     def after_train_epoch(self, runner: Any) -> None:
         """Save the model; log the results of other hooks, by epoch with the epoch's averages."""

@@ -18,6 +18,7 @@ __all__ = [
     "flatten_params",
     "is_lightning_logger",
     "metric_key",
+    "plain_params",
 ]
 
 
@@ -50,6 +51,23 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
 def experiment(run: Any) -> Any:
     """Return the client's run; for a Lightning ``Logger`` the experiment."""
     return run.experiment if is_lightning_logger(run) else run
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested parameters in the types of JSON; values of other types become strings.
+
+    >>> plain_params({"lr": 0.1, "data": {"size": (8, 8), "kind": dict}})
+    {'lr': 0.1, 'data': {'size': [8, 8], 'kind': "<class 'dict'>"}}
+    """
+    return {str(name): _in_json(plain(value)) for name, value in params.items()}
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return plain_params(value)
+    if isinstance(value, (list, tuple)):
+        return [*map(_in_json, value)]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

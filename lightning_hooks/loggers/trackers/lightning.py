@@ -15,7 +15,7 @@ from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
-from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import check_arguments
 from lightning_hooks.utils.plain_types import plain, without_secrets
@@ -192,6 +192,14 @@ class LightningLoggerHook(TrackerHook):
 
     def before_run(self, runner: Any) -> None:
         """Find the loggers of the run."""
+        self._find_loggers(runner)
+        super().before_run(runner)
+
+    def _deliver_rest(self, runner: Any) -> None:
+        self._find_loggers(runner)
+        super()._deliver_rest(runner)
+
+    def _find_loggers(self, runner: Any) -> None:
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
         self._current = self.loggers or of_trainer
         self._shares = any(one is other for one in self._current for other in of_trainer)
@@ -200,7 +208,6 @@ class LightningLoggerHook(TrackerHook):
                 "LightningLoggerHook: the Trainer has no logger, so nothing is logged there; write "
                 "Trainer(logger=...) or LightningLoggerHook(logger=...)"
             )
-        super().before_run(runner)
 
     def log(self, runner: Any) -> None:
         """Append the values to the spool, unless the run has no logger."""
@@ -221,6 +228,11 @@ class LightningLoggerHook(TrackerHook):
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
         return {} if self._shares else super().parameters(runner)
 
+    @property
+    def logs_epoch(self) -> bool:  # type: ignore[override]
+        """Whether each line has the number of the epoch: Lightning adds it for the Trainer's."""
+        return not self._shares
+
     def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
         """The number of the iteration; Lightning's own step for the Trainer's loggers."""
         if self._shares:
@@ -237,7 +249,7 @@ class LightningLoggerHook(TrackerHook):
             there.add("loss")
         prefix, old = f"{self.get_mode(runner)}/", there | kept
         new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & old}
-        return new if any(name.startswith(prefix) for name in new) else {}
+        return new if any(name.split("/")[0] not in RATES for name in new) else {}
 
 
 def _checked(logger: Any) -> Any:

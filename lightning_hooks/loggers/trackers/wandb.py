@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import glob
 import json
 import netrc
@@ -9,28 +10,39 @@ import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 from urllib.parse import urlsplit
 
 import numpy as np
 
+from lightning_hooks.engine.lightning_api.logged_values import hyper_parameters
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
+from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, plain_params
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
 __all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
+
+
+AXIS = "trainer/global_step"
+"""The x-axis of the charts, as in Lightning's ``WandbLogger``."""
 
 
 class WandbWriter(Writer):
     """A run in W&B.
+
+    An offline run stays open after its fit, as W&B would begin another folder for each evaluation
+    that follows; the next run, or the end of the process, ends it.
 
     Args:
         run: The client's run.
@@ -47,9 +59,13 @@ class WandbWriter(Writer):
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
+    _idle: ClassVar[Any] = None  # the offline run of the last fit
+
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
         self._with_step = with_step and owned
+        # the client writes every 15 seconds by default, and a row after the next row's beginning
+        self.lag = 20.0 if owned and run.offline else 0.0
         self._commit = commit
         self._on_axis: set[str] = set()
         self._file_names = Names(inner_path)
@@ -79,8 +95,10 @@ class WandbWriter(Writer):
         """
         import wandb
 
-        owned = run is None
+        owned, earlier = run is None, list[str]()
         if owned:
+            run = cls._wake(run_id)
+        if run is None:
             arguments = dict(init or {})
             arguments["settings"] = wandb.Settings(**arguments.get("settings", {}))
             if run_id is not None:
@@ -89,11 +107,12 @@ class WandbWriter(Writer):
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
             run = wandb.init(**arguments)
+            run.define_metric("*", step_metric=AXIS, step_sync=True)
         for metric, summary in (summaries or {}).items():
-            run.define_metric(metric, summary=summary)
+            run.define_metric(metric, step_metric=AXIS, summary=summary)
         writer = cls(run, owned=owned, with_step=with_step, commit=commit)
-        if owned and after is not None and run.offline:
-            writer.keep_stored(_stored_steps(earlier), after)
+        if earlier and run.offline:
+            writer.keep_stored(_stored_steps(earlier), after or 0)
         return writer
 
     @classmethod
@@ -104,15 +123,25 @@ class WandbWriter(Writer):
         mode = "offline" if run.offline else "online"
         return {"project": run.project, "entity": run.entity, "mode": mode}
 
+    @classmethod
+    def _wake(cls, run_id: str | None = None) -> Any:
+        """Return the offline run of the last fit, None after another run, which is ended here."""
+        import wandb
+
+        run, WandbWriter._idle = WandbWriter._idle, None
+        if run is None or (wandb.run is run and getattr(run, "id", None) == run_id):
+            return run
+        return run.finish()  # nothing, if the program has ended the run
+
     def log(self, record: Record) -> None:
         """Log a row, or further values of a row."""
-        row: dict[str, Any] = {**record.scalars, **record.texts}
+        row: dict[str, Any] = {**record.scalars, **record.texts, AXIS: record.step}
         row.update(_media(record, self._file_names.of))  # files have these names
         if self._with_step:
             self.run.log(row, step=record.step)
             return
         for name in row.keys() - self._on_axis:
-            self.run.define_metric(name, step_metric="global_step")
+            self.run.define_metric(name, step_metric=AXIS)
             self._on_axis.add(name)
         self.run.log({**row, "global_step": record.step}, commit=self._commit)
 
@@ -149,12 +178,14 @@ class WandbWriter(Writer):
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
-        known = flatten_params(dict(self.run.config))
-        self.run.config.update({k: v for k, v in params.items() if k not in known})
+        self.run.config.update(_completed(dict(self.run.config), params), allow_val_change=True)
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run if owned."""
-        if self._owned:
+        """Finish the run if owned; an offline run goes on for evaluations."""
+        if self._owned and self.run.offline and not failed:
+            WandbWriter._idle = self.run
+            atexit.register(self._wake)
+        elif self._owned:
             self.run.finish(exit_code=1 if failed else 0)
 
     def run_id(self) -> str:
@@ -176,6 +207,20 @@ class WandbWriter(Writer):
 
         if wandb.run is None:  # else the program uses it
             wandb.teardown()
+
+
+def _completed(config: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a nested config with the parameters that it lacks.
+
+    >>> _completed({"lr": 7, "aug": {"crop": 4}}, {"lr": 1, "aug": {"crop": 8, "flip": True}})
+    {'lr': 7, 'aug': {'crop': 4, 'flip': True}}
+    """
+    inner = {
+        name: _completed(config[name], value)
+        for name, value in params.items()
+        if isinstance(value, Mapping) and isinstance(config.get(name), Mapping)
+    }
+    return {**params, **config, **inner}
 
 
 def _artifact(
@@ -205,7 +250,7 @@ def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
         done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
         for line in done.stdout.splitlines():
             row = json.loads(line).get("history", {}).get("item", {})
-            step = row.get("global_step", row.get("_step"))
+            step = row.get(AXIS, row.get("global_step", row.get("_step")))
             for name in row if step is not None else ():
                 steps.setdefault(name, set()).add(int(step))
     return steps
@@ -242,8 +287,12 @@ _HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
 class WandbLoggerHook(TrackerHook):
     """Logs to W&B: offline in the work dir, unless there is a key or ``WANDB_MODE``.
 
-    The keys are the keys of ``get_loggable_tags``; the module's hyper-parameters are in the config.
-    ``wandb sync`` uploads an offline run later.
+    The keys are the keys of ``get_loggable_tags``; the x-axis of the charts is the iteration,
+    ``trainer/global_step``. The module's hyper-parameters are in the config, nested as the user's.
+    W&B keeps the console's output, unless ``init_kwargs`` has ``{"settings": {"console": "off"}}``.
+
+    ``wandb sync`` uploads an offline run later. Evaluations after a fit go on with the offline run:
+    the next run, ``wandb.finish()`` or the end of the process ends it.
 
     Args:
         init_kwargs: Arguments of ``wandb.init``, called in the hook's thread.
@@ -276,7 +325,8 @@ class WandbLoggerHook(TrackerHook):
         Departures from mmcv: the run is offline, in the work dir, when nothing is configured.
         With ``with_step`` a step is committed by the next step, so validation and training of an
         iteration share a row (mmcv commits immediately, and W&B drops the second). In an
-        open run, the program's or a ``WandbLogger``'s, the iteration is ``global_step``, our axis.
+        open run, the program's or a ``WandbLogger``'s, the iteration is logged as ``global_step``
+        too, as with ``with_step=False``.
     """
 
     package = "wandb"
@@ -324,20 +374,20 @@ class WandbLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
-        return self.wandb.run
+        return None if self.wandb.run is WandbWriter._idle else self.wandb.run
 
     def client_function(self) -> Callable[..., Any]:
         """Return the function that starts the client."""
         return self.wandb.init  # type: ignore[no-any-return]
 
-    def modules(self, runner: Any) -> Sequence[str]:
+    def modules(self, runner: Runner) -> Sequence[str]:
         """Return the modules imported by ``wandb.init``."""
         return "wandb", "wandb.apis.public"
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
         # flushed every second, which a kill may lose; W&B's default is every 15 seconds
-        settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20, "console": "off"}
+        settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20}
         if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
             settings["finish_timeout"] = max(int(self.timeout), 1)
         own = self.init_kwargs.get("settings") or {}
@@ -346,8 +396,8 @@ class WandbLoggerHook(TrackerHook):
         if is_local(runner.work_dir) and "WANDB_DIR" not in os.environ:
             os.makedirs(runner.work_dir, exist_ok=True)
             init["dir"] = runner.work_dir
-        if not ("mode" in settings or "WANDB_MODE" in os.environ or has_wandb_key()):
-            init["mode"] = "offline"
+        if not ("mode" in settings or has_wandb_key()):
+            init["mode"] = os.environ.get("WANDB_MODE", "offline")
         chosen = "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
@@ -362,13 +412,15 @@ class WandbLoggerHook(TrackerHook):
         """Return the names of the user's arguments for a new run; any run gets the config."""
         return [name for name in self.init_kwargs if name not in ("config", "settings", "dir")]
 
-    def parameters(self, runner: Any) -> dict[str, Any]:
-        """Return the module's hyper-parameters, and the config in ``init_kwargs``."""
+    def parameters(self, runner: Runner) -> dict[str, Any]:
+        """Return the module's hyper-parameters, and the config in ``init_kwargs``, nested."""
         config = self.init_kwargs.get("config")
-        given = flatten_params(config) if isinstance(config, dict) else {}
-        return {**super().parameters(runner), **given}
+        given = config if isinstance(config, dict) else {}
+        of_logger = is_lightning_logger(self._client_run)
+        found = {} if of_logger else hyper_parameters(runner.module)
+        return plain_params({**found, **given})
 
-    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
         """Return the text files of the run."""
         if not self.log_artifact:
             return []

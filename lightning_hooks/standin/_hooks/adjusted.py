@@ -8,9 +8,8 @@ import time
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeVar
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 import lightning_hooks
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "CosineAnnealingLrUpdaterHook",

@@ -13,8 +13,6 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.runner import Runner
@@ -26,6 +24,7 @@ from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
 from lightning_hooks.standin.fileio.path import scandir
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "ClearMLLoggerHook",
@@ -82,23 +81,19 @@ class TextLoggerHook(lightning_hooks.TextLoggerHook):
         return round(items, 5) if isinstance(items, float) else items
 
 
-class _SynchronousSubclass(TrackerHook):
-    """Base of trackers that deliver synchronously in a user's subclass.
+_in_subclasses = property(lambda hook: not is_ours(hook))
+"""``synchronous`` of a tracker: True in a user's subclass.
 
-    A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
-    ``super().before_run(runner)`` and ``super().log(runner)``, as in mmcv. Each call waits for at
-    most ``timeout`` seconds.
-    """
-
-    @property
-    def synchronous(self) -> bool:  # type: ignore[override]
-        """Whether the class is a user's subclass."""
-        return not is_ours(self)
+A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
+``super().before_run(runner)`` and ``super().log(runner)``, as in mmcv. Each call waits for at most
+``timeout`` seconds.
+"""
 
 
-class _Tracker(_SynchronousSubclass):
+class _Tracker(TrackerHook):
     """Base of trackers that call a mocked client directly, as mmcv does."""
 
+    synchronous = _in_subclasses
     _mocked_run: Any = None
 
     @property
@@ -227,8 +222,10 @@ class NeptuneLoggerHook(_Tracker, lightning_hooks.NeptuneLoggerHook):
         self.run.stop()
 
 
-class TensorboardLoggerHook(_SynchronousSubclass, lightning_hooks.TensorboardLoggerHook):
+class TensorboardLoggerHook(lightning_hooks.TensorboardLoggerHook):
     """:class:`lightning_hooks.TensorboardLoggerHook`; an old subclass has ``self.writer``."""
+
+    synchronous = _in_subclasses
 
 
 class WandbLoggerHook(_Tracker, lightning_hooks.WandbLoggerHook):
@@ -304,7 +301,7 @@ class PaviLoggerHook(LoggerHook):
         except ImportError as error:
             raise ImportError(discontinued.replacement(discontinued.PaviLoggerHook)) from error
         self.run_name = os.path.basename(runner.work_dir)
-        found = {"name": self.run_name, "model": runner._model_name}
+        found = {"name": self.run_name, "model": runner.model_name}
         self.init_kwargs = {**found, **(self.init_kwargs or {})}
         self.writer = writer_class(**self.init_kwargs)
 

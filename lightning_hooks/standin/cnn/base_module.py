@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import copy
-import warnings
 from collections.abc import Iterable
 from typing import Any
 
 from torch import nn
 
 from lightning_hooks.standin.cnn.weight_init import initialize
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
 
@@ -40,7 +40,7 @@ class BaseModule(nn.Module):
         """Initialize by ``init_cfg``, then call ``init_weights`` of the children."""
         if self._is_init:
             name = type(self).__name__
-            warnings.warn(f"init_weights of {name} has been called more than once.", stacklevel=2)
+            warn(f"init_weights of {name} has been called more than once.")
             return
         if self.init_cfg:
             initialize(self, self.init_cfg)

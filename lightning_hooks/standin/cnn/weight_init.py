@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import math
-import warnings
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, ClassVar
@@ -19,6 +18,7 @@ from lightning_hooks.standin.runner.checkpoint import (
 )
 from lightning_hooks.standin.utils.logging import get_logger, print_log
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "INITIALIZERS",
@@ -75,10 +75,9 @@ def trunc_normal_(
 ) -> torch.Tensor:
     """Fill a tensor from a normal distribution cut at ``a`` and ``b``, by the inverse of erf."""
     if mean < a - 2 * std or mean > b + 2 * std:
-        warnings.warn(
+        warn(
             f"trunc_normal_: the mean {mean} is more than 2 std from [{a}, {b}], "
             "so the distribution of the values may be wrong",
-            stacklevel=2,
         )
 
     def below(x: float) -> float:

@@ -1,4 +1,4 @@
-"""mmcv's FileClient and storages: local disk, fsspec and LMDB."""
+"""mmcv's FileClient and storages: local disk, fsspec, S3 and LMDB."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ import contextlib
 import functools
 import importlib
 import inspect
-import io
 import os
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
+
+from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_hooks.standin.fileio.path import is_filepath
 from lightning_hooks.storage import files
@@ -23,6 +24,7 @@ __all__ = [
     "FsspecBackend",
     "HardDiskBackend",
     "LmdbBackend",
+    "PetrelBackend",
 ]
 
 
@@ -57,8 +59,11 @@ class FsspecBackend(BaseStorageBackend):
         """Call a method of a path's file system, with the path."""
         import fsspec
 
-        filesystem, path = fsspec.core.url_to_fs(str(filepath))
+        filesystem, path = fsspec.core.url_to_fs(self._map_path(filepath))
         return getattr(filesystem, method)(path, **kwargs)
+
+    def _map_path(self, filepath: Any) -> str:
+        return str(filepath)
 
     def get(self, filepath: Any) -> bytes:
         """Return a file's bytes."""
@@ -66,7 +71,7 @@ class FsspecBackend(BaseStorageBackend):
 
     def put(self, obj: bytes, filepath: Any) -> None:
         """Write a file atomically."""
-        files.write_bytes(str(filepath), obj)
+        files.write_bytes(self._map_path(filepath), obj)
 
     def get_text(self, filepath: Any, encoding: str = "utf-8") -> str:
         """Return a file's text."""
@@ -149,6 +154,34 @@ class HardDiskBackend(FsspecBackend):
         yield str(filepath)
 
 
+class PetrelBackend(FsspecBackend):
+    """S3 under mmcv's name ``petrel``, through fsspec and s3fs, without Petrel's client.
+
+    Args:
+        path_mapping: Remote prefixes by local prefix; the remote prefix replaces the local prefix.
+        enable_mc: Ignored.
+        conf_path: Ignored, with a warning: s3fs has its own configuration.
+    """
+
+    def __init__(
+        self,
+        path_mapping: dict[str, str] | None = None,
+        enable_mc: bool = True,
+        conf_path: str | None = None,
+    ) -> None:
+        if not (path_mapping is None or isinstance(path_mapping, dict)):
+            raise AssertionError(f"path_mapping must be a dict or None, got {path_mapping!r}")
+        if conf_path is not None:
+            rank_zero_warn(f"PetrelBackend reads S3 through s3fs, which does not use {conf_path}")
+        self.path_mapping = path_mapping
+
+    def _map_path(self, filepath: Any) -> str:
+        path = str(filepath)
+        for local, remote in (self.path_mapping or {}).items():
+            path = path.replace(local, remote, 1)
+        return path
+
+
 class LmdbBackend(BaseStorageBackend):
     """A database of LMDB, opened at the first access, for reading only.
 
@@ -205,8 +238,8 @@ class FileClient:
     Equal arguments give the same object.
 
     Args:
-        backend: ``"disk"`` (the default), ``"fsspec"``, ``"lmdb"``, or the name of a registered
-            backend.
+        backend: ``"disk"`` (the default), ``"fsspec"``, ``"petrel"``, ``"lmdb"``, or the name of a
+            registered backend.
         prefix: The protocol of the paths (``"s3"``), instead of ``backend``.
         **kwargs: Arguments of a registered backend.
 
@@ -215,17 +248,18 @@ class FileClient:
         ImportError: if lmdb is not installed, for that backend.
 
     Note:
-        Departures from mmcv: remote paths go through fsspec, and files are written atomically;
-        the clients of Petrel, Ceph and Memcached are not offered.
+        Departures from mmcv: remote paths, those of ``petrel`` too, go through fsspec, and files
+        are written atomically; the clients of Ceph and Memcached are not offered.
     """
 
     _backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {
         "disk": HardDiskBackend,
         "fsspec": FsspecBackend,
+        "petrel": PetrelBackend,
         "http": FsspecBackend,
         "lmdb": LmdbBackend,
     }
-    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {}
+    _prefix_to_backends: ClassVar[dict[str, type[BaseStorageBackend]]] = {"s3": PetrelBackend}
     _instances: ClassVar[dict[tuple[type, str], FileClient]] = {}
 
     client: Any
@@ -313,7 +347,3 @@ class FileClient:
         for prefix in [prefixes] if isinstance(prefixes, str) else prefixes or ():
             cls._prefix_to_backends[prefix] = backend
         return backend
-
-    def bytes_io(self, filepath: Any) -> io.BytesIO:
-        """Return a file's bytes as an open file."""
-        return io.BytesIO(self.client.get(filepath))

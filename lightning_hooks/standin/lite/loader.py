@@ -9,7 +9,6 @@ from __future__ import annotations
 import builtins
 import contextlib
 import functools
-import importlib
 import importlib.machinery
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +20,7 @@ from lightning_hooks.standin.cnn import registries
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.installed_mmcv import InstalledMmcv
 from lightning_hooks.standin.lite.names import LITE, LITE_PACKAGES, LITE_VERSION, LITE_VERSIONS
+from lightning_hooks.standin.name_table import OFFERED
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
 
@@ -108,37 +108,20 @@ class LiteLoader(importlib.machinery.SourceFileLoader):
 
 # -- MMEngine's names ----------------------------------------------------------------------------
 
-_STANDIN = "lightning_hooks.standin"
-_MMENGINE = {
-    "lightning_hooks.engine.hook": "Hook",
-    "torch.nn": "SyncBatchNorm",
-    "torch.nn.modules.batchnorm": "_BatchNorm",
-    "torch.nn.modules.instancenorm": "_InstanceNorm",
-    f"{_STANDIN}._hooks.registry": "HOOKS",
-    f"{_STANDIN}.cnn.base_module": "BaseModule ModuleList Sequential",
-    f"{_STANDIN}.cnn.weight_init": "constant_init kaiming_init normal_init xavier_init",
-    f"{_STANDIN}.fileio.file_client": "FileClient",
-    f"{_STANDIN}.fileio.io": "dump load",
-    f"{_STANDIN}.fileio.path": "check_file_exist is_filepath mkdir_or_exist scandir",
-    f"{_STANDIN}.runner.checkpoint": "load_checkpoint",
-    f"{_STANDIN}.utils.config": "ConfigDict",
-    f"{_STANDIN}.utils.env": "TORCH_VERSION is_cuda_available is_rocm_pytorch",
-    f"{_STANDIN}.utils.misc": "deprecated_api_warning is_str is_tuple_of requires_executable "
-    "to_2tuple",
-    f"{_STANDIN}.utils.progressbar": "track_progress",
-    f"{_STANDIN}.utils.version": "digit_version",
-    __name__: "get is_musa_available print_log put",
-}
-"""The names that the files import from MMEngine's packages, by the module that gives each."""
+_FROM_MMENGINE = (
+    "BaseModule ConfigDict FileClient HOOKS Hook ModuleList Sequential SyncBatchNorm TORCH_VERSION "
+    "_BatchNorm _InstanceNorm check_file_exist constant_init deprecated_api_warning digit_version "
+    "dump is_cuda_available is_filepath is_rocm_pytorch is_str is_tuple_of kaiming_init load "
+    "load_checkpoint mkdir_or_exist normal_init requires_executable scandir to_2tuple "
+    "track_progress xavier_init"
+)
+"""The names that the files import from MMEngine's packages and mmcv 1.x has."""
 
 
 @functools.cache
 def _mmengine() -> dict[str, Any]:
-    return {
-        name: getattr(importlib.import_module(module), name)
-        for module, names in _MMENGINE.items()
-        for name in names.split()
-    }
+    own = {"get": get, "is_musa_available": is_musa_available, "print_log": print_log, "put": put}
+    return {**{name: OFFERED[name].load() for name in _FROM_MMENGINE.split()}, **own}
 
 
 def get(path: str, backend_args: Any = None) -> Any:

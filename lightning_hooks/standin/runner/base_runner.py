@@ -7,7 +7,6 @@ import functools
 import inspect
 import logging
 import os
-import warnings
 from abc import ABCMeta
 from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
@@ -20,7 +19,7 @@ from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
-from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin._hooks.registry import HOOKS
@@ -30,6 +29,7 @@ from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import checkpoints, files
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseRunner"]
 
@@ -182,10 +182,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     def _set_limit(self, name: str, value: int | None) -> None:
         """Set the length of the run from an argument of ``run``, which mmcv deprecates."""
         if value is not None:
-            warnings.warn(
+            warn(
                 f"setting {name} in run is deprecated, please set {name} in runner_config",
                 DeprecationWarning,
-                stacklevel=3,
             )
             setattr(self, f"_{name}", value)
         if getattr(self, f"_{name}") is None:
@@ -363,15 +362,6 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._iter = found["meta"]["iter"]
         return found
 
-    def _resume_optimizers(self, checkpoint: Mapping[str, Any]) -> None:
-        if "optimizer" not in checkpoint:
-            return
-        optimizer, states = self.optimizer, checkpoint["optimizer"]
-        if not isinstance(optimizer, dict):
-            optimizer, states = {"": optimizer}, {"": states}
-        for name, one in optimizer.items():
-            one.load_state_dict(states[name])
-
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
@@ -379,7 +369,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         found = self._load_for_resume(checkpoint, map_location)
         self.meta = copy.copy(found["meta"])
         if resume_optimizer:
-            self._resume_optimizers(found)
+            resume_optimizers(self, found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- hooks -----------------------------------------------------------------------------
@@ -466,11 +456,10 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
     if batch_processor is not None:
         if not callable(batch_processor):
             raise TypeError(f"batch_processor must be callable, got {batch_processor!r}")
-        warnings.warn(
+        warn(
             "batch_processor is deprecated, please implement train_step() and val_step() in the "
             "model instead.",
             DeprecationWarning,
-            stacklevel=3,
         )
         if hasattr(inner, "train_step") or hasattr(inner, "val_step"):
             raise RuntimeError(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 import inspect
 import sys
-import warnings
 from collections.abc import Mapping
 from typing import Any
 
@@ -14,6 +13,7 @@ from torch import nn
 
 from lightning_hooks.optim.rules import options_of
 from lightning_hooks.standin.utils.registry import Registry
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "OPTIMIZERS",
@@ -133,9 +133,8 @@ class DefaultOptimizerConstructor:
             group: dict[str, Any] = {"params": [param]}
             if param.requires_grad:
                 if self.paramwise_cfg.get("bypass_duplicate") and self._is_in(group, params):
-                    warnings.warn(
+                    warn(
                         f"{prefix} is duplicate. It is skipped since bypass_duplicate=True",
-                        stacklevel=2,
                     )
                     continue
                 full_name, in_deformable = f"{prefix}.{name}", bool(is_dcn_module)

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT
+from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT, optimizer_state
 from lightning_hooks.standin.fileio.checkpoint_loader import (
     PAVI,
     CheckpointLoader,
@@ -23,7 +23,7 @@ from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import torch_files
-from lightning_hooks.utils.plain_types import plain, plain_groups
+from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
     "get_state_dict",
@@ -188,12 +188,8 @@ def save_checkpoint(
     if getattr(inner, "CLASSES", None) is not None:
         meta["CLASSES"] = inner.CLASSES
     checkpoint = {"meta": plain(meta), "state_dict": torch_files.to_cpu(get_state_dict(model))}
-    if isinstance(optimizer, dict):
-        checkpoint["optimizer"] = {
-            name: plain_groups(one.state_dict()) for name, one in optimizer.items()
-        }
-    elif optimizer is not None:
-        checkpoint["optimizer"] = plain_groups(optimizer.state_dict())
+    if optimizer is not None:
+        checkpoint["optimizer"] = optimizer_state(optimizer)
     filename = os.fspath(filename)
     if filename.startswith(PAVI):
         if file_client_args is not None:

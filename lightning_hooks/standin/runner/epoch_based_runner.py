@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -13,6 +12,7 @@ from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
 from lightning_hooks.standin.runner.engine import LastValues, check_workflow
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["EpochBasedRunner", "Runner"]
 
@@ -108,9 +108,8 @@ class Runner(EpochBasedRunner):
     """The old name of EpochBasedRunner."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        warnings.warn(
+        warn(
             "Runner was deprecated, please use EpochBasedRunner instead",
             DeprecationWarning,
-            stacklevel=2,
         )
         super().__init__(*args, **kwargs)

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from lightning_hooks.engine.runner.mmcv_checkpoint import resume_optimizers
 from lightning_hooks.engine.runner.runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
@@ -123,12 +124,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._run_batch(next(data_loader), "val", **kwargs)
         self._inner_iter += 1
 
-    # -- called by the driver ----------------------------------------------------------------
-
-    def open_val_log(self) -> None:
-        """Keep the log buffer: as in mmcv, the next lines average a validation's values, too."""
-        self.train_log = self.log_buffer
-
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
         return self.model.val_step(data_batch, **kwargs)
 
@@ -152,7 +147,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         found = self._load_for_resume(checkpoint, map_location)
         self._inner_iter = found["meta"]["iter"]  # as in mmcv, until the first part of the workflow
         if resume_optimizer:
-            self._resume_optimizers(found)
+            resume_optimizers(self, found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
 
     def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments

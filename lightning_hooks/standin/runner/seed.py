@@ -6,7 +6,6 @@ import os
 import random
 import sys
 import time
-import warnings
 from getpass import getuser
 from socket import gethostname
 from types import ModuleType
@@ -16,6 +15,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "get_host_info",
@@ -31,7 +31,7 @@ def get_host_info() -> str:
     try:
         return f"{getuser()}@{gethostname()}"
     except Exception as error:
-        warnings.warn(f"Host or user not found: {error}", stacklevel=2)
+        warn(f"Host or user not found: {error}")
         return ""
 
 

@@ -7,7 +7,7 @@ import time
 from typing import Any
 
 import torch
-from lightning.fabric.plugins.environments.cluster_environment import ClusterEnvironment
+from lightning.fabric.plugins.environments.torchelastic import TorchElasticEnvironment
 from lightning.pytorch.strategies import DDPStrategy
 from torch import distributed as dist
 
@@ -17,23 +17,8 @@ PAUSE = 0.05
 """Seconds in which the threads can take Python's lock."""
 
 
-class ProcessGroup(ClusterEnvironment):
-    """The environment of an existing process group."""
-
-    @property
-    def creates_processes_externally(self) -> bool:
-        """Return True: another program has started the processes."""
-        return True
-
-    @property
-    def main_address(self) -> str:
-        """The address of rank 0."""
-        return os.environ.get("MASTER_ADDR", "127.0.0.1")
-
-    @property
-    def main_port(self) -> int:
-        """The port of rank 0."""
-        return int(os.environ.get("MASTER_PORT", "29500"))
+class ProcessGroup(TorchElasticEnvironment):
+    """The environment of an existing process group: other programs than torchrun may start it."""
 
     @staticmethod
     def detect() -> bool:
@@ -44,15 +29,9 @@ class ProcessGroup(ClusterEnvironment):
         """Return the number of ranks."""
         return dist.get_world_size()
 
-    def set_world_size(self, size: int) -> None:
-        """Do nothing: the size of the group is fixed."""
-
     def global_rank(self) -> int:
         """Return this rank."""
         return dist.get_rank()
-
-    def set_global_rank(self, rank: int) -> None:
-        """Do nothing: the ranks of the group are fixed."""
 
     def local_rank(self) -> int:
         """Return the rank on this machine."""

@@ -278,15 +278,11 @@ def _check_ending(name: str) -> None:
 
 
 def _merged(base: Any, changes: Mapping[str, Any], lists: bool) -> Any:
-    if isinstance(base, list) and lists:
-        found = list(base)
-        for key, value in changes.items():
-            if not (key.isdigit() and int(key) < len(found)):
-                raise KeyError(f"{key!r} is not an index of a list of {len(found)}")
-            old = found[int(key)]
-            inner = isinstance(value, Mapping) and isinstance(old, (Mapping, list))
-            found[int(key)] = _merged(old, value, lists) if inner else value
-        return found
+    if isinstance(base, list):
+        items = {str(index): item for index, item in enumerate(base)}
+        for key in changes.keys() - items.keys():
+            raise KeyError(f"{key!r} is not an index of a list of {len(base)}")
+        return [*_merged(items, changes, lists).values()]
     result = dict(base)
     for key, value in changes.items():
         if not isinstance(value, Mapping):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Any
 
-from torch import distributed as dist
+from lightning_hooks.standin.utils.dist import get_dist_info
 
 __all__ = ["get_logger", "logger_initialized", "print_log"]
 
@@ -34,7 +34,7 @@ def get_logger(
     for handler in logging.root.handlers:
         if type(handler) is logging.StreamHandler:
             handler.setLevel(logging.ERROR)  # otherwise each line would be printed twice
-    rank = dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
+    rank, _ = get_dist_info()
     handlers: list[logging.Handler] = [logging.StreamHandler()]
     if rank == 0 and log_file is not None:
         handlers.append(logging.FileHandler(log_file, file_mode))

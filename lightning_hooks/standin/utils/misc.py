@@ -7,10 +7,11 @@ import importlib
 import inspect
 import itertools
 import shutil
-import warnings
 from collections.abc import Callable, Iterable, Sequence
 from types import ModuleType
 from typing import Any
+
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "check_prerequisites",
@@ -169,7 +170,7 @@ def _imported(name: str, may_fail: bool) -> ModuleType | None:
     except ImportError as error:
         if not may_fail:
             raise ImportError(f"failed to import {name}: {error}") from error
-    warnings.warn(f"{name} failed to import and is ignored.", UserWarning, stacklevel=4)
+    warn(f"{name} failed to import and is ignored.", UserWarning)
     return None
 
 
@@ -237,24 +238,23 @@ def deprecated_api_warning(
     def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
         title = f"{cls_name}.{function.__name__}" if cls_name else function.__name__
 
-        def warn(old: str) -> None:
-            warnings.warn(
+        def report(old: str) -> None:
+            warn(
                 f'"{old}" is deprecated in `{title}`, please use "{name_dict[old]}" instead',
                 DeprecationWarning,
-                stacklevel=3,
             )
 
         @functools.wraps(function)
         def renamed(*args: Any, **kwargs: Any) -> Any:
             positional = inspect.getfullargspec(function).args[: len(args)]
             for old in name_dict.keys() & set(positional):
-                warn(old)
+                report(old)
             for old in [name for name in name_dict if name in kwargs]:
                 if name_dict[old] in kwargs:
                     raise AssertionError(
                         f"{title} got both `{old}` and `{name_dict[old]}`, its new name"
                     )
-                warn(old)
+                report(old)
                 kwargs[name_dict[old]] = kwargs.pop(old)
             return function(*args, **kwargs)
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
-import warnings
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.engine import registry as native
 from lightning_hooks.standin.utils.misc import is_list_of
+from lightning_hooks.utils.warn import warn
 
 __all__ = ["Registry", "build_from_cfg"]
 
@@ -165,11 +165,10 @@ class Registry(native.Registry):
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
         """Register a class in mmcv's old way: ``register_module(cls)``, or as a bare decorator."""
-        warnings.warn(
+        warn(
             "The old API of register_module(module, force=False) is deprecated, please use "
             "register_module(name=None, force=False, module=None) instead.",
             DeprecationWarning,
-            stacklevel=3,
         )
         if cls is None:
             return functools.partial(self.deprecated_register_module, force=force)

@@ -1,33 +1,122 @@
-"""The private names of Lightning are there; a missing name costs a feature, in one line."""
+"""Each private name of Lightning is checked in setup; a missing name costs its feature alone."""
 
 from __future__ import annotations
 
+import json
 import re
+import sys
 import warnings
 from pathlib import Path
+from typing import Any
 
 import pytest
+from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
+from torch.utils.data import DataLoader
 
+from lightning_hooks import CheckpointHook, EMAHook, Hook, TextLoggerHook
 from lightning_hooks.engine import lightning_api
 from lightning_hooks.engine.lightning_api.private_names import PRIVATE_NAMES, check_private_names
-from support.training import NoValidation, make_trainer
+from support.probes import Numbers, Seen
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
+
+PACKAGE = str(Path(lightning_api.__file__).parents[2])
 
 
-def test_a_missing_name_is_one_line_with_its_feature(tmp_path: Path) -> None:
+def hide(monkeypatch: pytest.MonkeyPatch, kind: type, *names: str) -> None:
+    """Hide names of a class of Lightning from this package, as if Lightning had renamed them."""
+    own = kind.__getattribute__
+
+    def find(self: Any, name: str) -> Any:
+        if name in names and sys._getframe(1).f_code.co_filename.startswith(PACKAGE):
+            raise AttributeError(name)
+        return own(self, name)
+
+    monkeypatch.setattr(kind, "__getattribute__", find)
+
+
+def test_this_version_of_lightning_has_all(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path)
     trainer.strategy.connect(NoValidation())
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         check_private_names(trainer)
-    del trainer.fit_loop._data_fetcher
-    with pytest.warns(match=r"no fit_loop\._data_fetcher: training loaders set by hooks will not"):
-        check_private_names(trainer)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+@pytest.mark.parametrize("name", ["_data_fetcher", "_load_combined_loader_states"])
+def test_without_the_training_data_hooks_train_on_what_is_given(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Replaces(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.data_loader = DataLoader(Numbers(10.0, 2), batch_size=1)
+
+    hide(monkeypatch, _FitLoop, name)
+    module, average = Seen(), EMAHook()
+    with pytest.warns(match=rf"no fit_loop\.{name}: off are training data changed by hooks; every"):
+        make_trainer(tmp_path, Replaces(), average).fit(
+            module, DataLoader(Numbers(size=8), batch_size=2)
+        )
+    assert module.epochs == [[float(i) for i in range(8)]]
+    assert average.steps == 4
+
+
+def test_without_the_logged_values_the_log_has_the_loss(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, _TrainingEpochLoop, "_results")
+    with pytest.warns(match=r"_results: off are the module's logged values in loggers"):
+        make_trainer(tmp_path, TextLoggerHook(interval=2)).fit(
+            TinyModule(), make_loader(4), make_loader(1)
+        )
+    (log,) = tmp_path.glob("*.log.json")
+    lines = [json.loads(line) for line in log.read_text().splitlines()]
+    train = [line for line in lines if line.get("mode") == "train"]
+    assert len(train) == 2
+    assert all("loss" in line and "train_loss" not in line for line in train)
+
+
+def test_without_the_metrics_a_file_is_written_all_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, logger_connector._LoggerConnector, "_callback_metrics")
+    hooks = [CheckpointHook(interval=1), TextLoggerHook()]
+    trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True)
+    with pytest.warns(match=r"_callback_metrics: off are values of hooks in callback_metrics"):
+        trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+    assert (tmp_path / "epoch_1.pth").exists()
+
+
+def test_without_the_end_of_training_epochs_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hide(monkeypatch, _TrainingEpochLoop, "_is_training_done")
+    points: list[str] = []
+
+    class Notes(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            points.append("after_train_epoch")
+
+        def after_val_epoch(self, runner: Any) -> None:
+            points.append("after_val_epoch")
+
+    with pytest.warns(match=r"off are after_train_epoch before the last validation"):
+        make_trainer(tmp_path, Notes()).fit(TinyModule(), make_loader(4), make_loader(1))
+    assert points == ["after_train_epoch", "after_val_epoch"]
 
 
 def test_every_private_name_of_the_trainers_loops_is_in_the_table() -> None:
-    found = {
-        name
-        for path in Path(lightning_api.__file__).parent.glob("*.py")
-        for name in re.findall(r"(?:loop|connector|module)\.(_[a-z]\w+)", path.read_text("utf-8"))
-    }
-    assert found <= {name for _, names, _ in PRIVATE_NAMES for name in names.split()}
+    sources = [p.read_text("utf-8") for p in Path(lightning_api.__file__).parent.glob("*.py")]
+    patterns = (
+        r"(?:loop|connector|module)\.(_[a-z]\w+)",
+        r"getattr\([\w.]+, \"(_[a-z]\w+)\"",
+        r"private_import\(\w+, \"(\w+)\"",
+    )
+    found = {name for one in patterns for text in sources for name in re.findall(one, text)}
+    table = {re.split(r"[.:]", name)[-1] for names in PRIVATE_NAMES.values() for name in names}
+    # names of torch's optimizers and loaders, and names that are asked for with a default
+    others = {"_iterator", "_log_hyperparams", "_step_supports_amp_scaling"}
+    others |= {"_save_distributed_checkpoint", "_state_dict_type"}
+    assert found <= table | others

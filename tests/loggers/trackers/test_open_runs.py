@@ -62,7 +62,8 @@ def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
         hook = WandbLoggerHook({"config": {"seed": 3}}, name="hook", tags=["a"], log_artifact=False)
         fit(work, hook, module=Tuned(0.2, {"size": 8, "kind": "a"}), epochs=1)
         assert (run.name, run.tags) == ("mine", ())
-        assert dict(run.config) == {**config, "data/kind": "a", "seed": 3}
+        data = {"size": 4, "kind": "a"}
+        assert dict(run.config) == {"lr": 7, "data": data, "seed": 3}
         run.log({"mine": 1})
     rows = list(history(read_wandb(work)).values())
     assert [row.get("global_step") for row in rows] == [4, 5, None]

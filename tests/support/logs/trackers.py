@@ -18,6 +18,7 @@ import torch
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
 from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.values import in_fit
 from support import training
 from support.training import TinyModule
 
@@ -60,7 +61,10 @@ class Sent(LoggerHook):
         self.rows: dict[int, dict[str, float]] = {}
 
     def log(self, runner: Any) -> None:
-        self.rows.setdefault(self.get_iter(runner), {}).update(self.get_loggable_tags(runner))
+        tags = self.get_loggable_tags(runner)
+        if in_fit(runner):
+            tags["epoch"] = self.get_epoch(runner)
+        self.rows.setdefault(self.get_iter(runner), {}).update(tags)
 
 
 def fit(work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2) -> TinyModule:
@@ -76,7 +80,11 @@ def read_wandb(work: Path) -> list[dict[str, Any]]:
 
 
 def inspect_wandb(file: Path) -> list[dict[str, Any]]:
-    """The records of an offline run's file."""
+    """The records of an offline run's file, which ends here if it is open."""
+    import wandb
+
+    if wandb.run is not None and file.samefile(wandb.run.settings.sync_file):
+        wandb.finish()
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
     lines = subprocess.check_output(command, text=True).splitlines()
     return [json.loads(line) for line in lines]
@@ -87,7 +95,9 @@ def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:
     for record in records:
         if record["type"] == "history":
             row = dict(record["history"]["item"])
-            rows[row.pop("_step")] = {k: v for k, v in row.items() if not k.startswith("_")}
+            step = row.pop("_step")
+            row.pop("trainer/global_step", None)
+            rows[step] = {k: v for k, v in row.items() if not k.startswith("_")}
     return rows
 
 

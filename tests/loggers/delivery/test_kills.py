@@ -1,0 +1,173 @@
+"""A process ended by SIGKILL: the next process sends what the first had not."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from lightning_hooks.loggers.delivery.spool import count_rest, read_head
+from support.logs.trackers import history, inspect_wandb, read_tensorboard
+from support.processes import environment
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+
+PROGRAM = """
+import sys, time
+from pathlib import Path
+import lightning_hooks as h
+from support.training import TinyModule, make_loader, make_trainer
+
+work, tracker, halt = Path(sys.argv[1]), getattr(h, sys.argv[2])(interval=2), sys.argv[3]
+
+def wait(place):
+    while place == halt and not (work / "go").exists():
+        (work / "here").touch()
+        time.sleep(0.05)
+
+class Wait(h.Hook):
+    priority = "LOWEST"
+
+    def before_train_iter(self, runner):
+        wait(f"iteration {runner.iter}")
+
+    def after_val_epoch(self, runner):
+        wait(f"validation {runner.epoch}")
+
+hooks = [h.CheckpointHook(interval=1), tracker, Wait()]
+trainer = make_trainer(work, h.HookAdapter(hooks, work_dir=str(work)), max_epochs=2)
+trainer.fit(TinyModule(), make_loader(4), make_loader(1), ckpt_path=h.newest_valid(str(work)))
+"""
+
+
+VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true")
+
+
+def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(work), tracker, halt]
+    with (work / "said").open("w") as file:
+        return subprocess.Popen(command, env=VARIABLES, stdout=file, stderr=file, cwd=work)
+
+
+@contextmanager
+def killed(work: Path, tracker: str, halt: str) -> Iterator[Path]:
+    """Start a training that waits at a place, yield its spool there, and kill the process."""
+    work.mkdir(exist_ok=True)
+    process, end = start(work, tracker, halt), time.monotonic() + 120
+    while not (work / "here").exists() and process.poll() is None and time.monotonic() < end:
+        time.sleep(0.05)
+    try:
+        (spool,) = work.glob("spool/*.jsonl")
+        yield spool
+    finally:
+        process.kill()
+        process.wait()
+
+
+def train(work: Path, tracker: str) -> str:
+    """Train to the end; return what the process says."""
+    process = start(work, tracker, "nowhere")
+    assert process.wait(120) == 0, (work / "said").read_text()
+    return (work / "said").read_text()
+
+
+def test_a_run_that_is_over_sends_what_a_kill_at_its_end_has_left(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
+    with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
+        assert count_rest(str(spool)) == 6
+    (work / "tf_logs").unlink()
+    train(work, "TensorboardLoggerHook")
+    rows = read_tensorboard(work / "tf_logs")[0]
+    assert {step: "val/val_loss" in row for step, row in rows.items()} == {
+        2: False, 4: False, 5: True, 6: False, 8: False, 9: True,
+    }  # fmt: skip
+    assert not spool.exists()
+    train(work, "TensorboardLoggerHook")  # nothing is left: no second event file
+    assert len([*work.glob("tf_logs/events*")]) == 1
+
+
+def rows_of_wandb(work: Path, run: str = "*") -> dict[int, dict[str, float]]:
+    """Return the rows in all offline files of a run; no value may be there twice."""
+    rows: dict[int, dict[str, float]] = {}
+    for file in sorted(work.glob(f"wandb/offline-run-*/run-{run}.wandb")):
+        for step, row in history(inspect_wandb(file)).items():
+            new = {name: v for name, v in row.items() if name.startswith(("train/", "val/"))}
+            assert not new.keys() & rows.get(step, {}).keys()
+            rows.setdefault(step, {}).update(new)
+    return rows
+
+
+WHOLE = {2: ["train/loss"], 4: ["train/loss"], 5: ["val/val_loss"]}
+
+
+def test_rows_of_an_offline_run_are_complete_up_to_the_checkpoint(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    with killed(work, "WandbLoggerHook", "iteration 5"):
+        time.sleep(8)  # the client has all, and keeps the last row in memory
+    train(work, "WandbLoggerHook")
+    rows = rows_of_wandb(work)
+    assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
+    assert {6, 8, 9} <= rows.keys()
+
+
+def run_as_told(said: str, work: Path) -> None:
+    """Run the command that a hook has printed, verbatim."""
+    (command,) = {*re.findall("(?m)lightning-hooks replay .*", said)}
+    program = [sys.executable, "-W", "ignore", "-c", "from lightning_hooks.cli import main; main()"]
+    subprocess.run([*program, *shlex.split(command)[1:]], env=VARIABLES, cwd=work, check=True)
+
+
+def test_the_printed_command_sends_what_a_killed_run_of_wandb_has_left(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    with killed(work, "WandbLoggerHook", "validation 1") as spool:
+        run = read_head(str(spool))[0]["run"]
+    for file in work.glob("*.pth"):  # so that nothing is resumed
+        file.unlink()
+    run_as_told(train(work, "WandbLoggerHook"), work)
+    assert {step: [*row] for step, row in rows_of_wandb(work, run).items()} == WHOLE
+    assert not spool.exists()
+
+
+def test_the_printed_command_sends_the_rest_after_a_time_out_of_wandb(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    work.mkdir()
+    process, services = start(work, "WandbLoggerHook", "iteration 3"), list[int]()
+    try:
+        while not services or not (work / "here").exists():
+            found = subprocess.run(
+                ["pgrep", "-P", str(process.pid), "wandb-core"], capture_output=True, text=True
+            )
+            services = [*map(int, found.stdout.split())]
+            time.sleep(0.1)
+        for service in services:
+            os.kill(service, signal.SIGSTOP)
+        (work / "go").touch()
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        for service in services:
+            os.kill(service, signal.SIGKILL)
+    run_as_told((work / "said").read_text(), work)
+    rows = rows_of_wandb(work)
+    assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
+    assert {6, 8, 9} <= rows.keys()
+    assert not [*work.glob("spool/*")]
