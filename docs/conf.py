@@ -30,6 +30,7 @@ extensions = [
     "matplotlib.sphinxext.plot_directive",
     "sphinx_copybutton",
     "hook_pages",
+    "departures",
 ]
 html_theme = "furo"
 html_title = "lightning_hooks"

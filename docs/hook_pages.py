@@ -101,7 +101,7 @@ SCHEDULE = """\
 
 AVERAGE = """\
    values = []
-   for step in range(300):
+   for step in range(100):
        hook.average = SimpleNamespace(steps=step, updates=step)
        values.append(hook.get_momentum(None))
    plt.plot(values)

@@ -21,6 +21,7 @@ from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.hooks.saving.store import newest_of
 from lightning_hooks.storage import earlier_files
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["HookAdapter"]
 
@@ -103,7 +104,7 @@ class HookAdapter(JoinsTrainer):
 
     def _add(self, item: Any) -> None:
         if isinstance(item, tuple) and len(item) != 2:
-            raise TypeError(f"a hook in a tuple must be (hook, priority), got {item!r}")
+            raise TypeError(f"a hook in a tuple must be (hook, priority), got {masked(item)!r}")
         hook, priority = item if isinstance(item, tuple) else (item, None)
         if isinstance(hook, Mapping):
             hook, own = build_with_order(HOOKS, hook)

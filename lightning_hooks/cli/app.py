@@ -12,6 +12,7 @@ from lightning_hooks import __version__
 from lightning_hooks.cli import commands
 from lightning_hooks.cli.terminal import printable
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
+from lightning_hooks.utils.secrets import masked_text
 
 __all__ = ["parser", "run"]
 
@@ -24,7 +25,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
         return code
     except Exception as error:  # configs are Python code, and may raise any
         reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
-        line = printable(" ".join(" ".join(reason).split()))
+        line = printable(masked_text(" ".join(" ".join(reason).split())))
         if getattr(given, "json", False):  # for a program that reads the output
             print(json.dumps({"error": line}))
         print(f"lightning-hooks: {line}", file=sys.stderr)

@@ -115,13 +115,14 @@ def replay(given: Namespace) -> int:
 def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
     """Send the records of a file; return None if the backend fails."""
     from lightning_hooks.loggers.replay import replay
+    from lightning_hooks.utils.secrets import describe
 
     try:
         return replay(path, **options)
     except USER_ERRORS:
         raise
     except Exception as error:
-        reason = printable(" ".join(f"{type(error).__name__}: {error}".split())[:300])
+        reason = printable(describe(error))
         print(f"lightning-hooks: {path} stays as it is: {reason}", file=sys.stderr)
         return None
 

@@ -13,6 +13,7 @@ from lightning_hooks.config.hook_dicts import EVALUATIONS
 from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["convert", "split_unknown"]
@@ -54,7 +55,7 @@ def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
 
 
 def convert(hooks: ConfiguredHooks) -> str:
-    """Return Python code for the hooks and the Trainer of a config.
+    """Return Python code for the hooks and the Trainer of a config, with ``***`` for secrets.
 
     Args:
         hooks: The result of ``register_training_hooks`` or ``hooks_from_config``.
@@ -72,7 +73,7 @@ def convert(hooks: ConfiguredHooks) -> str:
     trainer = L.Trainer(callbacks=[hooks], max_epochs=12)
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
-    made = [_hook(config, priority, imports) for config, priority in hooks.configs]
+    made = [_hook(masked(config), priority, imports) for config, priority in hooks.configs]
     options = hooks.options()
     arguments = [_call("", made, indent=4, brackets="[]")]
     if not options.by_epoch:

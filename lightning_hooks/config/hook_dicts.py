@@ -12,6 +12,7 @@ from torch.utils.data.distributed import DistributedSampler
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
 from lightning_hooks.utils.arguments import check_python_lists
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import warn
 
@@ -93,7 +94,9 @@ def _items(
         return []
     if isinstance(config, tuple):
         if len(config) != 2:
-            raise TypeError(f"{key} must be a dict, a hook or (hook, priority), got {config!r}")
+            raise TypeError(
+                f"{key} must be a dict, a hook or (hook, priority), got {masked(config)!r}"
+            )
         config, priority = config
     if isinstance(config, Mapping):
         arguments = {**(default or {}), **config}
@@ -101,7 +104,7 @@ def _items(
         return [Item(key, arguments, priority)]
     if isinstance(config, (Sequence, int, float, set, type)):
         check_python_lists(key, [config])
-        raise TypeError(f"{key} must be a dict, a hook or None, got {config!r}")
+        raise TypeError(f"{key} must be a dict, a hook or None, got {masked(config)!r}")
     return [Item(key, config, priority)]
 
 
@@ -111,10 +114,11 @@ def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) ->
         return []
     for key in ("interval", "hooks"):
         if key not in config:
-            raise ValueError(f'log_config needs the key "{key}", got {dict(config)!r}')
+            raise ValueError(f'log_config needs the key "{key}", got {masked(config)!r}')
     if not isinstance(config["hooks"], (list, tuple)):
         check_python_lists('log_config["hooks"]', [config["hooks"]])
-        raise TypeError(f'log_config["hooks"] must be a list, got {config["hooks"]!r}')
+        given = masked(config["hooks"])
+        raise TypeError(f'log_config["hooks"] must be a list, got {given!r}')
     default = {"interval": config["interval"], **count}
     return [
         item for one in config["hooks"] for item in _items("log_config", one, "VERY_LOW", default)
@@ -126,7 +130,7 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
     if not isinstance(config, Mapping) or "type" in config:
         return config
     if "policy" not in config:
-        raise ValueError(f'a config of a {family} needs the key "policy", got {config!r}')
+        raise ValueError(f'a config of a {family} needs the key "policy", got {masked(config)!r}')
     arguments = dict(config)
     policy = arguments.pop("policy")
     names = sorted(HOOKS.module_dict)

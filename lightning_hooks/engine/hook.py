@@ -17,6 +17,7 @@ from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import check_arguments, check_callbacks, signature_of
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook", "JoinsTrainer"]
 
@@ -235,7 +236,7 @@ class Hook(JoinsTrainer):
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__ and (args or kwargs):
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
-        hook._plain_arguments = plain
+        hook._plain_arguments = masked(plain)  # shown in checkpoints
         return hook
 
     def state_arguments(self) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lightning_hooks._exports import HOMES
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["HOOKS", "MMCV_HOOKS", "ORDER_KEYS", "Registry", "build_from_cfg", "build_with_order"]
@@ -173,12 +174,12 @@ def build_from_cfg(
         Exception: from the constructor, with the class in a note.
     """
     if not isinstance(cfg, Mapping):
-        raise TypeError(f"a {registry.name} config must be a dict, got {cfg!r}")
+        raise TypeError(f"a {registry.name} config must be a dict, got {masked(cfg)!r}")
     args = {**(default_args or {}), **cfg}
     if "type" not in args:
         hint = "; write register_training_hooks(lr_config=...)" if "policy" in args else ""
         raise UnknownNameError(
-            f'a {registry.name} config needs the key "type", got {dict(cfg)!r}{hint}'
+            f'a {registry.name} config needs the key "type", got {masked(dict(cfg))!r}{hint}'
         )
     kind = args.pop("type")
     factory: Callable[..., Any] | None
@@ -195,7 +196,7 @@ def build_from_cfg(
     try:
         return factory(**args)
     except Exception as error:
-        note = f"while building {getattr(factory, '__name__', factory)} from {dict(cfg)!r}"
+        note = f"while building {getattr(factory, '__name__', factory)} from {masked(dict(cfg))!r}"
         error.__notes__ = [*getattr(error, "__notes__", []), note]  # add_note needs Python 3.11
         raise
 

@@ -8,6 +8,7 @@ import lightning as L
 from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -87,7 +88,7 @@ class FreezeHook(Hook):
         """Freeze for good now, before the optimizer and DDP are made."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            self._restore()
+            Driver.of(trainer).fit.callback(self._restore)
             if self._is_for_good and self._missing(pl_module) is None:
                 self._freeze(pl_module)
 
@@ -125,17 +126,6 @@ class FreezeHook(Hook):
         """Begin to train the parts at iteration ``until_iter``."""
         if not self._is_for_good:
             self._end_if_over(runner)
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore ``requires_grad`` and the train flags."""
-        self._restore()
-        super().teardown(trainer, pl_module, stage)
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Restore ``requires_grad`` and the train flags."""
-        self._restore()
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy has the same arguments; frozen parts belong to a run

@@ -81,7 +81,9 @@ def replay(
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
     if is_neptune_run(path):
-        records, failed = read_neptune(path)
+        records, failed, left = read_neptune(path)
+        if left:
+            default_logger(0).warning("%s: left out, as no numbers: %s", path, left)
         _send_to(to, records, failed, on_sent, options)
         return len(records)
     if os.path.isdir(path):

@@ -13,6 +13,7 @@ import torch
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import ARCHIVE_HEAD, flaw_of_archive
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from lightning_hooks.utils import dtensors
 
 __all__ = [
@@ -24,10 +25,6 @@ __all__ = [
     "save_torch",
     "to_cpu",
 ]
-
-
-class DamagedCheckpointError(RuntimeError):
-    """A checkpoint is damaged; the message names the newest intact checkpoint."""
 
 
 def save_torch(obj: Any, path: str) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from lightning_hooks.storage import earlier_files, files, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
-from lightning_hooks.storage.torch_files import DamagedCheckpointError
+from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -61,9 +61,7 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
     if not isinstance(found, dict):
         kind = type(found).__name__
         raise DamagedCheckpointError(f"{path} holds a {kind}, and a checkpoint is a dict")
-    for key in ("state_dict", "meta"):
-        if not isinstance(found.get(key, {}), Mapping):
-            raise DamagedCheckpointError(f"{path} has {found[key]!r:.80} as {key!r}, not a dict")
+    check_layout(found, path)
     return found
 
 

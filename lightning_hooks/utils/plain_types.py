@@ -1,14 +1,15 @@
-"""Convert values and errors to plain Python types and texts, without passwords and keys."""
+"""Convert values to plain Python types."""
 
 from __future__ import annotations
 
-import re
 import reprlib
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
+
+from lightning_hooks.utils.secrets import USERINFO, describe, without_secrets
 
 __all__ = [
     "USERINFO",
@@ -41,44 +42,6 @@ def plain(value: Any) -> Any:
     if callable(getattr(value, "items", None)) and not isinstance(value, type):
         return {plain(k): plain(v) for k, v in value.items()}
     return str(value)
-
-
-_SECRET = re.compile(
-    r"token|key|passw|passphrase|pwd|secret|credential|cookie|authorization|(^|[_-])auth($|[_-])"
-)
-USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
-"""The user and the password of a URL."""
-
-
-def without_secrets(value: Any) -> Any:
-    """Return arguments without passwords and keys, which must not be in files that users share.
-
-    >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
-    {'project': 'digits', 'settings': {'mode': 'offline'}}
-    >>> without_secrets({"uri": "http://me:1234@host/x", "hosts": [{"auth": "1234"}]})
-    {'uri': 'http://host/x', 'hosts': [{}]}
-    """
-    if isinstance(value, str):
-        return USERINFO.sub("", value)
-    if isinstance(value, (list, tuple)):
-        return [*map(without_secrets, value)]
-    if not isinstance(value, dict):
-        return value
-    return {
-        name: without_secrets(each)
-        for name, each in value.items()
-        if not _SECRET.search(str(name).lower())
-    }
-
-
-def describe(error: Exception) -> str:
-    r"""Return an error of a client on a single line, without tokens and passwords.
-
-    >>> describe(OSError("http://me:1234@host/x\nis down"))
-    'OSError: http://host/x is down'
-    """
-    text = USERINFO.sub("", " ".join(f"{type(error).__name__}: {error}".split()))
-    return re.sub(r"\bhf_\w{8,}", "hf_...", text)[:500]
 
 
 def plain_groups(state: dict[str, Any]) -> dict[str, Any]:

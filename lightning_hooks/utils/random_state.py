@@ -23,6 +23,7 @@ __all__ = [
     "get_rng_state",
     "isolated",
     "loader_worker_states",
+    "random_state",
     "restored_workers",
     "set_rng_state",
 ]
@@ -56,10 +57,7 @@ def get_rng_state() -> dict[str, Any]:
 
 def set_rng_state(state: dict[str, Any]) -> None:
     """Restore a state of :func:`get_rng_state`."""
-    version, internal, gauss = state["python"]
-    random.setstate((version, tuple(internal), gauss))
-    kind, keys, *rest = state["numpy"]
-    np.random.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    _set(state, random, np.random)
     torch.set_rng_state(state["torch"].cpu())
     if "cuda" in state and torch.cuda.is_available():
         # there may be fewer or more devices than at the save
@@ -72,6 +70,24 @@ def are_equal(one: Any, other: Any) -> bool:
     if isinstance(one, torch.Tensor):
         return one.equal(other)
     return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+
+
+def random_state(value: Any) -> bool:
+    """Return whether a value is a state of :func:`get_rng_state`, read on any device."""
+    try:
+        _set(value, random.Random(), np.random.RandomState())
+        states = [value["torch"], *value.get("cuda", ())]
+        return all(state.dtype is torch.uint8 and state.ndim == 1 for state in states)
+    except Exception:  # each library has errors of its own
+        return False
+
+
+def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
+    """Restore the states of two generators, or of the modules' own."""
+    version, internal, gauss = state["python"]
+    of_python.setstate((version, tuple(internal), gauss))
+    kind, keys, *rest = state["numpy"]
+    of_numpy.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
 
 
 @contextlib.contextmanager

@@ -28,8 +28,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def rank_zero_warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn on the first rank, with the user's line."""
-    if rank_zero_only.rank == 0:
-        warn(message, category)
+    rank_zero_only(warn)(message, category)
 
 
 def _users_frame() -> FrameType:

@@ -5,11 +5,15 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import lightning_hooks
 from support.paths import ROOT
+
+sys.path.insert(0, str(ROOT / "docs"))
+import departures
 
 PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
@@ -68,12 +72,11 @@ def test_the_changelog_keeps_its_format() -> None:
 
 
 def test_the_page_of_departures_names_each_class_that_departs_from_mmcv() -> None:
-    page = (ROOT / "docs" / "coming" / "departures.md").read_text(encoding="utf-8")
+    page = departures.sections()
     for path in MODULES:
         for node in ast.parse(path.read_text(encoding="utf-8")).body:
             if isinstance(node, ast.ClassDef) and "Departure" in (ast.get_docstring(node) or ""):
-                named = [node.name, *(ast.unparse(base) for base in node.bases)]
-                assert any(f"`{name}`" in page for name in named), named
+                assert f"- `{node.name}`: " in page, node.name
 
 
 def test_licence_and_type_marker_are_there() -> None:

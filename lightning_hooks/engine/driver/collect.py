@@ -73,7 +73,8 @@ class HostedHooks(list[Participant]):
         """Make ``trainer.callbacks`` match the hooks."""
         old = [one for one in self if not any(one is hook for hook in hooks)]
         if old:  # a module's configure_callbacks made others for this fit
-            for among in (self, callbacks_of(trainer)):
+            lists: tuple[list[Any], ...] = (self, callbacks_of(trainer))
+            for among in lists:
                 among[:] = [one for one in among if not any(one is hook for hook in old)]
         for hook in hooks:
             self._add(trainer, hook, stage)

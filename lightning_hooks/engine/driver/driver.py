@@ -179,6 +179,7 @@ class Driver(Callback):
         self.fit.close()
         self.fit = fit
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
         self._loading = fit.part()
         self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import lightning as L
@@ -26,64 +26,15 @@ from lightning_hooks.engine.lightning_api.weight_averaging import (
 )
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage import layout, manifest
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.plain_types import plain_groups
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["KEY", "ResumeState", "adopt", "entry_of", "write"]
 
-KEY = "lightning_hooks"
-
-_TYPES: dict[str, type] = {
-    **dict.fromkeys(("iter", "last_val_iter"), int),
-    **dict.fromkeys(("rng", "data", "hooks", "averages"), list),
-    **dict.fromkeys(("log_buffer", "text_logs", "trackers"), dict),
-}
-_MEMBERS = {
-    "rng": ("python", "numpy", "torch"),
-    "hooks": ("key", "class", "arguments"),
-    "averages": ("class", "arguments", "state_dict", "steps", "updates"),
-    "text_logs": ("size", "crc32"),
-    "log_buffer": ("values", "counts", "iterations", "output", "averages", "ready"),
-}
-"""The keys of the dicts in an item of the entry."""
-
-
-def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return this package's entry of a checkpoint; empty without an entry.
-
-    Args:
-        checkpoint: Lightning's dict.
-
-    Raises:
-        ValueError: if an item of the entry has another form than :func:`write` gives.
-
-    >>> entry_of({"lightning_hooks": {"iter": "many"}})
-    Traceback (most recent call last):
-    ValueError: the checkpoint's 'lightning_hooks' is damaged: 'iter' must be an int, got 'many'
-    """
-    damaged = f"the checkpoint's {KEY!r} is damaged:"
-    entry = checkpoint.get(KEY, {})
-    if not isinstance(entry, dict):
-        raise ValueError(f"{damaged} it must be a dict, got {entry!r:.80}")
-    for name, kind in _TYPES.items():
-        value = entry.get(name, kind())
-        if type(value) is not kind:
-            article = "an" if kind is int else "a"
-            raise ValueError(
-                f"{damaged} {name!r} must be {article} {kind.__name__}, got {value!r:.80}"
-            )
-    for name, keys in _MEMBERS.items():
-        item = entry.get(name) or []
-        if isinstance(item, dict):
-            item = [item] if name == "log_buffer" else item.values()
-        for one in item:
-            if not (isinstance(one, dict) and set(keys) <= one.keys()):
-                raise ValueError(f"{damaged} {name!r} must have {', '.join(keys)}, got {one!r:.80}")
-    if not 0 <= entry.get("iter", 0) < 2**63:
-        raise ValueError(f"{damaged} 'iter' must be a number of iterations, got {entry['iter']}")
-    return entry
+KEY = layout.ENTRY
+entry_of = layout.entry_of
 
 
 def write(

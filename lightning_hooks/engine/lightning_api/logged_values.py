@@ -176,14 +176,15 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
 
 
 @needs("values of hooks in callback_metrics")
-def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, Any]) -> None:
+def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
     """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
+
+    No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
 
     Args:
         trainer: The Trainer.
         values: Numbers, or tensors of a single element, not read from the device; other values
             are left out.
-        on_bar: The values to show on the progress bar too.
     """
     # the properties of the Trainer would compute the module's metrics now
     connector: Any = trainer._logger_connector
@@ -194,8 +195,6 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any], on_bar: Mapping[str, 
             connector._callback_metrics[name] = (
                 value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
             )
-            if name in on_bar:
-                connector._progress_bar_metrics[name] = float(value)
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

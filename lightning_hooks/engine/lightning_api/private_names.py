@@ -38,10 +38,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "a returned loss that the module also logs": ("lightning_module._compiler_ctx",),
     "checkpoints written after the validation": (f"{_FIT}._should_check_val_fx",),
     'ckpt_path="last" for hooks in a HookAdapter': ("_checkpoint_connector.resume_start",),
-    "values of hooks in callback_metrics": (
-        "_logger_connector._callback_metrics",
-        "_logger_connector._progress_bar_metrics",
-    ),
+    "values of hooks in callback_metrics": ("_logger_connector._callback_metrics",),
     "validations and tests run by hooks": (
         *(f"{_VAL}.{name}" for name in ("_combined_loader", "_data_source", "_max_batches")),
         f"{_VAL}._is_sequential",

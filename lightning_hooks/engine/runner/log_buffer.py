@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import math
-from bisect import bisect_left
+from bisect import bisect_left, bisect_right
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from types import SimpleNamespace
 from typing import Any
@@ -57,6 +57,7 @@ class LogBuffer:
         self._iterations: dict[str, list[int]] = {}
         self.ready = self.was_logged = False  # the second: since something came into the output
         self.loss_names: frozenset[str] = frozenset()  # copies of the loss, left out of windows
+        self.before_average: Callable[[], None] = _do_nothing  # may be set by a hook
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
         self._taken: dict[str, Any] = {}
 
@@ -128,6 +129,23 @@ class LogBuffer:
         for key in [*self.val_history]:
             self._keep_last(n, key)
 
+    def leave_out(self, first: int, last: int) -> None:
+        """Remove the NaN and infinite values of the iterations from ``first`` to ``last``.
+
+        >>> buffer = LogBuffer()
+        >>> for buffer.progress.completed, loss in enumerate([1.0, math.nan, 3.0]):
+        ...     buffer.update({"loss": loss})
+        >>> buffer.leave_out(1, 1)
+        >>> buffer.val_history["loss"]
+        [1.0, 3.0]
+        """
+        self._read({key: len(values) for key, values in self.val_history.items()})
+        for key, iterations in self._iterations.items():
+            values = self.val_history[key]
+            where = range(bisect_left(iterations, first), bisect_right(iterations, last))
+            for i in reversed([i for i in where if not math.isfinite(values[i])]):
+                del values[i], self.n_history[key][i], iterations[i]
+
     def keep_window(self, n: int) -> None:
         """Remove the values older than ``window(n)``."""
         for key, length in self._lengths(n).items():
@@ -137,6 +155,7 @@ class LogBuffer:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:
             raise ValueError(f"n must be at least 0, got {n}")
+        self.before_average()
         averages = self.means({key: n or len(v) for key, v in self.val_history.items()})
         self.averages.update(averages)
         self.output.update(averages)
@@ -159,6 +178,7 @@ class LogBuffer:
         >>> buffer.window(6), buffer.window(2)
         ({'loss': 6.5, 'rare': 5.0}, {'loss': 8.5})
         """
+        self.before_average()
         averages = self.means(self._lengths(n))
         for name in self.loss_names & averages.keys():
             if "loss" in averages and _are_equal(averages[name], averages["loss"]):
@@ -198,6 +218,7 @@ class LogBuffer:
 
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers, for a checkpoint; other values are left out."""
+        self.before_average()
         self._read({key: len(values) for key, values in self.val_history.items()})
         keys = [k for k, v in self.val_history.items() if all(isinstance(x, Real) for x in v)]
         return {
@@ -257,6 +278,9 @@ class LogBuffer:
             for key, tail in tails.items():
                 read = [next(numbers) if _is_tensor(value) else value for value in tail]
                 self.val_history[key][-len(tail) :] = read
+
+
+def _do_nothing() -> None: ...
 
 
 def _is_tensor(value: Any) -> bool:

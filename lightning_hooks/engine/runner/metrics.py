@@ -17,7 +17,7 @@ def publish_results(runner: Runner) -> None:
     """Add values logged since the last call to ``trainer.callback_metrics``.
 
     The values are the averages of the loggers' lines, and scores put into the log buffer's output
-    by hooks; scores are shown on the progress bar too. Nothing is read from the device.
+    by hooks. Nothing is read from the device.
     """
     buffer = runner.log_buffer
     shown, buffer.shown = {**buffer.shown, **buffer.output}, {}
@@ -26,11 +26,10 @@ def publish_results(runner: Runner) -> None:
     if not news:
         return
     runner.published = {**known, **news}
-    steps = {*runner.train_log.val_history, "eval_iter_num"}
-    scores = {key: value for key, value in news.items() if key not in steps}
     if runner.mode == "val":  # the time of a batch stays the training's
-        news = scores
-    logged_values.publish(runner.trainer, news, scores)
+        steps = {*runner.train_log.val_history, "eval_iter_num"}
+        news = {key: value for key, value in news.items() if key not in steps}
+    logged_values.publish(runner.trainer, news)
 
 
 def publish_averages(runner: Runner) -> None:
@@ -40,7 +39,7 @@ def publish_averages(runner: Runner) -> None:
     """
     done = progress.batch_idx(runner.trainer) + 1
     averages = runner.log_buffer.window(done + 1)  # the window counts the next iteration
-    logged_values.publish(runner.trainer, {**averages, **_rates(runner)}, {})
+    logged_values.publish(runner.trainer, {**averages, **_rates(runner)})
 
 
 def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import weakref
 from functools import partial
@@ -131,7 +130,7 @@ class AveragingHook(Hook):
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
     _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
-    _patches: tuple[MethodPatch, ...] = ()
+    _after_run: MethodPatch | None = None  # of files saved by the strategy alone
 
     def __init__(
         self,
@@ -257,10 +256,19 @@ class AveragingHook(Hook):
         if stage == "fit":
             check_strategy(self, trainer, resumes=self.resume_from is not None)
             self._is_evaluated = None
-        self._patch(
-            MethodPatch(pl_module, "on_save_checkpoint", partial(self._save, trainer)),
-            MethodPatch(pl_module, "on_load_checkpoint", partial(self._load, trainer)),
-        )
+        if self._after_run is not None:
+            self._after_run.remove()
+        fit = Driver.of(trainer).fit
+        fit.patch(pl_module, "on_save_checkpoint", partial(self._save, trainer))
+        fit.patch(pl_module, "on_load_checkpoint", partial(self._load, trainer))
+        fit.callback(self._end_fit, trainer)
+
+    def _end_fit(self, trainer: L.Trainer) -> None:
+        """Restore the raw weights; save averages in files written after the run, too."""
+        self._statistics = None
+        self._swap_out()
+        save = partial(self._save, trainer)
+        self._after_run = MethodPatch(trainer.strategy, "save_checkpoint", save)
 
     def before_run(self, runner: Runner) -> None:
         """Start the average: from a checkpoint, an earlier fit or the present weights."""
@@ -270,7 +278,7 @@ class AveragingHook(Hook):
             checkpoint = torch_files.load_torch(self.resume_from)
             hooks = averages_of(trainer)
             found = find_averages(checkpoint, runner.module, hooks)
-            self._take(found[hooks.index(self)], for_fit=True)
+            self.take(found[hooks.index(self)], for_fit=True)
         self._statistics = PreciseBNHook.of_average(self.precise_bn, class_name(self))
         if self._statistics is not None:
             self._statistics.check_run(runner)
@@ -280,7 +288,6 @@ class AveragingHook(Hook):
             average.tracks = True
         elif average.tracks:  # the fit before ended before averaging began
             average.begin()
-        self._stop_counting()
         self._applied, self._counted = AppliedSteps(trainer, self.joined_fit), 0
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
@@ -351,27 +358,6 @@ class AveragingHook(Hook):
         if self._statistics is not None:
             self._prepare(trainer)
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Clean up without raising: a second error would hide the first."""
-        with contextlib.suppress(Exception):
-            self.teardown(trainer, pl_module, "fit")
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore the module and the optimizers."""
-        self._stop_counting()
-        self._statistics = None
-        self._swap_out()
-        # files saved after the run are written by the strategy alone
-        save = partial(self._save, trainer)
-        self._patch(MethodPatch(trainer.strategy, "save_checkpoint", save))
-
-    def _stop_counting(self) -> None:
-        if self._applied is not None:
-            self._applied.close()
-            self._applied = None
-
     # -- evaluation ------------------------------------------------------------------------
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -400,7 +386,7 @@ class AveragingHook(Hook):
             check_strategy(self, trainer)
             self.start(module, goes_on=False)
         average = self.average if self._loaded is None else None
-        if average is not None and self._evaluates_in(trainer):
+        if average is not None and self.evaluates_in(trainer):
             if average.module is module:
                 self._prepare(trainer)
                 average.swap_in()
@@ -410,7 +396,8 @@ class AveragingHook(Hook):
                     "evaluated with its raw weights. Give each Trainer its own hook"
                 )
 
-    def _evaluates_in(self, trainer: L.Trainer) -> bool:
+    def evaluates_in(self, trainer: L.Trainer) -> bool:
+        """Whether the Trainer evaluates with this average."""
         if self._is_evaluated is not None:  # as it was in the checkpoint that is evaluated
             return self._is_evaluated
         return averages_of(trainer)[0] is self
@@ -421,22 +408,17 @@ class AveragingHook(Hook):
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def _patch(self, *patches: MethodPatch) -> None:
-        """Replace the patches of the checkpoint events."""
-        for patch in self._patches:
-            patch.remove()
-        self._patches = patches
-
     def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
         """Save the averages of all hooks, at the event of the first hook."""
         hooks = averages_of(trainer)
         if hooks and hooks[0] is self:
-            averages = [hook._saved(trainer) for hook in hooks]
-            evaluated = next((h for h in hooks if h._evaluates_in(trainer)), self)
-            write_averages(checkpoint, averages, evaluated._raw_state_dict(trainer))
+            averages = [hook.saved(trainer) for hook in hooks]
+            evaluated = next((hook for hook in hooks if hook.evaluates_in(trainer)), self)
+            write_averages(checkpoint, averages, evaluated.raw_state_dict(trainer))
 
-    def _saved(self, trainer: L.Trainer) -> SavedAverage:
-        of, evaluated = Identity.of(self), self._evaluates_in(trainer)
+    def saved(self, trainer: L.Trainer) -> SavedAverage:
+        """Return the average for a checkpoint."""
+        of, evaluated = Identity.of(self), self.evaluates_in(trainer)
         if self._loaded is not None:  # not started yet: a tuner saves before the run
             return dataclasses.replace(self._loaded, of=of, is_validated=evaluated)
         average = self.average
@@ -445,7 +427,8 @@ class AveragingHook(Hook):
         self._prepare(trainer)
         return average.saved(of, evaluated)
 
-    def _raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
+    def raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
+        """Return the module's state dict with the raw weights, also during a swap."""
         module, average = trainer.lightning_module, self.average
         if average is not None and average.module is module:
             return average.raw_state_dict()
@@ -458,11 +441,11 @@ class AveragingHook(Hook):
             return
         found = find_averages(checkpoint, trainer.lightning_module, hooks)
         for hook, saved in zip(hooks, found, strict=True):
-            hook._take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
+            hook.take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
         if any(saved is not None and saved.is_validated for saved in found):
             restore_raw_weights(trainer, checkpoint)
 
-    def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
+    def take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
         """Continue with a checkpoint's average; None if the checkpoint has none."""
         if saved is None and for_fit:
             rank_zero_warn(finds_none("no average", Identity.of(self)))

@@ -17,10 +17,11 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.hub.model_card import MARK, model_card, settings_of
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["HubCheckpointHook"]
 
@@ -43,8 +44,8 @@ class HubCheckpointHook(Hook):
     the Hub client's thread (``HfApi.run_as_future``) beside the training. A file that is superseded
     before its upload begins is left out.
 
-    ``README.md``, the model card, lists metrics, hyper-parameters and hooks of the run, without
-    values whose names look like secrets. A card written by a person is not replaced.
+    ``README.md``, the model card, lists metrics, hyper-parameters and hooks of the run, with
+    ``***`` for passwords and keys. A card written by a person is not replaced.
 
     A failed upload costs one line, and training goes on. At the end of the run, the hook tries a
     failed upload once more and waits for it. If the newest file is then not on the Hub, a second
@@ -72,7 +73,7 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
-    _runner: Any = None
+    _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
     _newest = _uploaded = ""
@@ -106,7 +107,7 @@ class HubCheckpointHook(Hook):
         self._settings: Mapping[str, Any] = {}
         self._has_warned = False
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Check that a hook writes files for the Hub, and open the client on rank 0."""
         self._runner, self._api, self._has_warned = runner, None, False
         self._newest = self._uploaded = ""

@@ -10,7 +10,9 @@ from typing import Any
 from lightning_hooks import __version__
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["MARK", "model_card", "settings_of"]
 
@@ -20,21 +22,20 @@ MARK = "<!-- written by lightning_hooks; delete this line to keep the text as it
 TRAINER = ("max_epochs", "max_steps", "accumulate_grad_batches", "precision")
 
 
-def settings_of(runner: Any) -> dict[str, Any]:
+def settings_of(runner: Runner) -> dict[str, Any]:
     """Return hyper-parameters, hooks, the Trainer's settings and versions, without secrets."""
     hooks = [
         {"type": type(hook).__name__, **(hook.state_arguments() if isinstance(hook, Hook) else {})}
         for hook in runner.hooks
     ]
     versions = {name: importlib.metadata.version(name) for name in ("torch", "lightning")}
-    settings = {
+    settings: dict[str, Any] = {
         "hyper_parameters": logged_values.hyper_parameters(runner.module),
         "trainer": {name: getattr(runner.trainer, name) for name in TRAINER},
         "hooks": hooks,
         "versions": {**versions, "lightning_hooks": __version__},
     }
-    clean: dict[str, Any] = without_secrets(plain(settings))
-    return clean
+    return dict(masked(plain(settings)))
 
 
 def model_card(

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
@@ -48,6 +49,9 @@ class Action:
         """Return flags to read from the device with the losses, equal on all ranks."""
         return []
 
+    def count(self, flags: list[bool]) -> None:
+        """Take the values of the flags."""
+
     def first_bad_step(self, reading: Reading) -> Step | None:
         """Return this rank's first bad step, if any."""
         return reading.bad[0] if reading.bad else None
@@ -84,9 +88,6 @@ class Action:
 
     def report(self) -> None:
         """Log a summary at the end of the run."""
-
-    def close(self) -> None:
-        """Undo all changes to Trainer and optimizers; may be called twice."""
 
 
 class Restore(Action):
@@ -152,19 +153,15 @@ class Stop(Restore):
     def __init__(self, hook: Any, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._limit = None
-        self._minimum: tuple[Any, Any] | None = None
+        self._has_stopped = False
 
     def proceed(self) -> str:
         """Stop training, also before ``min_epochs`` and ``min_steps``."""
         trainer = self.runner.trainer
-        if self._minimum is None:
-            self._minimum = progress.lift_minimum(trainer)
+        if not self._has_stopped:
+            self._has_stopped = True
+            minimum = progress.lift_minimum(trainer)
+            Driver.of(trainer).fit.callback(progress.restore_minimum, trainer, minimum)
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
-
-    def close(self) -> None:
-        """Restore the Trainer's minimum."""
-        if self._minimum is not None:
-            progress.restore_minimum(self.runner.trainer, self._minimum)
-            self._minimum = None

@@ -62,12 +62,13 @@ class CheckInvalidLossHook(Hook):
     *skip*: the ranks decide together before the step, with one reduction per step. The host reads
     one flag per step, or no flag for optimizers with ``fused=True``. Under
     ``precision="16-mixed"`` the gradient scaler judges the gradients. Learning rates move on after
-    a skipped step, and an average takes in the unchanged weights.
+    a skipped step, and an average takes in the unchanged weights. The log leaves the NaN and
+    infinite values of skipped steps out.
 
     ==================  ===========================================================================
     key                 in the log
     ==================  ===========================================================================
-    skipped_steps       optimizer steps skipped so far, at each reading after the first skip
+    skipped_steps       optimizer steps skipped so far, from the line with the first skip on
     ==================  ===========================================================================
 
     Args:
@@ -107,7 +108,7 @@ class CheckInvalidLossHook(Hook):
     dump_dir: str | None = None
     _action: Action | None = None  # set in a fit only, like the attributes below
     _saves: MethodPatch | None = None
-    _old_saves: MethodPatch | None = None
+    _has_failed = False  # with an InvalidLossError
     _weights: tuple[torch.Tensor, ...] = ()
     _weights_are_checked = True
     _steps_automatically = True
@@ -148,18 +149,19 @@ class CheckInvalidLossHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""
-        self._close()
+        trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
+        self._has_failed = False
         self._steps_automatically = runner.module.automatic_optimization
         by_name = not (self._steps_automatically or runner.hooks_step)
         self._history = LossHistory(self.dump_dir is not None, by_name)
         self._weights = finite_weights(runner.module)
         self._action = action = ACTIONS[self.action](self, runner)
+        fit.callback(self._end_fit, trainer)
         # files without a callback by Lightning, such as weights-only files, come this way, too
-        save = partial(self._save, runner, runner.trainer.save_checkpoint)
-        self._saves = MethodPatch(runner.trainer, "save_checkpoint", instead=save)
+        save = partial(self._save, runner, trainer.save_checkpoint)
+        self._saves = MethodPatch(trainer, "save_checkpoint", instead=save)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
-            check = partial(self._check, runner)
-            self._old_saves = MethodPatch(runner, "save_checkpoint", lambda *a, **k: check())
+            fit.patch(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
         unused = []
         if not (self._needs_each_batch(action) or action.keeps_state):
             unused.append("on_train_batch_start")
@@ -175,34 +177,16 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None:
             self._action.report()
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Handle unread steps and clean up; a second error would hide the first."""
-        with contextlib.suppress(Exception):
-            if self._history.iters and self._action is not None:
-                bad_weights = any_non_finite(self._weights).to(pl_module.device)
-                self._action.after_error(read(self._history.take(), bad_weights))
-        with contextlib.suppress(Exception):
-            if isinstance(exception, InvalidLossError):
-                saves, self._saves = self._saves, None
-                self._close()
-                self._saves = saves  # refuses files until the failed fit is over
-            else:
-                self._close()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Restore Trainer and optimizers."""
-        self._close()
-
-    def _close(self) -> None:
-        for patch in (self._saves, self._old_saves):
-            if patch is not None:
-                patch.remove()
-        if self._action is not None:
-            self._action.close()
-        self._action, self._saves, self._old_saves, self._weights = None, None, None, ()
-        self._history = LossHistory()
+    def _end_fit(self, trainer: L.Trainer) -> None:
+        """Handle unread steps after an error; go on to refuse files after an invalid loss."""
+        action, self._action = self._action, None
+        if self._history.iters and action is not None:
+            with contextlib.suppress(Exception):  # a second error would hide the first
+                bad_weights = any_non_finite(self._weights).to(trainer.lightning_module.device)
+                action.after_error(read(self._history.take(), bad_weights))
+        if self._saves is not None and not self._has_failed:
+            self._saves.remove()
+        self._weights, self._history = (), LossHistory()
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the state of a fit."""
@@ -280,12 +264,13 @@ class CheckInvalidLossHook(Hook):
     ) -> None:
         """Write a checkpoint after a check; write nothing because of an invalid loss."""
         state = runner.trainer.state
+        is_interrupted = state.status == TrainerStatus.INTERRUPTED and state.stage is not None
+        if self._has_failed and (self._action is not None or is_interrupted):
+            return
         if self._action is not None:
             self._before_save(runner)
-        elif state.status == TrainerStatus.INTERRUPTED and state.stage is not None:
-            return
-        else:
-            self._close()
+        elif self._saves is not None:  # the failed fit is over
+            self._saves.remove()
         save(filepath, *args, **kwargs)
         weights_only = kwargs.get("weights_only", args[0] if args else False)
         if self._action is not None and not weights_only:
@@ -314,7 +299,12 @@ class CheckInvalidLossHook(Hook):
             rank=runner.rank,
             ranks=runner.world_size,
         )
+        action.count(reading.flags)
         bad_step = None if self.dump_dir is None else action.first_bad_step(reading)
         if bad_step is not None and runner.writes_files:
             try_to_dump(bad_step, self.dump_dir or ".", runner)
-        action.handle(reading, at_interval)
+        try:
+            action.handle(reading, at_interval)
+        except InvalidLossError:
+            self._has_failed = True
+            raise

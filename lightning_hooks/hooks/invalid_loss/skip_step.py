@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from torch import nn
 from torch.optim import Optimizer
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
@@ -18,6 +19,15 @@ from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, compo
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
 
 __all__ = ["Skip"]
+
+
+class Judged(NamedTuple):
+    """A step with a flag on the device, and the first and last of its batches in the log."""
+
+    iteration: int
+    first: int
+    last: int
+    flag: torch.Tensor
 
 
 class Skip(Action):
@@ -53,24 +63,30 @@ class Skip(Action):
         self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
         self._buffers = BufferSnapshot(trainer.lightning_module)
-        self._group_is_open = False  # some batches of the next step have run
+        self._log = runner.log_buffer
+        self._first: int | None = None  # the first batch of the next step, as the log counts
         # optimizers within their step: the flag, and the parameters without momentum
         self._pending: dict[Optimizer, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        self._handles = [o.register_step_post_hook(self._after_step) for o in trainer.optimizers]
-        self._flags: list[tuple[int, torch.Tensor]] = []  # of each step since the last reading
-        self._iters: list[int] = []  # the iterations of the steps in the last reading
+        self._unread: list[Judged] = []
+        self._read: list[tuple[int, bool]] = []  # of each step since the last reading
         self._reason = ""  # of the next skip, from a reading of its first batches
         self._steps = 0
         self._skipped: list[int] = []
         self._in_a_row: list[int] = []
+        fit = Driver.of(trainer).fit
+        fit.callback(self._remove_flags)
+        for optimizer in trainer.optimizers:
+            fit.callback(optimizer.register_step_post_hook(self._after_step).remove)
+        fit.callback(setattr, self._log, "before_average", self._log.before_average)
+        self._log.before_average = self._read_flags
 
     # -- each step -------------------------------------------------------------------------
 
     def before_batch(self) -> None:
         """Keep the buffers, at the first batch of a step."""
-        if not self._group_is_open:
+        if self._first is None:
             self._buffers.keep()
-            self._group_is_open = True
+            self._first = self._log.progress.completed
             for losses in self._losses.values():  # left over from losses after a step
                 losses.clear()
 
@@ -85,13 +101,16 @@ class Skip(Action):
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
         gradients = [p.grad for p in parameters if p.grad is not None]
         losses, self._losses[optimizer] = self._losses.get(optimizer, []), []
-        self._group_is_open = False
         flag = gradients_non_finite(() if self._has_scaler else gradients, losses)
         if gradients:
             flag = flag.to(gradients[0].device)
         if self.runner.world_size > 1:
             flag = over_ranks(flag)
-        self._flags.append((iteration, flag))
+        now = self._log.progress.completed
+        self._unread.append(
+            Judged(iteration, now if self._first is None else self._first, now, flag)
+        )
+        self._first = None
         fresh = _without_momentum(optimizer)
         if not self._skips_on_device(optimizer, fresh):
             if flag:
@@ -125,23 +144,46 @@ class Skip(Action):
                 if momentum is not None:
                     momentum.masked_fill_(flag.bool(), 0)
 
-    # -- each reading ----------------------------------------------------------------------
+    # -- each line of the log ----------------------------------------------------------------
+
+    def _read_flags(self) -> None:
+        """Count the skipped steps, and take their NaN and infinite values out of the log."""
+        if self._unread:
+            flags = [judged.flag for judged in self._unread]
+            self.count(
+                [value > 0 for value in torch.stack([f.to(flags[0]) for f in flags]).tolist()]
+            )
+        if self._first is not None:  # bad values here skip the step of these batches
+            self._log.leave_out(self._first, self._log.progress.completed)
+        if self._skipped:
+            # not into the output, where a logger would take the number for an evaluation's
+            self._log.replace({"skipped_steps": len(self._skipped)})
+
+    def count(self, flags: list[bool]) -> None:
+        """Count the skipped steps among the last ones."""
+        for step, is_bad in zip(self._unread, flags, strict=True):
+            self._read.append((step.iteration, is_bad))
+            if is_bad:
+                self._skipped.append(step.iteration)
+                self._log.leave_out(step.first, step.last)
+        self._unread = []
+
+    # -- each reading ------------------------------------------------------------------------
 
     def flags(self) -> list[torch.Tensor]:
-        """Return the flag of each step since the last reading."""
-        flags, self._flags = self._flags, []
-        self._iters = [iteration for iteration, _ in flags]
-        return [flag for _, flag in flags]
+        """Return the flag of each step since the last reading or line of the log."""
+        return [judged.flag for judged in self._unread]
 
     def first_bad_step(self, reading: Reading) -> Step | None:
         """Return the first step with a bad loss, else the first with bad gradients."""
-        skipped = self._skipped_in(reading)
+        skipped = [iteration for iteration, is_bad in self._read if is_bad]
         bad = [step for step in reading.steps if step.iter in skipped[:1]]
         return next(iter([*reading.bad, *bad]), None)
 
     def handle(self, reading: Reading, at_interval: bool) -> None:
-        """Count the skipped steps; raise for too many steps, or for bad weights."""
-        skipped, limit = self._skipped_in(reading), self.hook.max_skips
+        """Warn of the skipped steps; raise for too many steps, or for bad weights."""
+        steps, self._read = self._read, []
+        skipped, limit = [iteration for iteration, is_bad in steps if is_bad], self.hook.max_skips
         if not reading.all_good:
             self._reason = self.describe(reading)
         reason = self._reason or (
@@ -149,9 +191,9 @@ class Skip(Action):
             if reading.steps
             else "their gradients were not finite; no step had a loss to look at"
         )
-        if reading.flags:  # otherwise the step of these batches comes later
+        if steps:  # otherwise the step of these batches comes later
             self._reason = ""
-        for iteration, is_bad in zip(self._iters, reading.flags, strict=True):
+        for iteration, is_bad in steps:
             self._in_a_row = [*self._in_a_row, iteration] if is_bad else []
             if limit is not None and len(self._in_a_row) > limit:
                 raise InvalidLossError(
@@ -159,21 +201,13 @@ class Skip(Action):
                     f"one after the other, from iter {self._in_a_row[0]} to iter {iteration}; the "
                     "weights are those from before them"
                 )
-        self._steps += len(reading.flags)
-        self._skipped += skipped
+        self._steps += len(steps)
         if reading.has_nonfinite_weights:
             self.fail(reading)
         if skipped:
             self.runner.logger.warning(
                 "skipped the optimizer steps of iters %s\n%s", _listing(skipped), reason
             )
-        if self._skipped:
-            # not into the output, where a logger would take the number for an evaluation's
-            self.runner.log_buffer.replace({"skipped_steps": len(self._skipped)})
-
-    def _skipped_in(self, reading: Reading) -> list[int]:
-        pairs = zip(self._iters, reading.flags, strict=True)
-        return [iteration for iteration, is_bad in pairs if is_bad]
 
     def after_error(self, reading: Reading) -> None:
         """Do nothing: bad steps changed nothing."""
@@ -188,14 +222,9 @@ class Skip(Action):
                 _listing(self._skipped),
             )
 
-    def close(self) -> None:
-        """Restore the optimizers; may be called twice."""
-        for handle in self._handles:
-            handle.remove()
+    def _remove_flags(self) -> None:
         for optimizer in self._pending:  # an error ended its step
             _remove_found_inf(optimizer)
-        self._handles = []
-        self._pending.clear()
 
 
 def _listing(iters: list[int], most: int = 10) -> str:

@@ -9,13 +9,13 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-import lightning as L
 import torch
 from lightning.pytorch.profilers import PyTorchProfiler
 from torch import profiler
 from torch.autograd.profiler_util import EventList
 from torch.profiler import tensorboard_trace_handler
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -141,6 +141,7 @@ class ProfilerHook(Hook):
         )
         self.profiler.start()
         self._running = True
+        Driver.of(runner.trainer).fit.callback(self._abandon)
         runner.logger.info("profiler is profiling...")
 
     def after_train_iter(self, runner: Runner) -> None:
@@ -159,10 +160,8 @@ class ProfilerHook(Hook):
         """Stop if training ends early."""
         self._stop(runner)
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Stop without raising: a second error would hide the first."""
+    def _abandon(self) -> None:
+        """Stop after an error without raising: a second error would hide the first."""
         running, self._running = self._running, False
         # a failed profiler is off, and stopping a profiler that is off ends the process
         if running and self.profiler is not None and _is_on():

@@ -125,7 +125,6 @@ class StepTimeHook(Hook):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Start the measurement."""
-        self._stop()
         self._summary, self._logged = None, (0, {})
         self._probes = Probes(Driver.of(trainer).runner, pl_module, self.warmup_iters)
 
@@ -176,21 +175,16 @@ class StepTimeHook(Hook):
         """Print this rank's numbers without raising: a second error would hide the first."""
         with contextlib.suppress(Exception):
             self._finish(trainer, ended=False)
-        self._stop()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Stop the measurement."""
-        self._stop()
 
     def _finish(self, trainer: L.Trainer, ended: bool) -> None:
-        if self._probes is None:
+        probes, self._probes = self._probes, None
+        if probes is None:
             return
-        gpu = self._probes.watch.gpu
+        gpu = probes.watch.gpu
         if gpu is not None:
             gpu.mark(OTHER[0])
             gpu.collect(wait=ended)  # after an error the GPU may never finish
-        own = self._probes.numbers()
-        self._stop()
+        own = probes.numbers()
         ranks: list[Any] = [own]
         if ended and trainer.world_size > 1:
             ranks = [None] * trainer.world_size
@@ -200,11 +194,6 @@ class StepTimeHook(Hook):
             from rich.console import Console
 
             Console().print(*tables(self._summary), sep="\n")
-
-    def _stop(self) -> None:
-        probes, self._probes = self._probes, None
-        if probes is not None:
-            probes.remove()
 
     def __getstate__(self) -> dict[str, Any]:
         # probes belong to a run

@@ -16,9 +16,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api.events import EVENTS
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -70,12 +70,17 @@ class Stopwatch:
         if gpu is not None:
             gpu.mark(account[0])
 
+    @property
+    def account(self) -> Account:
+        """The account charged now."""
+        return self._open[-1]
+
     def enter(self, account: Account) -> None:
         """Charge an account from now on; a phase inside the same phase keeps the hook's name."""
-        current = self._open[-1]
+        current = self.account
         if not account[1] and account[0] == current[0]:
             account = current
-        else:
+        elif account != current:
             self.calls[account] = self.calls.get(account, 0) + 1
         self._charge(account)
         self._open.append(account)
@@ -158,7 +163,7 @@ class GpuClock:
 
 
 class Probes:
-    """Times the phases and hooks of a run, until ``remove`` is called.
+    """Times the phases and hooks of a run, until the end of the fit.
 
     Args:
         runner: The run.
@@ -170,37 +175,29 @@ class Probes:
         self._warmup_iters = warmup_iters
         self._iterations = 0
         self._names: dict[int, str] = {}
-        self._hooks = runner.hooks
         self.watch = Stopwatch(OTHER, GpuClock() if module.device.type == "cuda" else None)
         trainer = runner.trainer
-        timed: list[tuple[Any, str, str]] = [
-            (trainer.strategy, "training_step", "forward"),
-            (trainer.strategy, "backward", "backward"),
-            (trainer.strategy, "optimizer_step", "optimizer"),
-            (trainer.fit_loop.epoch_loop.val_loop, "run", "evaluation"),
-            (trainer, "save_checkpoint", "checkpoint"),
-        ]
+        self._fit = Driver.of(trainer).fit
+        self._time(trainer.strategy, "training_step", ("forward", ""))
+        self._time(trainer.strategy, "backward", ("backward", ""))
+        self._time(trainer.strategy, "optimizer_step", ("optimizer", ""))
+        self._time(trainer.fit_loop.epoch_loop.val_loop, "run", ("evaluation", ""))
+        self._fit.patch(trainer, "save_checkpoint", self._enter_save, self._leave)
         for logger in trainer.loggers:
-            timed += [(logger, name, "logging") for name in ("log_metrics", "save")]
-        events = [(hook, name) for hook in runner.hooks for name in _events_of(hook)]
-        self._patches = (
-            *(self._timed(owner, name, (phase, "")) for owner, name, phase in timed),
-            *(self._timed(hook, name, self._account(hook)) for hook, name in events),
-            # Lightning calls the module's event after those of all callbacks
-            MethodPatch(module, "on_train_batch_end", after=self._end_batch),
-        )
-        self._hooks.watch(self._around)
-
-    def remove(self) -> None:
-        """Restore the timed methods."""
-        for patch in self._patches:
-            patch.remove()
-        self._hooks.unwatch(self._around)
+            self._time(logger, "log_metrics", ("logging", ""))
+            self._time(logger, "save", ("logging", ""))
+        for hook in runner.hooks:
+            for event in _events_of(hook):
+                self._time(hook, event, self._account(hook))
+        # Lightning calls the module's event after those of all callbacks
+        self._fit.patch(module, "on_train_batch_end", after=self._end_batch)
+        runner.hooks.watch(self._around)
+        self._fit.callback(runner.hooks.unwatch, self._around)
 
     # -- around the calls --------------------------------------------------------------------
 
-    def _timed(self, owner: Any, name: str, account: Account) -> MethodPatch:
-        return MethodPatch(owner, name, partial(self._enter, account), self._leave)
+    def _time(self, owner: Any, name: str, account: Account) -> None:
+        self._fit.patch(owner, name, partial(self._enter, account), self._leave)
 
     def _around(self, hook: Any, method: Callable[[Any], None]) -> Callable[[Any], None]:
         """Wrap a hook's method in the stopwatch."""
@@ -230,6 +227,10 @@ class Probes:
     def _enter(self, account: Account, *args: Any, **kwargs: Any) -> None:
         self.watch.enter(account)
 
+    def _enter_save(self, *args: Any, **kwargs: Any) -> None:
+        """Charge a checkpoint to the hook that saves."""
+        self.watch.enter(("checkpoint", self.watch.account[1] or "Trainer.save_checkpoint"))
+
     def _leave(self, result: Any = None) -> None:
         self.watch.leave()
 
@@ -249,12 +250,13 @@ class Probes:
     def numbers(self) -> dict[str, Any]:
         """Return the numbers of this rank for :func:`.step_time.across_ranks`."""
         host: Counter[str] = Counter()
-        hooks = {}
+        hooks: dict[str, dict[str, Any]] = {}
         for (phase, name), seconds in self.watch.read().items():
             host[phase] += seconds  # type: ignore[assignment]  # counts may be any number
             if name:
                 calls = self.watch.calls.get((phase, name), 0)
-                hooks[name] = {"phase": phase, "calls": calls, "total": seconds}
+                row = f"{name}: {phase}" if name in hooks else name
+                hooks[row] = {"phase": phase, "calls": calls, "total": seconds}
         gpu = self.watch.gpu
         return {
             "iterations": self.iterations(),

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from queue import SimpleQueue
 from typing import Any
 
-import lightning as L
 import torch
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -68,35 +68,16 @@ class SystemMetricsHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Start the thread."""
-        self._stop()
         if runner.rank == 0:
             self._thread = _Readings(self.interval, runner.module.device, runner.logger)
             self._thread.start()
+            Driver.of(runner.trainer).fit.callback(self._thread.stop)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Pass the readings on to the loggers."""
         if self._thread is not None:
             while not self._thread.values.empty():
                 runner.log_buffer.update(self._thread.values.get())
-
-    def after_run(self, runner: Runner) -> None:
-        """Stop the thread."""
-        self._stop()
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Stop the thread."""
-        self._stop()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Stop the thread."""
-        self._stop()
-
-    def _stop(self) -> None:
-        thread, self._thread = self._thread, None
-        if thread is not None:
-            thread.stop()
 
     def __getstate__(self) -> dict[str, Any]:
         # the thread belongs to a run

@@ -713,7 +713,7 @@ class DistEvalHook(EvalHook):
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
             scores.pop("eval_iter_num", None)
-            publish(runner.trainer, scores, scores)
+            publish(runner.trainer, scores)
 
     def _test(self, runner: Any) -> Any:
         if self.dataloader is None:

@@ -15,8 +15,9 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
-from lightning_hooks.utils.plain_types import USERINFO, plain
+from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["KINDS", "Record", "from_line", "masked", "seal", "to_line", "unseal"]
 
@@ -71,29 +72,6 @@ class Record:
         """All values of the step, as pairs of name and value."""
         kinds = self.scalars, self.texts, self.images, self.tables, self.histograms
         return [point for kind in kinds for point in kind.items()]
-
-
-_SECRET = re.compile(
-    r"(^|[\W_])(passw(or)?d|passphrase|pwd|secret|credentials?|cookie|authorization"
-    r"|(api|access|auth|hf|hub|private|secret)_?(key|token))$|(^|/)token$",
-    re.IGNORECASE,
-)
-
-
-def masked(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return hyper-parameters with ``***`` for passwords and keys, by name and in URLs.
-
-    >>> masked({"api_key": "1234", "uri": "http://me:1234@host/x", "pad_token": "<pad>"})
-    {'api_key': '***', 'uri': 'http://***@host/x', 'pad_token': '<pad>'}
-    """
-    shown = dict(params)
-    for name, value in params.items():
-        if isinstance(value, Mapping):
-            shown[name] = masked(value)
-        elif isinstance(value, str):
-            is_secret = _SECRET.search(str(name))
-            shown[name] = "***" if is_secret else USERINFO.sub("***@", value)
-    return shown
 
 
 def to_line(record: Record) -> bytes:

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import random
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -225,6 +226,14 @@ _NONFINITE = "_nonfinite"
 
 _VALUES = ("AssignFloat", "AssignInt", "AssignBool", "AssignString")
 _OWN = ("sys/", "source_code/")
+_KINDS: Mapping[str, str] = {
+    "AddStrings": "tags",
+    "AssignDatetime": "dates",
+    "LogImages": "images",
+    "LogStrings": "texts",
+    "UploadFile": "files",
+    "UploadFileSet": "files",
+}
 
 
 def is_neptune_run(path: str) -> bool:
@@ -232,11 +241,12 @@ def is_neptune_run(path: str) -> bool:
     return os.path.isdir(path) and bool(_data_files(path))
 
 
-def read_neptune(path: str) -> tuple[list[Record], bool]:
-    """Return the records of an offline run, by step, and whether the run has failed.
+def read_neptune(path: str) -> tuple[list[Record], bool, str]:
+    """Return the records of an offline run by step, whether the run has failed, and what is left.
 
     Series of numbers become scalars, single values become parameters. A point without a step gets
-    the position in the series. Values below ``sys`` and ``source_code`` are Neptune's own.
+    the position in the series. Values below ``sys`` and ``source_code`` are Neptune's own. The last
+    result names and counts all other values, such as ``"notes (texts: 2), data/x (files: 1)"``.
 
     Args:
         path: The folder of the run, or of the data files.
@@ -244,26 +254,30 @@ def read_neptune(path: str) -> tuple[list[Record], bool]:
     steps: dict[int, dict[str, float]] = {}
     times: dict[int, float] = {}
     params: dict[str, Any] = {}
-    lengths: dict[str, int] = {}
+    lengths: Counter[str] = Counter()
+    left: Counter[tuple[str, str]] = Counter()
     failed = False
     for operation in _operations(path):
-        name = "/".join(operation.get("path", ()))
-        if operation["type"] == "LogFloats" or name.endswith(_NONFINITE):
+        kind, name = operation["type"], "/".join(operation.get("path", ()))
+        if kind == "LogFloats" or name.endswith(_NONFINITE):
             name = name.removesuffix(_NONFINITE)
             for point in operation["values"]:
-                place = lengths[name] = lengths.get(name, 0) + 1
-                step = place if point.get("step") is None else int(point["step"])
+                lengths[name] += 1
+                step = lengths[name] if point.get("step") is None else int(point["step"])
                 steps.setdefault(step, {})[name] = float(point["value"])
                 times.setdefault(step, float(point["ts"]))
-        elif operation["type"] in _VALUES and not name.startswith(_OWN):
-            params[name.removeprefix("parameters/")] = operation["value"]
         elif name == "sys/failed":
             failed = bool(operation["value"])
+        elif kind in _VALUES and not name.startswith(_OWN):
+            params[name.removeprefix("parameters/")] = operation["value"]
+        elif name == "sys/tags" or not name.startswith(_OWN):
+            left[name, _KINDS.get(kind, kind)] += len(operation.get("values", (name,)))
     start = min(times.values(), default=0.0)
     records = [Record(0, start, min(steps, default=0), params=params)] if params else []
     for step in sorted(steps):
         records.append(Record(len(records), times[step], step, steps[step]))
-    return records, failed
+    named = (f"{name} ({kind}: {count})" for (name, kind), count in left.items())
+    return records, failed, ", ".join(named)
 
 
 def _operations(path: str) -> Iterator[dict[str, Any]]:

@@ -4,39 +4,57 @@ from __future__ import annotations
 
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import torch
 
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import Names
+from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
+from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
-from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.arguments import check_bool, check_path
 from lightning_hooks.utils.samples import Histogram, Table
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag", "moments"]
 
 
 class TensorboardWriter(PointWriter):
-    """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``."""
+    """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``.
+
+    Args:
+        run: The ``SummaryWriter``.
+        owned: Whether the writer has opened the run.
+        metrics: Names of the numbers in the tab HPARAMS.
+    """
 
     name = "tensorboard"
     chunk = 8
     takes = KINDS
 
-    def __init__(self, run: Any, *, owned: bool = True) -> None:
+    def __init__(self, run: Any, *, owned: bool = True, metrics: Sequence[str] = ()) -> None:
         super().__init__(run, owned=owned)
+        self._metrics = metrics
         self._names = Names(clean_tag, longest=1000)
 
     @classmethod
     def connect(
-        cls, *, run: Any = None, log_dir: str | None = None, purge_step: int | None = None
+        cls,
+        *,
+        run: Any = None,
+        log_dir: str | None = None,
+        purge_step: int | None = None,
+        metrics: Sequence[str] = (),
     ) -> TensorboardWriter:
         """Begin an event file in a folder, or take an open writer.
 
@@ -44,14 +62,15 @@ class TensorboardWriter(PointWriter):
             run: A ``SummaryWriter``.
             log_dir: The folder, or a URL.
             purge_step: The first step to log again; TensorBoard drops earlier points from there on.
+            metrics: Names of the numbers in the tab HPARAMS.
         """
         from torch.utils.tensorboard import SummaryWriter
 
         if run is not None:
-            return cls(run, owned=False)
+            return cls(run, owned=False, metrics=metrics)
         if purge_step is not None and log_dir is not None:
             _await_new_second(log_dir)
-        return cls(SummaryWriter(log_dir, purge_step=purge_step))
+        return cls(SummaryWriter(log_dir, purge_step=purge_step), metrics=metrics)
 
     @classmethod
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -78,8 +97,10 @@ class TensorboardWriter(PointWriter):
         """Store hyper-parameters for the tab HPARAMS."""
         from torch.utils.tensorboard.summary import hparams
 
-        values = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in params.items()}
-        for summary in hparams(values, {}):  # type: ignore[no-untyped-call]
+        flat = flatten_params(params).items()
+        values = {k: v if isinstance(v, (bool, int, float)) else str(v) for k, v in flat}
+        metrics = dict.fromkeys(map(self._names.of, self._metrics), 0.0)  # without the values
+        for summary in hparams(values, metrics):  # type: ignore[no-untyped-call]
             self.run.file_writer.add_summary(summary)
 
     def flush(self) -> None:
@@ -148,11 +169,14 @@ class TensorboardLoggerHook(TrackerHook):
     """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
 
     The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
-    images. The module's hyper-parameters are in the tab HPARAMS.
+    images. The tab HPARAMS has the module's hyper-parameters. Its metrics are the monitored values
+    of the hooks and callbacks that keep the best checkpoint, and ``hp_metric``, the best score.
 
     Args:
         log_dir: Another folder, or a URL.
         interval, ignore_last, reset_flag, by_epoch: See ``LoggerHook``.
+        graph: Whether the tab GRAPHS has the module, traced with ``module.example_input_array`` at
+            the beginning of the fit. Not for models in shards.
         options: See ``TrackerHook``; ``run`` is a ``SummaryWriter`` or a Lightning
             ``TensorBoardLogger``, to use and leave open.
 
@@ -180,23 +204,29 @@ class TensorboardLoggerHook(TrackerHook):
         ignore_last: bool = True,
         reset_flag: bool = False,
         by_epoch: bool = True,
+        *,
+        graph: bool = False,
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.log_dir = check_path("log_dir", log_dir)
+        check_bool(graph=graph)
+        self.log_dir, self.graph = check_path("log_dir", log_dir), graph
 
     @property
     def writer(self) -> Any:
         """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
-    def modules(self, runner: Any) -> Sequence[str]:
+    def modules(self, runner: Runner) -> Sequence[str]:
         """Return the module of torch's writer."""
         return ("torch.utils.tensorboard",)
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
         target: dict[str, Any] = {"log_dir": self.log_dir or join(runner.work_dir, "tf_logs")}
+        prefix = "val/" if self.names == "mmcv" else ""
+        monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
+        target["metrics"] = ["hp_metric", *monitored]
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:
@@ -205,3 +235,40 @@ class TensorboardLoggerHook(TrackerHook):
             target["purge_step"] = self.last_step(runner) + 1
             target["purge_step"] += validated and self.names == "mmcv"
         return target
+
+    def before_run(self, runner: Runner) -> None:
+        """Open the session with the backend; draw the graph if wanted."""
+        super().before_run(runner)
+        if self.graph and self._session is not None and in_fit(runner):
+            self._draw_graph(runner)
+
+    def _draw_graph(self, runner: Runner) -> None:
+        """Trace the module into an event file beside the run's."""
+        from torch.utils.tensorboard import SummaryWriter
+
+        module = runner.module
+        example = getattr(module, "example_input_array", None)
+        if not isinstance(example, (torch.Tensor, tuple)):
+            runner.logger.warning(
+                "TensorboardLoggerHook: graph=True draws nothing, as module.example_input_array is "
+                "no tensor and no tuple of tensors"
+            )
+            return
+        folder = getattr(self.passed_run(), "log_dir", None) or self.target(runner)["log_dir"]
+        inputs = module.transfer_batch_to_device(example, module.device, 0)
+        with SummaryWriter(folder) as writer, keep_train_flags(module), torch.no_grad():
+            writer.add_graph(module, inputs)
+
+    def after_run(self, runner: Runner) -> None:
+        """Log the best score as ``hp_metric``, and close the run."""
+        scores = [each.best_model_score for each in _keepers_of_best(runner)]
+        if self._session is not None and in_fit(runner) and scores and scores[0] is not None:
+            self._session.append(self.get_iter(runner), scalars={"hp_metric": float(scores[0])})
+        super().after_run(runner)
+
+
+def _keepers_of_best(runner: Runner) -> Iterator[Any]:
+    """Yield the hooks and callbacks that keep the best checkpoint by a monitored value."""
+    for each in (*runner.hooks, *runner.trainer.checkpoint_callbacks):
+        if hasattr(each, "best_model_score") and isinstance(each.monitor, str):
+            yield each

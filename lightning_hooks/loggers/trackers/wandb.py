@@ -129,9 +129,9 @@ class WandbWriter(Writer):
         import wandb
 
         run, WandbWriter._idle = WandbWriter._idle, None
-        if run is None or (run is wandb.run and run.id == run_id):  # else the program has ended it
+        if run is None or (wandb.run is run and getattr(run, "id", None) == run_id):
             return run
-        return run.finish()
+        return run.finish()  # nothing, if the program has ended the run
 
     def log(self, record: Record) -> None:
         """Log a row, or further values of a row."""

@@ -238,7 +238,7 @@ def deprecated_api_warning(
     def decorator(function: Callable[..., Any]) -> Callable[..., Any]:
         title = f"{cls_name}.{function.__name__}" if cls_name else function.__name__
 
-        def tell_new_name(old: str) -> None:
+        def report(old: str) -> None:
             warn(
                 f'"{old}" is deprecated in `{title}`, please use "{name_dict[old]}" instead',
                 DeprecationWarning,
@@ -248,13 +248,13 @@ def deprecated_api_warning(
         def renamed(*args: Any, **kwargs: Any) -> Any:
             positional = inspect.getfullargspec(function).args[: len(args)]
             for old in name_dict.keys() & set(positional):
-                tell_new_name(old)
+                report(old)
             for old in [name for name in name_dict if name in kwargs]:
                 if name_dict[old] in kwargs:
                     raise AssertionError(
                         f"{title} got both `{old}` and `{name_dict[old]}`, its new name"
                     )
-                tell_new_name(old)
+                report(old)
                 kwargs[name_dict[old]] = kwargs.pop(old)
             return function(*args, **kwargs)
 

@@ -8,7 +8,12 @@ from typing import Any
 import pytest
 import torch
 import torchmetrics
-from lightning.pytorch.callbacks import Callback, EarlyStopping, ModelCheckpoint
+from lightning.pytorch.callbacks import (
+    Callback,
+    EarlyStopping,
+    ModelCheckpoint,
+    TQDMProgressBar,
+)
 
 from lightning_hooks import (
     EvalHook,
@@ -16,6 +21,7 @@ from lightning_hooks import (
     Hook,
     IterTimerHook,
     OptimizerHook,
+    StepTimeHook,
     TextLoggerHook,
 )
 from support.foreign_hooks import OptimizerHook as OldOptimizerHook
@@ -80,7 +86,8 @@ def test_early_stopping_and_model_checkpoint_monitor_a_score(
     assert trainer.current_epoch == 4, "0.8 in the second epoch, and two that are worse"
     assert best.best_model_score == torch.tensor(0.8, dtype=torch.float64)
     assert Path(best.best_model_path).name == "epoch=1-acc=0.8.ckpt"
-    assert trainer.progress_bar_metrics["acc"] == 0.6
+    assert trainer.callback_metrics["acc"] == 0.6
+    assert "acc" not in trainer.progress_bar_metrics
 
 
 @hosted
@@ -97,7 +104,35 @@ def test_a_score_of_an_eval_hook_stops_early(tmp_path: Path, host: bool) -> None
     stop = EarlyStopping("MeanSquaredError", stopping_threshold=1e9)
     trainer = fit(tmp_path, hook, module=Predicts, callbacks=[stop], host=host, max_epochs=3)
     assert trainer.current_epoch == 1
-    assert trainer.progress_bar_metrics["MeanSquaredError"] > 0
+    assert trainer.callback_metrics["MeanSquaredError"] > 0
+
+
+class Bar(TQDMProgressBar):
+    """Keeps the names of all that the bar has shown."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[str] = set()
+
+    def get_metrics(self, trainer: Any, pl_module: Any) -> Any:
+        found = super().get_metrics(trainer, pl_module)
+        self.seen |= set(found)
+        return found
+
+
+class Asks(Hook):
+    def after_train_iter(self, runner: Any) -> None:
+        runner.module.log("asked", 1.0, prog_bar=True)
+
+
+@hosted
+def test_a_progress_bar_shows_what_was_asked_for(tmp_path: Path, host: bool) -> None:
+    bar, timer = Bar(), StepTimeHook(interval=2, log=True, table=False)
+    hooks = [IterTimerHook(), timer, Scores(), TextLoggerHook(interval=1), Asks()]
+    options: dict[str, Any] = {"max_epochs": 2, "host": host, "enable_progress_bar": True}
+    trainer = fit(tmp_path, *hooks, val=1, callbacks=[bar], **options)
+    assert {"time", "data_time", "acc", "step_time/forward"} <= trainer.callback_metrics.keys()
+    assert bar.seen == {"asked"}
 
 
 @hosted

@@ -19,7 +19,7 @@ from lightning_hooks import (
     HookAdapter,
     HubCheckpointHook,
 )
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe
 from support.hub_server import Hub, hub_server
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -98,7 +98,7 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     for part in ("| `accuracy` | 0.375 |", "Secretive.load_from_check"):
         assert part in card
     config = json.loads(re.findall(r"```json\n(.*?)```", card, re.DOTALL)[0])
-    assert config["hyper_parameters"] == {"width": 3}
+    assert config["hyper_parameters"] == {"width": 3, "api_key": "***"}
     assert config["trainer"]["max_epochs"] == 3
     assert {"type": "BestCheckpointHook", "save_best": "accuracy"} in config["hooks"]
     said = [line for line in lines(caplog, "INFO") if "is pushed to" in line]
@@ -292,7 +292,7 @@ def test_remote_checkpoints_are_refused_before_the_first_step(hub: Hub, tmp_path
 
 def test_errors_of_the_client_are_shown_without_secrets() -> None:
     shown = describe(OSError(f"https://me:1234@host/x refused Bearer {TOKEN}\nRequest ID: 3"))
-    assert shown == "OSError: https://host/x refused Bearer hf_... Request ID: 3"
+    assert shown == "OSError: https://host/x refused Bearer *** Request ID: 3"
 
 
 @pytest.mark.slow

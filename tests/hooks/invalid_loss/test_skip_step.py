@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import logging
+import math
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -233,6 +235,45 @@ def test_says_which_were_skipped_and_logs_their_number(
     assert "skipped_steps: 1.0000" in text
     assert "skipped_steps: 2.0000" in text
     assert "Epoch(val)" not in text
+
+
+def train_lines(folder: Path) -> list[dict[str, Any]]:
+    (file,) = folder.glob("*.log.json")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    return [line for line in lines if line.get("mode") == "train"]
+
+
+@pytest.mark.parametrize("name", ["adam-fused", "sgd"])
+@pytest.mark.parametrize("reading", [1, 50])
+def test_the_log_has_no_nan_and_counts_on_the_line_of_the_step(
+    name: str, reading: int, tmp_path: Path
+) -> None:
+    made = batches(12, {1: LOSS, 6: LOSS, 7: LOSS, 8: LOSS, 9: GRADIENTS})
+    hooks = CheckInvalidLossHook(interval=reading, action="skip"), TextLoggerHook(interval=3)
+    trained(tmp_path, partial(norm_module, OPTIMIZERS[name]), made, *hooks)
+    lines = train_lines(tmp_path)
+    assert [line.get("skipped_steps") for line in lines] == [1, 1, 4, 5]
+    assert [math.isfinite(line.get("loss", math.inf)) for line in lines] == [
+        True,
+        True,
+        False,
+        True,
+    ]
+    assert "loss" not in lines[2], "each of its steps was skipped"
+
+    clean = tmp_path / "clean"
+    trained(clean, partial(norm_module, OPTIMIZERS[name]), [made[0], made[2]], hooks[1])
+    (line,) = train_lines(clean)
+    assert line["loss"] == lines[0]["loss"], "the average of the steps made"
+
+
+def test_the_log_within_the_batches_of_a_skipped_step_has_no_nan(tmp_path: Path) -> None:
+    made = batches(8, {1: LOSS})
+    hooks = CheckInvalidLossHook(action="skip"), TextLoggerHook(interval=2)
+    trained(tmp_path, BadModule, made, *hooks, accumulate_grad_batches=4)
+    lines = train_lines(tmp_path)
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    assert [line.get("skipped_steps") for line in lines] == [None, 1, 1, 1]
 
 
 @pytest.mark.parametrize(("name", "per_step"), [("adam-fused", 0), ("sgd", 1)])

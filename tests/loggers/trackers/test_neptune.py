@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import os
 from base64 import b64encode
+from datetime import datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from lightning_hooks.cli import main
 from lightning_hooks.loggers.trackers import neptune
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
 from support.logs.trackers import (
@@ -18,10 +21,12 @@ from support.logs.trackers import (
     Talk,
     everything_in,
     fit,
+    points,
     read_neptune,
     series,
     warnings_in,
 )
+from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),
@@ -57,7 +62,7 @@ def test_departure_what_neptune_drops_is_a_text_in_a_series_of_its_own(work: Pat
     assert {"/".join(x["path"]) for x in texts} == {"train/odd_nonfinite"}
     assert points == {1: "nan", 2: "inf", 3: "-inf"}
     (run,) = work.glob(".neptune/offline/run__*")
-    records, _ = neptune.read_neptune(str(run))
+    records, _, _ = neptune.read_neptune(str(run))
     found = [record.scalars.get("train/odd") for record in records if record.scalars]
     assert str(found[:4]) == "[nan, inf, -inf, 1.5]"
 
@@ -83,6 +88,46 @@ def test_departure_neptune_is_offline_where_no_deployment_answers(
     (warning,) = warnings_in(caplog)
     assert "none answers" in warning
     assert "the run is offline" in warning
+
+
+def test_an_online_mode_is_told_once_that_the_service_has_ended(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.delenv("NEPTUNE_API_TOKEN", raising=False)
+    trainer = make_trainer(work, NeptuneLoggerHook(mode="async", project="a/b", timeout=60))
+    trainer.fit(TinyModule(), make_loader(), make_loader(2))
+    trainer.validate(TinyModule(), make_loader(2), verbose=False)
+    (warning,) = warnings_in(caplog)
+    assert "Neptune's hosted service closed in March 2026" in warning
+
+
+def test_a_replay_names_and_counts_what_it_leaves_out(
+    work: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    import neptune
+
+    monkeypatch.setenv("NEPTUNE_DATA_DIRECTORY", str(work / ".neptune"))
+    quiet = dict.fromkeys(("capture_stdout", "capture_stderr", "capture_hardware_metrics"), False)
+    run = neptune.init_run(mode="offline", git_ref=False, tags=["a", "b"], **quiet)
+    for loss in (0.5, 0.25):
+        run["loss"].append(loss)
+        run["notes"].append(f"loss {loss}")
+    run["parameters/lr"] = 0.1
+    run["when"] = datetime.now()
+    (work / "x.txt").write_text("x")
+    run["data/x"].upload(str(work / "x.txt"))
+    run.stop()
+    (folder,) = work.glob(".neptune/offline/run__*")
+    uri = f"sqlite:///{work}/mlflow.db"
+    with pytest.raises(SystemExit, match="0"):
+        main(["replay", str(folder), "--to", "mlflow", "--tracking-uri", uri])
+    assert points(work / "mlflow.db") == {1: {"loss": 0.5}, 2: {"loss": 0.25}}
+    assert "3 records sent" in capsys.readouterr().out
+    (warning,) = warnings_in(caplog)
+    assert warning == (
+        f"{folder}: left out, as no numbers: sys/tags (tags: 2), notes (texts: 2), "
+        "when (dates: 1), data/x (files: 1)"
+    )
 
 
 def test_departure_neptune_captures_neither_output_nor_hardware(work: Path) -> None:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from lightning_hooks import HookAdapter, TensorboardLoggerHook
+from lightning_hooks import BestCheckpointHook, HookAdapter, TensorboardLoggerHook
 from support.logs.trackers import (
     Pictures,
     Sent,
@@ -17,6 +20,7 @@ from support.logs.trackers import (
     quiet,
     read_tensorboard,
     replay_as_told,
+    warnings_in,
 )
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -100,3 +104,57 @@ def test_tensorboard_uses_a_writer_that_is_given(work: Path, tmp_path: Path) -> 
     rows, _ = read_tensorboard(tmp_path / "mine")
     assert rows[5].keys() >= {"mine", "val/val_loss"}
     assert not (work / "tf_logs").exists()
+
+
+def metrics_in_hparams(events: Any) -> list[str]:
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    content = events.PluginTagToContent("hparams")["_hparams_/experiment"]
+    infos = HParamsPluginData.FromString(content).experiment.metric_infos
+    return [info.name.tag for info in infos]
+
+
+@pytest.mark.parametrize("lightnings", [False, True])
+def test_hparams_has_metrics(work: Path, lightnings: bool) -> None:
+    keeper: Any = BestCheckpointHook("val_loss", rule="less")
+    if lightnings:
+        keeper = ModelCheckpoint(work / "kept", monitor="val_loss")
+    hook = TensorboardLoggerHook(str(work / "tb"), interval=2)
+    trainer = make_trainer(work, keeper, hook, max_epochs=3, enable_checkpointing=True)
+    trainer.fit(Tuned(0.2), make_loader(4), make_loader(2))
+    rows, events = read_tensorboard(work / "tb")
+    assert metrics_in_hparams(events) == ["hp_metric", "val/val_loss"]
+    losses = [row["val/val_loss"] for row in rows.values() if "val/val_loss" in row]
+    found = [row["hp_metric"] for row in rows.values() if "hp_metric" in row]
+    assert found == [min(losses)]
+
+
+class Drawn(TinyModule):
+    """Has an example of its input, dropout, and a part that stays in its mode."""
+
+    example_input_array = torch.zeros(2, 4)
+
+    def make_net(self) -> torch.nn.Module:
+        return torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Dropout())
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.net(x)
+
+
+def test_the_graph_is_drawn_on_request_and_changes_nothing(
+    work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    losses = []
+    for graph in (False, True):
+        torch.manual_seed(0)
+        hook = TensorboardLoggerHook(str(work / f"tb{graph}"), interval=2, graph=graph)
+        losses.append(fit(work, hook, module=Drawn, epochs=1).losses)
+        rows, events = read_tensorboard(work / f"tb{graph}")
+        assert events.Tags()["graph"] is graph
+        assert rows.keys() == {2, 4, 5}
+    assert "Dropout" in str(events.Graph())
+    assert losses[0] == losses[1]
+    assert quiet(caplog)
+    fit(work, TensorboardLoggerHook(interval=2, graph=True), epochs=1)
+    (said,) = warnings_in(caplog)
+    assert "module.example_input_array is no tensor and no tuple of tensors" in said

@@ -1,0 +1,136 @@
+"""The layout of a checkpoint as a table, and a check of what a file holds against the table."""
+
+from __future__ import annotations
+
+import re
+import types
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from lightning_hooks.utils.random_state import random_state
+
+__all__ = ["ENTRY", "DamagedCheckpointError", "check_layout", "entry_of"]
+
+ENTRY = "lightning_hooks"
+"""The key of this package's entry in a checkpoint."""
+
+
+def count(value: Any) -> bool:
+    """Return whether a value is a number of iterations."""
+    return type(value) is int and 0 <= value < 2**63
+
+
+def version(value: Any) -> bool:
+    """Return whether a value is a version of a package."""
+    return isinstance(value, str) and re.match(r"\d+(\.\d+)+", value) is not None
+
+
+LAYOUT: dict[str, Any] = {
+    "pytorch-lightning_version?": version,
+    "state_dict?": {},
+    "current_model_state?": {},
+    "averaging_state?": {},
+    "optimizer_states?": [{"param_groups": [{}]}],
+    "lr_schedulers?": [{}],
+    "callbacks?": {},
+    "loops?": {"fit_loop": {}},
+    "meta?": {"hook_msgs?": {"best_ckpts?": {"*": [list]}}},
+    f"{ENTRY}?": {
+        "iter?": count,
+        "last_val_iter?": count,
+        "in_epoch?": bool,
+        "buffers?": {},
+        "log_buffer?": {
+            **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
+            "output": {"*": float | int},
+            "averages": [str],
+            "ready": bool,
+        },
+        "rng?": [random_state],
+        "data?": [torch.Tensor],
+        "hooks?": [{"key": str, "class": str, "arguments": {}}],
+        "averages?": [
+            {
+                **{"class": str, "arguments": {}, "state_dict": dict | None},
+                **dict.fromkeys(("steps", "updates"), int | None),
+            }
+        ],
+        "text_logs?": {"*": {"size": int, "crc32": object}},
+        "trackers?": {},
+    },
+}
+"""Lightning's keys, mmcv's ``meta`` and the entry of this package, as far as they are read.
+
+A dict has the forms of a dict's values, with ``?`` for a key that may be missing and ``*`` for all
+keys. A list has the form of a list's items. Another form is a type, or a function of the value.
+"""
+
+
+class DamagedCheckpointError(RuntimeError, ValueError):
+    """A checkpoint is damaged; the message names the file and the newest intact checkpoint."""
+
+
+def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") -> None:
+    """Compare a checkpoint's contents with the table.
+
+    Args:
+        checkpoint: The contents.
+        path: The file, for the error.
+
+    Raises:
+        DamagedCheckpointError: for a value of another form; the message has the path and the keys.
+
+    >>> check_layout({"lightning_hooks": {"iter": "many"}}, "a.pth")
+    Traceback (most recent call last):
+    lightning_hooks.storage.layout.DamagedCheckpointError: a.pth's 'lightning_hooks' is damaged: \
+'iter' must be a count, got 'many'
+    """
+    for key, form in LAYOUT.items():
+        name = key.removesuffix("?")
+        if name in checkpoint:
+            try:
+                _check(checkpoint[name], form, "it")
+            except TypeError as error:
+                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
+
+
+def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return this package's entry of a checkpoint; empty without an entry.
+
+    Raises:
+        DamagedCheckpointError: if an item of the entry has another form than the table's.
+    """
+    check_layout({key: checkpoint[key] for key in checkpoint.keys() & {ENTRY}})
+    found: dict[str, Any] = checkpoint.get(ENTRY, {})
+    return found
+
+
+def _check(value: Any, form: Any, place: str) -> None:
+    """Raise a TypeError that names the first value of another form."""
+    kind = Mapping if isinstance(form, dict) else list if isinstance(form, list) else form
+    if isinstance(kind, types.FunctionType):
+        is_right = kind(value)
+    else:
+        is_right = isinstance(value, kind) and (type(value) is not bool or kind in (bool, object))
+    name = "dict" if kind is Mapping else getattr(kind, "__name__", str(kind)).replace("_", " ")
+    if not is_right:
+        article = "an" if name[0] in "aeiou" else "a"
+        raise TypeError(f"{place} must be {article} {name}, got {value!r:.80}")
+    for key, one, of_item in _items(value, form, place):
+        _check(one, of_item, repr(key) if place == "it" else f"{place}[{key!r}]")
+
+
+def _items(value: Any, form: Any, place: str) -> Iterable[tuple[Any, Any, Any]]:
+    """Yield keys, values and forms of the items of a dict or a list."""
+    if isinstance(form, list):
+        yield from ((index, one, form[0]) for index, one in enumerate(value))
+    for name, of_item in form.items() if isinstance(form, dict) else ():
+        key = name.removesuffix("?")
+        if name == "*":
+            yield from ((key, one, of_item) for key, one in value.items())
+        elif key in value:
+            yield key, value[key], of_item
+        elif key == name:
+            raise TypeError(f"{place} must have {key}, got {value!r:.80}")

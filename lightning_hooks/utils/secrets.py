@@ -1,0 +1,93 @@
+"""Keep passwords and keys out of what is printed, sent and stored: one filter, by name and by form.
+
+A value counts as secret by the name of its argument (``api_key``, ``password``, ``Authorization``),
+or by its own form: the user and password of a URL, a client's token, a bearer's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+__all__ = ["USERINFO", "describe", "masked", "masked_text", "without_secrets"]
+
+_OWNERS = "api|access|account|auth|bot|gh|github|gitlab|hf|hub|private|refresh|secret|ssh|wandb"
+_NAME = (
+    r"passw(?:or)?d|passphrase|pwd|secret|credentials?|cookie|authorization|auth"
+    rf"|(?:{_OWNERS})[_-]?(?:key|token)"
+)
+_IS_SECRET = re.compile(rf"(?:^|[\W_])(?:{_NAME})$|(?:^|/)token$", re.IGNORECASE)
+
+USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
+"""The user and the password of a URL."""
+
+_TOKEN = re.compile(
+    r"\b(?:hf_\w{8,}|gh[a-z]_\w{20,}|github_pat_\w{20,}|sk-[\w-]{20,}|AKIA[0-9A-Z]{16}"
+    r"|eyJ[\w-]{8,}\.[\w-]+\.[\w-]+)|(?<=\bBearer )[^\s'\"]+"
+)
+"""Tokens of well-known services, of web standards, and in a header."""
+
+_PAIR = re.compile(
+    rf"((?<![^\W_])(?:{_NAME}|(?<!\w)token)['\"]?\s*[=:]\s*['\"]?)"
+    r"(?:(?<=['\"])[^'\"]*|[(\[][^)\]]*|[^\s'\"&,;)}\]]+)",
+    re.IGNORECASE,
+)
+"""A secret name in a text, with the value after ``=`` or ``:``."""
+
+
+def masked(value: Any) -> Any:
+    """Return a value with ``***`` for secrets, at any depth of dicts, lists and tuples.
+
+    >>> masked({"api_key": "1234", "uri": "http://me:1234@host/x", "pad_token": "<pad>"})
+    {'api_key': '***', 'uri': 'http://***@host/x', 'pad_token': '<pad>'}
+    """
+    if isinstance(value, str):
+        return _TOKEN.sub("***", USERINFO.sub("***@", value))
+    if type(value) in (list, tuple):
+        return type(value)(map(masked, value))
+    if not isinstance(value, Mapping):
+        return value
+    return {name: _masked_value(name, one) for name, one in value.items()}
+
+
+def _masked_value(name: object, value: Any) -> Any:
+    is_shown = value is None or isinstance(value, (bool, Mapping))
+    return masked(value) if is_shown or not _IS_SECRET.search(str(name)) else "***"
+
+
+def masked_text(text: str) -> str:
+    """Return a text with ``***`` for secrets, also for those behind a name and ``=`` or ``:``.
+
+    >>> masked_text("connect(api_key='1234', url='http://host?token=1234')")
+    "connect(api_key='***', url='http://host?token=***')"
+    """
+    return _PAIR.sub(r"\1***", masked(text))
+
+
+def without_secrets(value: Any) -> Any:
+    """Return a value without the entries of a secret name, and without the user in a URL.
+
+    >>> without_secrets({"project": "digits", "settings": {"api_key": "1234", "mode": "offline"}})
+    {'project': 'digits', 'settings': {'mode': 'offline'}}
+    >>> without_secrets({"uri": "http://me:1234@host/x", "hosts": [{"auth": "1234"}]})
+    {'uri': 'http://host/x', 'hosts': [{}]}
+    """
+    if isinstance(value, str):
+        return _TOKEN.sub("***", USERINFO.sub("", value))
+    if isinstance(value, (list, tuple)):
+        return [*map(without_secrets, value)]
+    if not isinstance(value, dict):
+        return value
+    kept = {name: one for name, one in value.items() if not _IS_SECRET.search(str(name))}
+    return {name: without_secrets(one) for name, one in kept.items()}
+
+
+def describe(error: Exception) -> str:
+    r"""Return an error of a client on a single line, without secrets.
+
+    >>> describe(OSError("http://me:1234@host/x\nis down"))
+    'OSError: http://host/x is down'
+    """
+    text = USERINFO.sub("", f"{type(error).__name__}: {error}")
+    return masked_text(" ".join(text.split()))[:500]

@@ -1,0 +1,88 @@
+"""Nonsense under any key of a checkpoint is refused with the file and the key."""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, TextLoggerHook
+from lightning_hooks.storage.verification import DamagedCheckpointError, load
+from support.training import TinyModule, make_loader, make_trainer
+
+OURS = "lightning_hooks"
+NONSENSE: list[tuple[list[Any], list[Any]]] = [
+    (["state_dict", "meta", "loops", "callbacks", OURS], [5, [1]]),
+    (["optimizer_states", "lr_schedulers"], [5, {"a": 1}, [5]]),
+    (["current_model_state", "averaging_state"], [5, "x"]),
+    (["pytorch-lightning_version"], [5, "x", None]),
+    ([("loops", "fit_loop"), ("meta", "hook_msgs")], [5, None]),
+    ([("optimizer_states", 0, "param_groups")], [5, [5]]),
+    ([("meta", "hook_msgs", "best_ckpts")], [5, {"val_loss": 5}, {"val_loss": [5]}]),
+    ([(OURS, "iter"), (OURS, "last_val_iter")], ["x", -1, 2**70, True, None]),
+    ([(OURS, "rng")], [5, {"a": 1}, [[1, 2]], [{"python": 1}]]),
+    ([(OURS, "rng", 0, "python"), (OURS, "rng", 0, "numpy")], [5, [1], (3, 4, 5)]),
+    ([(OURS, "rng", 0, "torch")], [5, [1], torch.zeros(2)]),
+    ([(OURS, "data"), (OURS, "hooks"), (OURS, "averages")], [5, [5], {"a": 1}]),
+    ([(OURS, "averages", 0, "steps"), (OURS, "averages", 0, "arguments")], [[1], "x"]),
+    ([(OURS, "text_logs"), (OURS, "trackers"), (OURS, "log_buffer")], [5, "x"]),
+    ([(OURS, "log_buffer", "values"), (OURS, "log_buffer", "counts")], [5, {"a": 1}]),
+    ([(OURS, "log_buffer", "output"), (OURS, "log_buffer", "averages")], [5, [1]]),
+]
+CASES = [
+    ((key,) if isinstance(key, str) else key, value)
+    for keys, values in NONSENSE
+    for key in keys
+    for value in values
+]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    folder = tmp_path_factory.mktemp("saved")
+    hooks = CheckpointHook(1), EMAHook(), TextLoggerHook(interval=3), BestCheckpointHook("val_loss")
+    trainer = make_trainer(folder, *hooks, enable_checkpointing=True)
+    trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    found: dict[str, Any] = torch.load(folder / "epoch_1.pth", weights_only=True)
+    return found
+
+
+def write(saved: dict[str, Any], keys: tuple[Any, ...], nonsense: Any, path: Path) -> None:
+    place = checkpoint = copy.deepcopy(saved)
+    for key in keys[:-1]:
+        place = place[key]
+    place[keys[-1]] = nonsense
+    torch.save(checkpoint, path)
+
+
+@pytest.mark.parametrize(("keys", "nonsense"), CASES, ids=repr)
+def test_nonsense_is_refused_by_file_and_key(
+    saved: dict[str, Any], tmp_path: Path, keys: Any, nonsense: Any
+) -> None:
+    path = tmp_path / "odd.pth"
+    write(saved, keys, nonsense, path)
+    with pytest.raises(DamagedCheckpointError) as error:
+        load(str(path))
+    assert str(error.value).startswith(f"{path}'s {keys[0]!r} is damaged: ")
+    names = [key for key in keys if key not in (0, "python", "numpy", "torch")]
+    assert all(repr(name) in str(error.value) for name in names)
+
+
+@pytest.mark.parametrize(
+    ("keys", "nonsense"),
+    [(("state_dict",), 5), (("meta",), 7), ((OURS, "rng"), [[1, 2]]), (("optimizer_states",), 5)],
+    ids=repr,
+)
+@pytest.mark.parametrize("hook", [EMAHook, CheckpointHook])
+def test_a_run_is_not_resumed_from_nonsense(
+    saved: dict[str, Any], tmp_path: Path, keys: Any, nonsense: Any, hook: Any
+) -> None:
+    path = tmp_path / "odd.pth"
+    write(saved, keys, nonsense, path)
+    options = {"enable_checkpointing": hook is CheckpointHook}
+    trainer = make_trainer(tmp_path, hook(), max_epochs=2, **options)
+    with pytest.raises(DamagedCheckpointError, match=f"odd.pth's '{keys[0]}' is damaged"):
+        trainer.fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=path)

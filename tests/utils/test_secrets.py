@@ -1,0 +1,105 @@
+"""Passwords and keys are in nothing that is printed, sent or stored."""
+
+from __future__ import annotations
+
+import json
+import traceback
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from lightning_hooks import HOOKS, CheckpointHook, Hook, HookAdapter, register_training_hooks
+from lightning_hooks.cli.app import run
+from lightning_hooks.utils.secrets import describe, masked, masked_text
+from support.training import NoValidation, make_loader, make_trainer
+
+SECRETS = {
+    **dict.fromkeys(
+        ["api_key", "apiKey", "API-TOKEN", "hf_token", "auth", "Authorization"], "1234"
+    ),
+    **dict.fromkeys(["password", "db_password", "PWD", "client_secret", "cookie", "token"], "1234"),
+    "headers": [{"credentials": ("me", "1234")}],
+    "uri": "http://me:1234@host/x",
+    "note": "Bearer 1234",
+    "of_service": ["hf_1234567890", "sk-" + "1234" * 6, "AKIA" + "1234" * 4],
+}
+SHOWN = {"pad_token": "<pad>", "key_indicator": "acc", "tokens": 1234, "monkey": "1234"}
+
+
+def test_secrets_are_masked_by_name_and_by_form() -> None:
+    found = masked({**SECRETS, **SHOWN})
+    assert {key: found.pop(key) for key in SHOWN} == SHOWN
+    assert "1234" not in json.dumps(found)
+    for shape in (
+        repr(SECRETS),
+        json.dumps(SECRETS),
+        "&".join(f"{k}={v}" for k, v in SECRETS.items()),
+    ):
+        assert "1234" not in masked_text(shape)
+    assert "1234" not in describe(OSError(f"refused: {SECRETS}"))
+
+
+class Sends(Hook):
+    def __init__(self, api_token: str, headers: Any = None) -> None:
+        if api_token == "bad 1234":
+            raise ValueError("a bad token")
+
+
+@pytest.fixture(autouse=True)
+def registered() -> Any:
+    HOOKS.register_module(module=Sends, force=True)
+    yield
+    del HOOKS._module_dict["Sends"]
+
+
+CONFIG: dict[str, Any] = {"type": "Sends", "api_token": "bad 1234"}
+
+
+@pytest.mark.parametrize(
+    "build",
+    [
+        lambda: HOOKS.build(CONFIG),
+        lambda: HOOKS.build({"api_token": "1234"}),
+        lambda: HookAdapter([CONFIG]),
+        lambda: HookAdapter([(CONFIG, 1, 2)]),
+        lambda: register_training_hooks(custom_hooks_config=[CONFIG]),
+        lambda: register_training_hooks(custom_hooks_config=[[CONFIG]]),
+        lambda: register_training_hooks(log_config={"hooks": [CONFIG]}),
+        lambda: register_training_hooks(lr_config={"api_token": "1234"}),
+    ],
+)
+def test_no_error_on_a_config_shows_a_secret(build: Any) -> None:
+    with pytest.raises((TypeError, ValueError, KeyError)) as error:
+        build()
+    text = "".join(traceback.format_exception_only(error.type, error.value))
+    assert "***" in text
+    assert "1234" not in text
+
+
+def test_the_command_shows_no_secret(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    hook = {"type": "Sends", "api_token": "1234", "headers": {"Authorization": "1234"}}
+    Path("good.json").write_text(json.dumps({"custom_hooks": [hook]}))
+    Path("bad.json").write_text(json.dumps({"custom_hooks": [CONFIG]}))
+    assert run(["convert", "good.json"]) == 0
+    assert run(["convert", "bad.json"]) == 2
+    shown = capsys.readouterr()
+    assert 'Sends(api_token="***", headers={"Authorization": "***"})' in shown.out
+    assert "'api_token': '***'" in shown.err
+    assert "1234" not in shown.out + shown.err
+
+
+def test_a_checkpoint_has_no_secret_of_a_hooks_arguments(tmp_path: Path) -> None:
+    class Stateful(Sends):
+        def state_dict(self) -> dict[str, int]:
+            return {"n": 1}
+
+    hooks = Stateful("s3cret-1234"), CheckpointHook(interval=1)
+    make_trainer(tmp_path, *hooks, enable_checkpointing=True).fit(NoValidation(), make_loader())
+    saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
+    assert "Stateful" in repr([saved["callbacks"], saved["lightning_hooks"]["hooks"]])
+    assert "s3cret" not in repr([saved["callbacks"], saved["lightning_hooks"]])
