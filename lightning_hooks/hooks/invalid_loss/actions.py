@@ -163,8 +163,7 @@ class Stop(Restore):
         trainer = self.runner.trainer
         if not self._has_stopped:
             self._has_stopped = True
-            minimum = progress.lift_minimum(trainer)
-            Driver.of(trainer).fit.callback(progress.restore_minimum, trainer, minimum)
+            progress.lift_minimum(trainer, Driver.of(trainer).fit)
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
