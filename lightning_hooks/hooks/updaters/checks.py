@@ -26,7 +26,13 @@ from lightning_hooks.utils.warn import rank_zero_warn
 if TYPE_CHECKING:
     from lightning_hooks.hooks.updaters.updater import Updater
 
-__all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
+__all__ = [
+    "check_schedule",
+    "family_of",
+    "overrides",
+    "warn_of_early_monitors",
+    "warn_of_rivals",
+]
 
 
 def check_schedule(hook: Updater, runner: Runner) -> None:
@@ -137,15 +143,12 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         trainer: The hook's Trainer.
     """
     runner = Driver.of(trainer).runner
-    family = next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
-    own = _optimizers(hook, runner)
+    family, own = family_of(hook), _optimizers(hook, runner)
     hooks = [
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not _overrides(
-            other, family, f"_set_{hook.quantity.symbol}"
-        )  # may set some groups only
+        and not overrides(other, family, f"_set_{hook.quantity.symbol}")  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -183,7 +186,12 @@ def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     return {name: one for name, one in found if not isinstance(base, dict) or name in base}
 
 
-def _overrides(hook: Any, family: str, name: str) -> bool:
+def family_of(hook: Updater) -> str:
+    """Return ``"LrUpdaterHook"`` or ``"MomentumUpdaterHook"``."""
+    return next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
+
+
+def overrides(hook: Any, family: str, name: str) -> bool:
     """Whether a hook overrides a method of its family's base class, mmcv's or ours."""
     base = next(base for base in type(hook).__mro__ if base.__name__ == family)
     return name in vars(hook) or getattr(type(hook), name, None) is not getattr(base, name, None)

@@ -165,12 +165,3 @@ class LrUpdaterHook(Updater):
             self.regular = self.get_regular_lr(runner)
         rates = self.regular if warm_up_at is None else self.get_warmup_lr(warm_up_at)
         self._set_lr(runner, rates)
-
-    def is_predictable(self) -> bool:
-        """Whether :meth:`value` alone computes the rates, so they are known before the run."""
-        cls, own = type(self), vars(self)
-        inherits = not any(
-            name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name)
-            for name in ("get_lr", "_set_lr")
-        )
-        return inherits and super().is_predictable()
