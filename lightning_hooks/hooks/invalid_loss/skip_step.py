@@ -284,7 +284,7 @@ class BufferSnapshot:
         """Copy the present buffers."""
         groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
         for part, name in self._slots:
-            buffer = part._buffers.get(name)
+            buffer = getattr(part, name, None)
             if buffer is not None and buffer.numel():
                 groups[buffer.device, buffer.dtype].append(buffer)
         self._copies = [(buffers, _flat(buffers)) for buffers in groups.values()]
