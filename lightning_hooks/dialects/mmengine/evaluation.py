@@ -55,7 +55,7 @@ class Evaluation(Callback):
         assert self._facade is not None
         runner = self._facade._runner
         if runner.model is not self._model:
-            Driver.of(runner.trainer).take_model()
+            Driver.of(runner.trainer).model_watch.take()
             runner.module.eval()
 
     def _end(self) -> None:
@@ -65,7 +65,7 @@ class Evaluation(Callback):
             runner = facade._runner
             if runner.model is not self._model:
                 runner.model = self._model
-                Driver.of(runner.trainer).take_model()
+                Driver.of(runner.trainer).model_watch.take()
             facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------
