@@ -26,7 +26,6 @@ __all__ = [
     "locked",
     "locked_path",
     "make_directory",
-    "modified",
     "read_bytes",
     "remove",
     "require_writable",
@@ -83,12 +82,6 @@ def read_bytes(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     return contents
-
-
-def modified(path: str) -> float:
-    """Return when a file was last written, in seconds since 1970."""
-    fs, target = filesystem(path)
-    return float(fs.modified(target).timestamp())
 
 
 def remove(path: str) -> None:
