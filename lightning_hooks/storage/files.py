@@ -159,7 +159,7 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
         return
     # a new instance: a transaction of a shared instance would hold back other threads' files
     fs, target = fsspec.core.url_to_fs(path, skip_instance_cache=True)
-    fs.makedirs(fs._parent(target), exist_ok=True)
+    fs.makedirs(posixpath.dirname(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file
 

@@ -195,7 +195,7 @@ class SavingHook(Hook):
         if hooks[0] is not self:
             return
         is_lost = trainer.ckpt_path is None and entry_point.asks_for_last(trainer)
-        path = _newest(trainer) if is_lost else None
+        path = trainer.strategy.broadcast(_newest(trainer)) if is_lost else None
         found = path or trainer.ckpt_path
         for hook in hooks:
             hook.store.resumed_from = None if found is None else str(found)

@@ -164,7 +164,7 @@ def test_last_goes_on_in_the_processes_of_a_launcher(tmp_path: Path) -> None:
         if __name__ == "__main__":
             epochs, word = int(sys.argv[1]), sys.argv[2] or None
             hooks = HookAdapter([CheckpointHook(interval=1)])
-            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn")
+            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn", devices=2)
             trainer.fit(TinyModule(), make_loader(), ckpt_path=word)
     """
     Path(tmp_path / "train.py").write_text(textwrap.dedent(script))
