@@ -74,7 +74,7 @@ from lightning_hooks.engine.participant import (
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
-from lightning_hooks.storage.checkpoint_io import check_layout
+from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
 if TYPE_CHECKING:
@@ -190,9 +190,8 @@ class Driver(Callback):
         for hook, _ in entries:
             self._host(trainer, hook, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
-            own_io = check_layout(trainer)  # else a checkpoint hook checks read files
-            if own_io is not None:
-                fit.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
+            # else a checkpoint hook checks read files
+            check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
