@@ -46,6 +46,7 @@ class LastValues(LogBuffer):
 
     def window(self, n: int) -> dict[str, float]:
         """Return the averages of the last ``n`` values."""
+        self.before_average()
         return self.means(dict.fromkeys(self.val_history, n))
 
 
