@@ -116,21 +116,8 @@ class TrackerHook(LoggerHook):
     init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: tuple[str, ...] = (
-        "_session",
-        "_peers",
-        "_ended",
-        "_tracked",
-        "_restored",
-        "_rates_at",
-    )
-    timeout = 10.0
-    strict = all_groups = timings = False
-    resume = "allow"
-    names = "mmcv"
-    upload: str | None = None
+    transient: Sequence[str] = "_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"
     uploads: CheckpointUploads | None = None
-    _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run

@@ -180,7 +180,7 @@ class LightningLoggerHook(TrackerHook):
     """
 
     writer_class = LightningWriter
-    transient: tuple[str, ...] = (*TrackerHook.transient, "_current", "_shares")
+    transient = (*TrackerHook.transient, "_current", "_shares")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
