@@ -159,6 +159,11 @@ class Updater(Hook):
         """
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
+    @property
+    def end(self) -> dict[str, Any]:
+        """The minimum as the arguments of a schedule."""
+        return {"minimum": self.minimum, "ratio": self.minimum_ratio}
+
     def check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
 
@@ -288,8 +293,7 @@ class Updater(Hook):
 
     def run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
-        total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
-        return total
+        return self.progress(runner)[1]
 
     def required_length(self, runner: Runner) -> int:
         """Return :meth:`run_length`.

@@ -8,6 +8,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import random
 import re
 import secrets
 import sqlite3
@@ -116,7 +117,11 @@ class MlflowWriter(Writer):
             after: The iterations of the checkpoint of a continued run.
         """
         from mlflow import MlflowClient
+        from mlflow.tracking import client as module
         from mlflow.tracking.context.registry import resolve_tags
+
+        if hasattr(module, "random"):  # else images get their names from the training's numbers
+            module.random = random.SystemRandom()
 
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
