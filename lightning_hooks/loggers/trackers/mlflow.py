@@ -33,7 +33,7 @@ from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
-from lightning_hooks.utils.plain_types import USERINFO, without_secrets
+from lightning_hooks.utils.secrets import USERINFO, without_secrets
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
