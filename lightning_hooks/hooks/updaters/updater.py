@@ -29,7 +29,10 @@ from lightning_hooks.utils.arguments import check_bool
 __all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
-ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
+ITERATIONS = (
+    "max_epochs and a loader with a length, or max_steps with automatic optimization; "
+    "limit_train_batches=... gives a loader a length, by_epoch=True needs max_epochs alone"
+)
 STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from lightning_hooks import (
@@ -143,6 +143,24 @@ def test_the_trainers_reader_is_put_back(tmp_path):
     with pytest.raises(RuntimeError, match="x"):
         trainer.fit(Fails(), make_loader())
     assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
+
+
+class Library(TinyModule):
+    """Has its callbacks among the hyper-parameters, as neuralforecast's modules have."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+def test_a_trainer_among_the_hyper_parameters_is_saved(tmp_path: Path) -> None:
+    """A progress bar among the callbacks knows its Trainer."""
+    callbacks = [CheckpointHook(interval=1), TQDMProgressBar()]
+    trainer = trainer_of(tmp_path, *callbacks, enable_progress_bar=True)
+    trainer.fit(Library(callbacks), make_loader())
+    saved = torch.load(tmp_path / "epoch_1.pth", weights_only=False)["hyper_parameters"]
+    assert saved["callbacks"][1].trainer.global_step == 4
+    assert type(saved["callbacks"][1].trainer.strategy.checkpoint_io) is AtomicCheckpointIO
 
 
 def test_the_trainers_reader_is_put_back_by_two_hooks_too(tmp_path):
