@@ -92,7 +92,7 @@ class TrackerHook(LoggerHook):
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
         most trackers). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels,
         floats from 0 to 1 or integers from 0 to 255. ``module.hparams`` are the run's
-        hyper-parameters.
+        hyper-parameters. Each line of a fit has the number of the epoch as ``epoch``.
     """
 
     writer_class: type[Writer]
@@ -348,6 +348,7 @@ class TrackerHook(LoggerHook):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as failed."""
+        self._restored = None  # a fit may fail before its beginning
         self._close_all()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
