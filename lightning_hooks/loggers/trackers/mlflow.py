@@ -232,7 +232,7 @@ class MlflowWriter(Writer):
 
         with environment(**SHORT_WAITS):
             location = self.client.get_run(self.run).info.artifact_uri
-            store = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
+            store: Any = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
             store.delete_artifacts(f"{_FOLDER}/{name}")
 
     def params(self, params: Mapping[str, Any]) -> None:
