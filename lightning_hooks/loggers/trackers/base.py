@@ -92,7 +92,7 @@ class TrackerHook(LoggerHook):
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
         most trackers). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels,
         floats from 0 to 1 or integers from 0 to 255. ``module.hparams`` are the run's
-        hyper-parameters.
+        hyper-parameters. Each line of a fit has the number of the epoch as ``epoch``.
     """
 
     writer_class: type[Writer]
@@ -116,21 +116,8 @@ class TrackerHook(LoggerHook):
     init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: tuple[str, ...] = (
-        "_session",
-        "_peers",
-        "_ended",
-        "_tracked",
-        "_restored",
-        "_rates_at",
-    )
-    timeout = 10.0
-    strict = all_groups = timings = False
-    resume = "allow"
-    names = "mmcv"
-    upload: str | None = None
+    transient: Sequence[str] = "_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"
     uploads: CheckpointUploads | None = None
-    _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
@@ -361,6 +348,7 @@ class TrackerHook(LoggerHook):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as failed."""
+        self._restored = None  # a fit may fail before its beginning
         self._close_all()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
