@@ -512,7 +512,7 @@ class MlflowLoggerHook(TrackerHook):
     def modules(self, runner: Runner) -> Sequence[str]:
         """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
-        return "mlflow", *(store if self._uses_file(runner) else ())
+        return *super().modules(runner), *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Runner) -> bool:
         """Whether the store is an SQLite file, because no store is configured."""
