@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -101,6 +101,12 @@ class TrackerHook(LoggerHook):
     package: str = ""
     """The backend's package, and the name of the extra; empty for a backend without a package."""
 
+    imported: Sequence[str] = ()
+    """Modules that the client imports at the start, beside the package."""
+
+    start_function: str = ""
+    """The function of the package that starts the client with ``init_kwargs``."""
+
     logs_epoch: bool = True
     """Whether each line has the number of the epoch, by the name ``epoch``."""
 
@@ -186,13 +192,9 @@ class TrackerHook(LoggerHook):
         if self.package:
             require(self.package, type(self).__name__)
 
-    def client_function(self) -> Callable[..., Any] | None:
-        """Return the function that starts the client with ``init_kwargs``."""
-        return None
-
     def modules(self, runner: Runner) -> Sequence[str]:
-        """Return the modules imported by the client at the start."""
-        return (self.package,) if self.package else ()
+        """Return the modules imported at the start."""
+        return (self.package, *self.imported) if self.package else ()
 
     def start_arguments(self) -> Collection[str]:
         """Return the names of the user's arguments for a new run, useless to an open run."""

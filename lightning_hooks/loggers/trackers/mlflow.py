@@ -232,7 +232,7 @@ class MlflowWriter(Writer):
 
         with environment(**SHORT_WAITS):
             location = self.client.get_run(self.run).info.artifact_uri
-            store = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
+            store: Any = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
             store.delete_artifacts(f"{_FOLDER}/{name}")
 
     def params(self, params: Mapping[str, Any]) -> None:
@@ -512,7 +512,7 @@ class MlflowLoggerHook(TrackerHook):
     def modules(self, runner: Runner) -> Sequence[str]:
         """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
-        return "mlflow", *(store if self._uses_file(runner) else ())
+        return *super().modules(runner), *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Runner) -> bool:
         """Whether the store is an SQLite file, because no store is configured."""

@@ -331,7 +331,8 @@ class WandbLoggerHook(TrackerHook):
         too, as with ``with_step=False``.
     """
 
-    package = "wandb"
+    package, start_function = "wandb", "init"
+    imported = ("wandb.apis.public",)
     writer_class = WandbWriter
     run_attribute = "define_metric"
     wandb = Package("wandb")
@@ -377,14 +378,6 @@ class WandbLoggerHook(TrackerHook):
     def active_run(self) -> Any:
         """Return a run started by the program."""
         return None if self.wandb.run is WandbWriter._idle else self.wandb.run
-
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.wandb.init  # type: ignore[no-any-return]
-
-    def modules(self, runner: Runner) -> Sequence[str]:
-        """Return the modules imported by ``wandb.init``."""
-        return "wandb", "wandb.apis.public"
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
