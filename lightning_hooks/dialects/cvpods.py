@@ -80,13 +80,7 @@ class EventStorage(events.EventStorage):
 class MasterEventStorage(EventStorage):
     """The storage of cvpods' main branch; readings return values with iterations."""
 
-    def latest(self) -> dict[str, tuple[float, int]]:
-        """Return the last value of every scalar, with its iteration."""
-        return self.latest_values()
-
-    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
-        """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
-        return self.latest_values(window_size)
+    with_iterations = True
 
 
 class RunnerFacade(TrainerFacade):

@@ -74,16 +74,9 @@ __all__ = [
 class EventStorage(events.EventStorage):
     """The scalars, images and histograms of a run; readings return values with iterations."""
 
-    def latest(self) -> dict[str, tuple[float, int]]:
-        """Return the last value of every scalar, with its iteration."""
-        return self.latest_values()
-
-    _latest_scalars = property(latest)
+    with_iterations = True
+    _latest_scalars = property(events.EventStorage.latest)
     """``latest()`` under a private name of detectron2, read by projects."""
-
-    def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, tuple[float, int]]:
-        """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
-        return self.latest_values(window_size)
 
     def count_samples(self, name: str, window_size: int = 20) -> int:
         """Return the number of values in the last ``window_size`` iterations of a scalar."""

@@ -13,6 +13,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.facade import scalars_of
 from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.lightning_api.loop_trainer import device_of, loop_trainer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 
 __all__ = ["Engine"]
@@ -59,25 +60,8 @@ class Engine:
     @functools.cached_property
     def trainer(self) -> L.Trainer:
         """The Trainer of training, validation and test."""
-        device = next((p.device for p in self._runner.model.parameters()), torch.device("cpu"))
-        index = 1 if device.type == "cpu" else [device.index or 0]
-        arguments = {
-            "accelerator": device.type if device.type != "cuda" else "gpu",
-            "devices": index,
-            "max_epochs": -1,
-            "logger": False,
-            "enable_checkpointing": False,
-            "enable_progress_bar": False,
-            "enable_model_summary": False,
-            "use_distributed_sampler": False,
-            "inference_mode": False,
-            "num_sanity_val_steps": 0,
-            "default_root_dir": self._runner.work_dir,
-            **self._options,
-        }
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", ".*available but not used")  # the model's device
-            return L.Trainer(**arguments)
+        options = {"default_root_dir": self._runner.work_dir, **self._options}
+        return loop_trainer(device_of(self._runner.model), **options)
 
     # -- mmengine's loops ------------------------------------------------------------------
 

@@ -75,7 +75,7 @@ class HistoryBuffer:
     def __init__(self, max_length: int = 1_000_000) -> None:
         check_int("max_length", max_length, 1)
         self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
-        self._pending: list[list[Any]] = []  # unread entries, the oldest first
+        self.unread: list[list[Any]] = []  # unread entries, the oldest first
         self._count = self._averaged = 0
         self._global_avg = 0.0
 
@@ -89,8 +89,8 @@ class HistoryBuffer:
         entry = [_as_stored(value), self._count if iteration is None else iteration]
         self._data.append(entry)
         self._count += 1
-        self._pending.append(entry)
-        if len(self._pending) >= _MAX_PENDING:
+        self.unread.append(entry)
+        if len(self.unread) >= _MAX_PENDING:
             read_pending([self])
 
     def latest(self) -> float:
@@ -128,19 +128,20 @@ class HistoryBuffer:
         entries = list(islice(reversed(self._data), window_size))
         return [value for value, _ in reversed(entries)]
 
-    def _average_pending(self) -> None:
-        for value, _ in self._pending:
+    def average_unread(self) -> None:
+        """Add the values, copied by :func:`read_pending`, to the mean of all values."""
+        for value, _ in self.unread:
             self._averaged += 1
             self._global_avg += (value - self._global_avg) / self._averaged
-        self._pending.clear()
+        self.unread.clear()
 
 
 def read_pending(buffers: Iterable[HistoryBuffer]) -> None:
     """Copy the unread values of several buffers to the host, with one copy for each device."""
-    buffers = [buffer for buffer in buffers if buffer._pending]
+    buffers = [buffer for buffer in buffers if buffer.unread]
     by_device: dict[torch.device, list[list[Any]]] = {}
     for buffer in buffers:
-        for entry in buffer._pending:
+        for entry in buffer.unread:
             if isinstance(entry[0], torch.Tensor):
                 by_device.setdefault(entry[0].device, []).append(entry)
     for device, entries in by_device.items():
@@ -150,7 +151,7 @@ def read_pending(buffers: Iterable[HistoryBuffer]) -> None:
         for entry, number in zip(entries, numbers, strict=True):
             entry[0] = number
     for buffer in buffers:
-        buffer._average_pending()
+        buffer.average_unread()
 
 
 def _as_stored(value: Any) -> Any:
@@ -178,6 +179,9 @@ class EventStorage:
         ``smoothing_hint`` for the same scalar raises ValueError. A histogram's ``num`` counts all
         values (in detectron2, the length of the tensor).
     """
+
+    with_iterations = False
+    """Whether ``latest()`` returns values with iterations."""
 
     def __init__(self, start_iter: int = 0) -> None:
         self._iter = start_iter
@@ -297,12 +301,15 @@ class EventStorage:
         return window_size
 
     def latest(self) -> dict[str, Any]:
-        """Return the last value of every scalar."""
-        return {name: value for name, (value, _) in self.latest_values().items()}
+        """Return the last value of every scalar, with its iteration in some dialects."""
+        return self._shown(self.latest_values())
 
     def latest_with_smoothing_hint(self, window_size: int = 20) -> dict[str, Any]:
-        """Return the last value of every scalar; with a smoothing hint, the median of a window."""
-        return {name: value for name, (value, _) in self.latest_values(window_size).items()}
+        """Return ``latest()``, with the median of a window for scalars with a smoothing hint."""
+        return self._shown(self.latest_values(window_size))
+
+    def _shown(self, latest: dict[str, tuple[float, Any]]) -> dict[str, Any]:
+        return latest if self.with_iterations else {k: value for k, (value, _) in latest.items()}
 
     vis_data = property(attrgetter("_vis_data"))
     """The unwritten images: name, image, iteration."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import os
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -13,12 +15,27 @@ from lightning_hooks.hooks.saving import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 
-__all__ = ["CheckpointHook", "client_and_directory", "writes_mmcv_files"]
+__all__ = ["CheckpointHook", "client_and_directory", "under_mmcv", "writes_mmcv_files"]
 
 
 def writes_mmcv_files(runner: Runner) -> bool:
     """Return whether a runner writes mmcv's checkpoints: the stand-in's runners do."""
     return bool(getattr(runner, "writes_mmcv_files", False))
+
+
+def under_mmcv(native: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a method for the stand-in's runners; in a Trainer the native hook's is called."""
+
+    def decorator(method: Callable[..., Any]) -> Callable[..., Any]:
+        inherited = getattr(native, method.__name__)
+
+        @functools.wraps(method)
+        def call(self: Any, runner: Runner, *args: Any) -> Any:
+            return (method if writes_mmcv_files(runner) else inherited)(self, runner, *args)
+
+        return call
+
+    return decorator
 
 
 def client_and_directory(
@@ -81,11 +98,9 @@ class CheckpointHook(native.CheckpointHook):
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 
+    @under_mmcv(native.CheckpointHook)
     def before_run(self, runner: Runner) -> None:
         """Choose the directory and the storage of the files."""
-        if not writes_mmcv_files(runner):
-            super().before_run(runner)
-            return
         found = client_and_directory(runner, self._out_dir_given, self.file_client_args)
         self.file_client, self.out_dir = found
         name = self.file_client.name
@@ -96,20 +111,16 @@ class CheckpointHook(native.CheckpointHook):
             "create_symlink": self.args.get("create_symlink", links) and links,
         }
 
+    @under_mmcv(native.CheckpointHook)
     def after_train_epoch(self, runner: Runner) -> None:
         """Write a checkpoint if the epoch is due."""
-        if not writes_mmcv_files(runner):
-            super().after_train_epoch(runner)
-            return
         due = self.every_n_epochs(runner, self.interval)
         if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
             self._save(runner, f"{runner.epoch + 1} epochs")
 
+    @under_mmcv(native.CheckpointHook)
     def after_train_iter(self, runner: Runner) -> None:
         """Write a checkpoint if the iteration is due."""
-        if not writes_mmcv_files(runner):
-            super().after_train_iter(runner)
-            return
         if self.by_epoch:
             return
         due = self.every_n_iters(runner, self.interval)

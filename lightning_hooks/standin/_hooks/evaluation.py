@@ -7,7 +7,11 @@ from typing import Any
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import evaluation
 from lightning_hooks.standin._hooks.adjusted import asserting
-from lightning_hooks.standin._hooks.checkpoint import client_and_directory, writes_mmcv_files
+from lightning_hooks.standin._hooks.checkpoint import (
+    client_and_directory,
+    under_mmcv,
+    writes_mmcv_files,
+)
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
@@ -40,31 +44,32 @@ class EvalHook(evaluation.EvalHook):
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
 
+    @under_mmcv(evaluation.EvalHook)
     def _open_directory(self, runner: Runner) -> None:
-        if not writes_mmcv_files(runner):  # else before_run has opened the storage
-            super()._open_directory(runner)
+        """Do nothing: ``before_run`` has opened the storage."""
 
+    @under_mmcv(evaluation.EvalHook)
     def _evaluate(self, runner: Runner) -> None:
-        if not writes_mmcv_files(runner):
-            super()._evaluate(runner)
-            return
         self._do_evaluate(runner)
         self._take_rank_0s_decision(runner)
 
+    @under_mmcv(evaluation.EvalHook)
     def _report_start(self, runner: Runner) -> None:
-        if not writes_mmcv_files(runner):  # else loggers report the first evaluation, too
-            super()._report_start(runner)
+        """Do nothing: loggers report the first evaluation, too."""
 
+    @under_mmcv(evaluation.EvalHook)
     def _values(self, runner: Runner, scores: Any) -> dict[str, Any]:
         """Return the scores; mmcv's text log formats numpy's types in its own way."""
-        return dict(scores) if writes_mmcv_files(runner) else super()._values(runner, scores)
+        return dict(scores)
 
+    @under_mmcv(evaluation.EvalHook)
     def _is_score(self, runner: Runner, key_score: Any) -> bool:
-        return bool(key_score) if writes_mmcv_files(runner) else key_score is not None
+        return bool(key_score)
 
+    @under_mmcv(evaluation.EvalHook)
     def _save_ckpt(self, runner: Runner, key_score: Any) -> None:
         """Save a checkpoint if its score is the best so far."""
-        if not writes_mmcv_files(runner) or isinstance(key_score, dict):
+        if isinstance(key_score, dict):  # of several keys
             super()._save_ckpt(runner, key_score)
             return
         assert runner.meta is not None  # before_run sees to it

@@ -12,11 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning.pytorch.utilities import rank_zero_warn
-
 from lightning_hooks.standin.fileio.path import is_filepath
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
     "BaseStorageBackend",

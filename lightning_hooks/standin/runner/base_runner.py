@@ -296,18 +296,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         progress.set_batches(self.trainer, value)
         self._iter_shift = 0
 
-    _rank = property(lambda self: self.rank)
-    _world_size = property(lambda self: self.world_size)
-
-    @property
-    def rank(self) -> int:
-        """The rank of this process."""
-        return get_dist_info()[0]
-
-    @property
-    def world_size(self) -> int:
-        """The number of processes in the process group."""
-        return get_dist_info()[1]
+    rank = _rank = property(lambda self: get_dist_info()[0])
+    """The rank of this process."""
+    world_size = _world_size = property(lambda self: get_dist_info()[1])
+    """The number of processes in the process group."""
 
     # -- checkpoints -----------------------------------------------------------------------
 

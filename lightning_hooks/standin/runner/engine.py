@@ -15,6 +15,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.loop_trainer import device_of, loop_trainer
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -86,33 +87,14 @@ def make_trainer(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
             "the length of the run, accumulate and clip gradients, log and save"
         )
+    device = device_of(model)
     arguments = {
-        "max_epochs": -1,
-        "logger": False,
-        "enable_checkpointing": False,
-        "enable_progress_bar": False,
-        "enable_model_summary": False,
-        "use_distributed_sampler": False,
-        "inference_mode": False,
-        "num_sanity_val_steps": 0,
         "default_root_dir": work_dir or os.getcwd(),
-        **_device_arguments(model),
+        **distributed_arguments(device),
         **options,
         "callbacks": [engine, *options.get("callbacks", [])],
     }
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", ".*available but not used")  # the model chose the device
-        return L.Trainer(**arguments)
-
-
-def _device_arguments(model: torch.nn.Module) -> dict[str, Any]:
-    device = next((p.device for p in model.parameters()), torch.device("cpu"))
-    distributed = distributed_arguments(device)
-    if distributed:
-        return distributed
-    if device.type == "cpu":
-        return {"accelerator": "cpu", "devices": 1}
-    return {"accelerator": device.type, "devices": [device.index or 0]}
+    return loop_trainer(device, **arguments)
 
 
 class RunnerModule(TrainStepModule):
