@@ -89,7 +89,7 @@ def signature(app: Any, what: str, name: str, obj: Any, *_: Any) -> tuple[str, N
 LINKS = {
     r"docs/": "",
     r"examples/\w+\.py": "examples.md",
-    r"notebooks/(\w+)\.ipynb": r"notebooks/\1.md",
+    r"(?:notebooks/)?(\w+)\.ipynb": r"notebooks/\1.md",
     r"tests/old_code/README\.md": "standin.md",
     r"lightning_hooks/engine/driver/driver\.py": (
         "architecture.md#lightnings-events-become-the-ten-points"
@@ -114,8 +114,9 @@ def as_page(notebook: dict[str, Any]) -> str:
     parts = []
     for cell in notebook["cells"]:
         source = "".join(cell["source"])
-        language = "text" if re.search("^!", source, re.M) else "python"  # the shell's lines
-        parts.append(source if cell["cell_type"] == "markdown" else fence(language, source))
+        language = "text" if re.search("^[!%]", source, re.M) else "python"  # the shell's lines
+        code = source if cell["cell_type"] == "markdown" else fence(language, source)
+        parts.append(folded(code) if source.startswith("%%writefile digits.py") else code)
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/png" in data:
@@ -124,6 +125,11 @@ def as_page(notebook: dict[str, Any]) -> str:
                 text = output.get("text") or data.get("text/plain", "")
                 parts.append(fence("text", "".join(text), ":class: printed\n"))
     return "\n\n".join(parts)
+
+
+def folded(code: str) -> str:
+    """Return a cell that all notebooks share, to be opened by a click."""
+    return f"<details><summary>the data and the net</summary>\n\n{code}\n\n</details>"
 
 
 def fence(language: str, text: str, options: str = "") -> str:

@@ -1,4 +1,4 @@
-"""Your mmcv hooks, as Lightning callbacks; your old hook files, unchanged."""
+"""Training callbacks for PyTorch Lightning: schedules, averages, checkpoints, loggers."""
 
 from lightning_hooks import _exports
 

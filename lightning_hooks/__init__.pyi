@@ -108,6 +108,7 @@ from lightning_hooks.loggers.samples import (
 from lightning_hooks.loggers.trackers.tensorboard import (
     TensorboardLoggerHook as TensorboardLoggerHook,
 )
+from lightning_hooks.loggers.trackers.trackio import TrackioLoggerHook as TrackioLoggerHook
 from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
 from lightning_hooks.storage.earlier_files import newest_valid as newest_valid

@@ -14,7 +14,7 @@ from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api.events import skip_events
-from lightning_hooks.engine.participant import Participant, RunnerOptions
+from lightning_hooks.engine.participant import Participant, RunnerOptions, each_once
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
@@ -121,11 +121,7 @@ class HookAdapter(JoinsTrainer):
         """
         is_native = self._dialect == "auto" and isinstance(hook, Participant)
         hosted = hook if is_native else host_as(hook, self._dialect)
-        if any(hook is other for other in self.hooks):
-            raise ValueError(
-                f"the same {type(hook).__name__} object is given twice; "
-                "a hook takes part in a Trainer once"
-            )
+        each_once([(other, 0) for other in (*self.hooks, hook)])
         if hosted is hook and not is_native and hasattr(type(hook), "priority"):
             raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
         value = _default_priority(hosted) if priority is None else get_priority(priority)
@@ -171,7 +167,10 @@ class HookAdapter(JoinsTrainer):
     def _of_other_dialects(self) -> list[Hosted]:
         return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
-    def __str__(self) -> str:
+    def _foreign_hooks(self) -> list[Any]:
+        return [hook for hook in self._hooks if not isinstance(hook, Participant)]
+
+    def __repr__(self) -> str:
         return self.get_hook_info()
 
     def get_hook_info(self) -> str:
@@ -242,14 +241,14 @@ class HookAdapter(JoinsTrainer):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Save the states of stateful hooks."""
-        save_states(trainer, self._of_other_dialects(), checkpoint)
+        """Save the states of stateful hooks that are no callbacks."""
+        save_states(trainer, self._foreign_hooks(), checkpoint)
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Keep the states of the hooks until the run begins."""
-        load_states(trainer, self._of_other_dialects(), checkpoint)
+        load_states(trainer, self._foreign_hooks(), checkpoint)
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
         """Call a custom point on the hooks of other dialects.

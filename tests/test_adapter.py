@@ -95,23 +95,18 @@ def _item(spec: dict[str, Any], priority: Any) -> Any:
     return type(spec["own"], (Hook,), body)(), priority
 
 
-def test_the_table_is_printed_once_at_the_start(tmp_path: Path, caplog: Any) -> None:
-    with caplog.at_level("INFO", "lightning_hooks"):
-        fit(tmp_path, HookAdapter([Old()]), IterTimerHook())
-    tables = [m for m in caplog.messages if m.startswith("Hooks will be executed")]
-    assert len(tables) == 1
-    assert "before_run:\n(NORMAL      ) Old  " in tables[0]
-    assert "(LOW         ) IterTimerHook" in tables[0]
-
-
+@pytest.mark.parametrize("mmcv", [False, True])
 @pytest.mark.parametrize("host", [False, True])
-def test_native_hooks_are_one_line_at_the_start(
-    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch, *, host: bool
+def test_hooks_are_one_line_at_the_start(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch, *, host: bool, mmcv: bool
 ) -> None:
     monkeypatch.delitem(sys.modules, "mmcv", raising=False)
+    if mmcv:
+        monkeypatch.setitem(sys.modules, "mmcv", ModuleType("mmcv"))
+    old = Old() if host else HookAdapter([Old()])
     with caplog.at_level("INFO", "lightning_hooks"):
-        fit(tmp_path, IterTimerHook(), EMAHook(), host=host)
-    assert "2 hooks, called in this order: EMAHook, IterTimerHook" in caplog.messages
+        fit(tmp_path, old, IterTimerHook(), EMAHook(), host=host)
+    assert "3 hooks, called in this order: Old, EMAHook, IterTimerHook" in caplog.messages
     assert not any("before_run:" in message for message in caplog.messages)
 
 
@@ -128,18 +123,10 @@ def test_the_place_of_a_run_s_files_is_its_first_and_last_word(
     assert f"the files of this run will be in {tmp_path}" in caplog.messages
 
 
-def test_where_mmcv_is_imported_native_hooks_have_its_table(
-    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "mmcv", ModuleType("mmcv"))
-    with caplog.at_level("INFO", "lightning_hooks"):
-        fit(tmp_path, IterTimerHook())
-    assert any(m.startswith("Hooks will be executed in the following") for m in caplog.messages)
-
-
 def test_an_adapter_prints_the_table() -> None:
     adapter = HookAdapter([IterTimerHook(), EMAHook()])
-    assert str(adapter) == adapter.get_hook_info()
+    assert str(adapter) == repr(adapter) == adapter.get_hook_info()
+    assert "before_run:" in str(adapter)
 
 
 def test_callbacks_events_that_are_not_used_cost_nothing_and_come_back(tmp_path: Path) -> None:

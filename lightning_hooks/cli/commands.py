@@ -22,7 +22,7 @@ USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueE
 
 
 def check(given: Namespace) -> int:
-    """Check whether an old project starts to train here (exit code 0) or not (1)."""
+    """Check, by running its code, whether a project starts to train (exit code 0) or not (1)."""
     from lightning_hooks.cli.check.report import check, show
 
     report = check(given.target, given.seconds)
@@ -34,7 +34,7 @@ def check(given: Namespace) -> int:
 
 
 def plot(given: Namespace) -> int:
-    """Draw the schedules of a config, or the logged values of runs."""
+    """Draw the schedules of a config, which runs its code, or the logged values of runs."""
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
@@ -63,7 +63,7 @@ def plot(given: Namespace) -> int:
 
 
 def convert(given: Namespace) -> int:
-    """Print the Python for the hooks of a config."""
+    """Print the Python for the hooks of a config, which runs its code."""
     _check_path(given.config)
     from lightning_hooks.cli.convert import convert, split_unknown
     from lightning_hooks.config.full_config import hooks_from_config

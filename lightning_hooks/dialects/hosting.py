@@ -15,6 +15,7 @@ from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -194,37 +195,46 @@ def _restore(hook: Any, dialect: str) -> Hosted:
 # -- states ------------------------------------------------------------------------------------
 
 
-def save_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Add the ``state_dict()`` of each hook to a checkpoint."""
-    keys = keys_of(trainer)
-    for facade in dict.fromkeys(hosted.facade for hosted in hooks):
+def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
+    """Add the ``state_dict()`` of each hook to a checkpoint.
+
+    Args:
+        trainer: The Trainer.
+        hooks: Hooks that are no callbacks, of mmcv or of another library.
+        checkpoint: Lightning's dict, changed.
+    """
+    keys, hosted = keys_of(trainer), [hook for hook in hooks if isinstance(hook, Hosted)]
+    for facade in dict.fromkeys(one.facade for one in hosted):
         if facade is not None:
             facade.save(checkpoint)
-    for hosted in hooks:
-        hook = hosted.foreign_hook
+    for hook in map(foreign, hooks):
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(DIALECTS_KEY, {})[keys[id(hook)]] = state
-        if hosted.facade is not None:
-            hosted.call_with_checkpoint("before_save_checkpoint", checkpoint)
+    for one in hosted:
+        if one.facade is not None:
+            one.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
-def load_states(trainer: L.Trainer, hooks: Sequence[Hosted], checkpoint: dict[str, Any]) -> None:
-    """Store each hook's state until the run begins; warn of states without a hook.
+def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
+    """Give each hook its state, of another library when the run begins; warn of states left over.
 
     A resumed run also warns of each stateful hook without a state in the checkpoint.
     """
     states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
     resumes = trainer.state.fn == TrainerFn.FITTING
-    for hosted in hooks:
-        hook = hosted.foreign_hook
-        hosted.loaded_state = states.get(keys[id(hook)])
-        hosted.loaded_checkpoint = checkpoint
+    for one in hooks:
+        hook = foreign(one)
+        state = states.get(keys[id(hook)])
+        if isinstance(one, Hosted):
+            one.loaded_state, one.loaded_checkpoint = state, checkpoint
+        elif state is not None:
+            hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))
-        if resumes and stateful and hosted.loaded_state is None and has_state(hook):
+        if resumes and stateful and state is None and has_state(hook):
             rank_zero_warn(finds_none("no state", keys[id(hook)]))
     # of several adapters, the adapter of the first hook warns
-    if hooks and keys[id(hooks[0].foreign_hook)] == next(iter(keys.values())):
+    if hooks and keys[id(foreign(hooks[0]))] == next(iter(keys.values())):
         for unknown in sorted(set(states) - set(keys.values())):
             rank_zero_warn(has_no_owner("the state", unknown))
 
@@ -235,8 +245,9 @@ def keys_of(trainer: L.Trainer) -> dict[int, str]:
     count: Counter[str] = Counter()
     for callback in trainer.callbacks:  # type: ignore[attr-defined]
         for entry, _ in getattr(callback, "entries", list)():
-            if isinstance(entry, Hosted):
-                name = type(entry.foreign_hook).__qualname__
-                keys[id(entry.foreign_hook)] = f"{name}[{count[name]}]" if count[name] else name
+            if not isinstance(entry, Participant):
+                hook = foreign(entry)
+                name = type(hook).__qualname__
+                keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
                 count[name] += 1
     return keys

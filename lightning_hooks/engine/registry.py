@@ -71,7 +71,7 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self._gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
@@ -83,12 +83,7 @@ class Registry:
         return isinstance(key, str) and self.get(key) is not None
 
     def __repr__(self) -> str:
-        return f"{type(self).__name__}(name={self._name}, items={self.module_dict})"
-
-    @property
-    def name(self) -> str:
-        """The kind of the classes."""
-        return self._name
+        return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
 
     @property
     def title(self) -> str:
@@ -145,13 +140,13 @@ class Registry:
 
     def _register(self, cls: T, names: Any, force: bool) -> T:
         if not inspect.isclass(cls):
-            raise TypeError(f"only classes can be registered as a {self._name}, got {cls!r}")
+            raise TypeError(f"only classes can be registered as a {self.name}, got {cls!r}")
         for name in names or [cls.__name__]:
             taken = self.get(name)  # imports the class: a later import would replace the new class
             gives_way = self._gives_way is not None and taken and self._gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(
-                    f"{name} is already registered as a {self._name} "
+                    f"{name} is already registered as a {self.name} "
                     f"({taken.__module__}); pass force=True to replace it"
                 )
             self._module_dict[name] = cls

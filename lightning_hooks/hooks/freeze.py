@@ -113,8 +113,9 @@ class FreezeHook(Hook):
         if self._frozen:
             if not any(parameter.requires_grad for parameter in runner.module.parameters()):
                 raise ValueError(f"FreezeHook: names={self.names} leave nothing to train")
-            numbers = sum(p.numel() for p in self._frozen), _size(runner.module)
-            runner.logger.info("%s of %s parameters are frozen%s", *numbers, self._until())
+            frozen = sum(parameter.numel() for parameter in self._frozen)
+            whole = sum(parameter.numel() for parameter in runner.module.parameters())
+            runner.logger.info("%s of %s parameters are frozen%s", frozen, whole, self._until())
         self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -179,7 +180,3 @@ class FreezeHook(Hook):
         if self.until_epoch is not None:
             return f" until epoch {self.until_epoch}"
         return "" if self.until_iter is None else f" until iteration {self.until_iter}"
-
-
-def _size(module: nn.Module) -> int:
-    return sum(parameter.numel() for parameter in module.parameters())

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress, validation
+from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.validation import validates_within_epochs
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers import values
 from lightning_hooks.loggers.values import EPOCH_MODES, as_tags, in_fit, mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LoggerHook"]
 
@@ -99,13 +103,13 @@ class LoggerHook(Hook):
         left_out = (*self.transient, "_others", "_results", "_line_at")
         return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
-    def log(self, runner: Any) -> Any:
+    def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
         raise NotImplementedError(f"{type(self).__name__} must define log(runner)")
 
     # -- schedule --------------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Let the last logger of the run clear the output, and no other."""
         loggers = [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
         for hook in loggers:
@@ -113,14 +117,14 @@ class LoggerHook(Hook):
         self._others = [hook for hook in loggers if isinstance(hook, LoggerHook)]
         self._results, self._line_at = {}, None
 
-    def before_epoch(self, runner: Any) -> None:
+    def before_epoch(self, runner: Runner) -> None:
         """Drop the previous epoch's values, except for windows of loggers by iteration."""
         if runner.loops_itself:
             runner.log_buffer.clear()  # as in mmcv
         else:
             self._forget_epoch(runner.log_buffer)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
         buffer = runner.log_buffer
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
@@ -134,15 +138,13 @@ class LoggerHook(Hook):
         # an evaluation by a hook may have logged this iteration before
         if length and (self._line_at != now or runner.loops_itself):
             self._line_at = now
-            averages, results, self._results = self._window(buffer, length), self._results, {}
-            with buffer.showing(averages, results):
-                self.log(runner)
+            self._log_line(runner, self._window(buffer, length))
         elif buffer.ready and self._results:
-            self._log_results(runner)
+            self._log_line(runner)
         if self.reset_flag and buffer.was_logged:
             buffer.clear_output()
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Log an epoch shorter than the interval, and the results of other hooks."""
         buffer = runner.log_buffer
         self._take_results(buffer)
@@ -152,18 +154,18 @@ class LoggerHook(Hook):
         if self in self._others[-1:] and not runner.loops_itself:
             self._forget_epoch(buffer)
 
-    def after_epoch(self, runner: Any) -> None:
+    def after_epoch(self, runner: Runner) -> None:
         """Log a run by iteration shorter than the interval."""
         if not self.by_epoch:
             self._log_if_short(runner, runner.iter)
 
-    def after_val_epoch(self, runner: Any) -> None:
+    def after_val_epoch(self, runner: Runner) -> None:
         """Log the averages of a validation."""
         self._log_all(runner)
         if self.reset_flag:
             runner.log_buffer.clear_output()
 
-    def log_values(self, runner: Any) -> None:
+    def log_values(self, runner: Runner) -> None:
         """Log values of a whole training epoch, or of a test or validation outside of a fit.
 
         Outside of a fit the log is opened before and closed afterwards.
@@ -177,48 +179,48 @@ class LoggerHook(Hook):
         finally:
             self.after_run(runner)
 
-    def _log_all(self, runner: Any) -> None:
+    def _log_all(self, runner: Runner) -> None:
         buffer = runner.log_buffer
         buffer.average()
-        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
+        averages = self._over_ranks(buffer.averages)
         results = {key: value for key, value in buffer.output.items() if key not in averages}
+        if not averages and not results.keys() - {"eval_iter_num"} and not runner.loops_itself:
+            return  # mmcv has a line without values
         with buffer.showing(averages, results):
             self.log(runner)
 
     def _window(self, buffer: LogBuffer, n: int) -> dict[str, float]:
-        averages = buffer.window(n)
+        return self._over_ranks(buffer.window(n))
+
+    def _over_ranks(self, averages: dict[str, float]) -> dict[str, float]:
         return mean_over_ranks(averages) if self.sync else averages
 
-    def _log_end_of_epoch(self, runner: Any) -> None:
+    def _log_end_of_epoch(self, runner: Runner) -> None:
         ends = self.is_last_epoch(runner) or runner.iter == runner._max_iters or runner.should_stop
         if self.by_epoch or ends:
             self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
-            self._log_results(runner)
+            self._log_line(runner)
 
-    def _log_if_short(self, runner: Any, done: int) -> None:
+    def _log_if_short(self, runner: Runner, done: int) -> None:
         """Log an epoch, or run, of ``done`` iterations without any line so far."""
         buffer = runner.log_buffer
         if not 0 < done < self.interval or self._line_at == buffer.progress.completed - 1:
             return
-        results = self._results
-        if buffer.ready:
-            results = {}  # results have a separate line
-        else:
-            self._results = {}
+        kept = self._results if buffer.ready else {}  # such results have a separate line
+        self._results = {} if kept else self._results
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
         runner._iter -= 1  # the last iteration is counted by now
         try:
-            averages = self._window(buffer, done + 1)  # the window includes the next iteration
-            with buffer.showing(averages, results):
-                self.log(runner)
+            self._log_line(runner, self._window(buffer, done + 1))  # up to the next iteration
         finally:
-            runner.mode = mode
+            runner.mode, self._results = mode, kept
             runner._iter += 1
 
-    def _log_results(self, runner: Any) -> None:
+    def _log_line(self, runner: Runner, averages: dict[str, float] | None = None) -> None:
+        """Log averages of steps, and the results of other hooks that are not logged yet."""
         results, self._results = self._results, {}
-        with runner.log_buffer.showing({}, results):
+        with runner.log_buffer.showing(averages or {}, results):
             self.log(runner)
 
     def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
@@ -236,28 +238,27 @@ class LoggerHook(Hook):
 
     is_scalar = staticmethod(values.is_scalar)
 
-    def get_mode(self, runner: Any) -> str:
+    def get_mode(self, runner: Runner) -> str:
         """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
         if runner.mode in ("val", "test"):
-            return str(runner.mode)
+            return runner.mode
         _check_mode(runner)
         buffer = runner.log_buffer
         if not buffer.output:  # old hooks ask before a line and expect mmcv's answer
-            return "val" if getattr(runner, "loops_itself", False) else "train"
+            return "val" if runner.loops_itself else "train"
         return "train" if buffer.averages else "val"
 
-    def get_epoch(self, runner: Any) -> int:
+    def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1."""
         _check_mode(runner)
         if runner.mode == "train":
-            return int(runner.epoch) + 1
+            return runner.epoch + 1
         # mmcv has counted the epoch by now; within an epoch it is not counted yet
-        trainer = getattr(runner, "trainer", None)
-        if trainer is None or getattr(runner, "loops_itself", False):
-            return int(runner.epoch)
-        return int(trainer.current_epoch) + in_fit(runner)
+        return (
+            runner.epoch if runner.loops_itself else runner.trainer.current_epoch + in_fit(runner)
+        )
 
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+    def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
 
         A validation within an epoch has the last training iteration. A validation at the end of
@@ -266,28 +267,30 @@ class LoggerHook(Hook):
         inner = self.by_epoch and inner_iter
         if runner.mode == "train_epoch" and inner:
             return progress.batch_idx(runner.trainer) + 1
-        if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(runner)):
+        if runner.mode != "train" and (
+            not self.by_epoch or validates_within_epochs(runner.trainer)
+        ):
             return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
         return int(runner.inner_iter if inner else runner.iter) + 1
 
-    def get_step(self, runner: Any) -> int:
+    def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
-        at_end = not (runner.mode == "val" and _validates_within_epochs(runner))
+        at_end = not (runner.mode == "val" and validates_within_epochs(runner.trainer))
         if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
             return self.get_epoch(runner)
         return self.get_iter(runner)
 
-    def get_lr_tags(self, runner: Any) -> dict[str, float]:
+    def get_lr_tags(self, runner: Runner) -> dict[str, float]:
         """``learning_rate`` of the first group; with several optimizers of each, by name."""
         return as_tags("learning_rate", runner, runner.step_lr)
 
-    def get_momentum_tags(self, runner: Any) -> dict[str, float]:
+    def get_momentum_tags(self, runner: Runner) -> dict[str, float]:
         """``momentum`` of the first group; with several optimizers of each, by name."""
         return as_tags("momentum", runner, runner.step_momentum)
 
     def get_loggable_tags(
         self,
-        runner: Any,
+        runner: Runner,
         allow_scalar: bool = True,
         allow_text: bool = False,
         add_mode: bool = True,
@@ -326,11 +329,6 @@ class LoggerHook(Hook):
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
 
-def _validates_within_epochs(runner: Any) -> bool:
-    trainer = getattr(runner, "trainer", None)
-    return trainer is not None and validation.validates_within_epochs(trainer)
-
-
-def _check_mode(runner: Any) -> None:
+def _check_mode(runner: Runner) -> None:
     if runner.mode not in ("train", "val", *EPOCH_MODES):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')

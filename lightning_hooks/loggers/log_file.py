@@ -14,6 +14,7 @@ from typing import Any
 import fsspec
 
 from lightning_hooks.storage import files
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["LogFile", "append", "create", "read"]
 
@@ -115,8 +116,8 @@ class LogFile:
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
-                "%s cannot be written (%s: %s); this run goes on without it",
-                *(self.path, type(error).__name__, error),
+                "%s cannot be written (%s); this run goes on without it",
+                *(self.path, describe(error)),
             )
 
     def state(self) -> dict[str, Any]:

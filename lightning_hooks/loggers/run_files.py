@@ -5,17 +5,21 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Collection, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.loggers import log_file
 from lightning_hooks.storage.files import filesystem, is_local, join
+from lightning_hooks.utils.secrets import describe, without_secrets
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["check_suffix", "claim_timestamp", "copy_files", "files_of_run"]
 
 _TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
 
 
-def claim_timestamp(runner: Any, names: Collection[str] = ()) -> None:
+def claim_timestamp(runner: Runner, names: Collection[str] = ()) -> None:
     """Set the timestamp in the names of the run's files.
 
     The file ``.{timestamp}.run`` in the work dir lists the ids of the runs with the timestamp. So a
@@ -58,7 +62,7 @@ def _timestamps(folder: str) -> list[str]:
     return [name[1:-4] for name in names if name.startswith(".") and name.endswith(".run")]
 
 
-def files_of_run(runner: Any, suffix: str | tuple[str, ...]) -> Iterator[str]:
+def files_of_run(runner: Runner, suffix: str | tuple[str, ...]) -> Iterator[str]:
     """Yield the run's files with a ``suffix``, as paths relative to ``runner.work_dir``.
 
     Hidden files and folders and trackers' folders are left out. If the work dir is the current
@@ -76,7 +80,7 @@ def files_of_run(runner: Any, suffix: str | tuple[str, ...]) -> Iterator[str]:
 
 
 def copy_files(
-    runner: Any, system: Any, out_dir: str, suffix: str | tuple[str, ...], *, keep_local: bool
+    runner: Runner, system: Any, out_dir: str, suffix: str | tuple[str, ...], *, keep_local: bool
 ) -> None:
     """Copy the run's files into a folder below ``out_dir`` with the name of the work dir.
 
@@ -98,11 +102,11 @@ def copy_files(
             system.put_file(local, remote)
             if not keep_local:
                 os.remove(local)
-            runner.logger.info("%s was copied to %s", local, remote)
+            runner.logger.info("%s was copied to %s", local, without_secrets(remote))
     except Exception as error:
         runner.logger.warning(
-            "the text logs could not all be copied to %s (%s: %s)",
-            *(target, type(error).__name__, error),
+            "the text logs could not all be copied to %s (%s)",
+            *(without_secrets(target), describe(error)),
         )
 
 

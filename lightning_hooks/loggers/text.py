@@ -7,7 +7,7 @@ import logging
 import os
 from collections.abc import Mapping
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 import lightning as L
@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.loggers.base import LoggerHook
@@ -26,6 +26,10 @@ from lightning_hooks.loggers.values import EPOCH_MODES, in_fit, peak_memory
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.samples import is_image
+from lightning_hooks.utils.secrets import masked
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["TextLoggerHook"]
 
@@ -87,11 +91,11 @@ class TextLoggerHook(LoggerHook):
         folder, only files with the run's timestamp as prefix are copied.
     """
 
-    transient = ("_json", "_lines", "_resumed", "_evaluated")
+    transient = ("_json", "_lines", "_resumed", "_loaded_epoch")
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
-    _evaluated: _EvaluatedFile | None = None
+    _loaded_epoch: int | None = None  # of the checkpoint of an evaluation, from 1
     _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
 
     def __init__(
@@ -110,7 +114,7 @@ class TextLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         if out_dir is None and file_client_args is not None:
             raise ValueError(
-                f"file_client_args must be None without out_dir, got {file_client_args!r}"
+                f"file_client_args must be None without out_dir, got {masked(file_client_args)!r}"
             )
         check_int("interval_exp_name", interval_exp_name)
         check_bool(keep_local=keep_local)
@@ -125,7 +129,7 @@ class TextLoggerHook(LoggerHook):
 
     # -- files -----------------------------------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Open the files; a new JSON file begins with the run's meta."""
         super().before_run(runner)
         self.time_sec_tot = 0.0
@@ -145,9 +149,9 @@ class TextLoggerHook(LoggerHook):
             if file.name in resumed
         ]
         if self._has_meta(runner) and not any(continued) and runner.mode not in ("val", "test"):
-            self._dump_log(runner.meta, runner)
+            self._dump_log(runner.meta or {}, runner)
 
-    def _has_meta(self, runner: Any) -> bool:
+    def _has_meta(self, runner: Runner) -> bool:
         return bool(runner.meta) and runner.meta != {"hook_msgs": {}}
 
     @property
@@ -163,7 +167,7 @@ class TextLoggerHook(LoggerHook):
     def _files(self) -> list[LogFile]:
         return [file for file in (self._json, self._lines) if file is not None]
 
-    def writes_lines(self, runner: Any) -> bool:
+    def writes_lines(self, runner: Runner) -> bool:
         """Whether this hook writes the ``.log``; not if the logger has a handler for the file."""
         path = os.path.abspath(_path(runner, ".log"))
         logger: logging.Logger | None = runner.logger
@@ -189,16 +193,21 @@ class TextLoggerHook(LoggerHook):
             self._resumed = resume.entry_of(checkpoint).get("text_logs", {})
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Observe the epoch of a checkpoint evaluated outside of a fit."""
-        self._evaluated = self._evaluated or _EvaluatedFile()
-        self._evaluated.watch(trainer, pl_module)
+        """Read the epoch of a checkpoint evaluated outside of a fit.
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Forget the epoch of the evaluated checkpoint."""
-        if self._evaluated is not None:
-            self._evaluated.forget()
+        Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
+        """
+        if trainer.state.fn != TrainerFn.FITTING:
+            fit = Driver.of(trainer, stage).fit
+            fit.patch(pl_module, "on_load_checkpoint", self._read_epoch)
+            fit.callback(setattr, self, "_loaded_epoch", None)
 
-    def after_run(self, runner: Any) -> None:
+    def _read_epoch(self, checkpoint: Mapping[str, Any]) -> None:
+        """Read mmcv's count, saved by every Trainer with hooks."""
+        epoch = (checkpoint.get("meta") or {}).get("epoch")
+        self._loaded_epoch = epoch if isinstance(epoch, int) else None
+
+    def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""
         if self.out_dir is not None and runner.rank == 0 and runner.writes_files:
             system = self._file_system()
@@ -214,12 +223,11 @@ class TextLoggerHook(LoggerHook):
 
     # -- lines -----------------------------------------------------------------------------
 
-    def get_epoch(self, runner: Any) -> int:
+    def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1; outside of a fit, of the evaluated checkpoint."""
-        loaded = None if self._evaluated is None else self._evaluated.epoch
-        return super().get_epoch(runner) if loaded is None else loaded
+        return super().get_epoch(runner) if self._loaded_epoch is None else self._loaded_epoch
 
-    def log(self, runner: Any) -> dict[str, Any]:
+    def log(self, runner: Runner) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
         without_lr = runner.optimizer is None or runner.mode in EPOCH_MODES
@@ -245,7 +253,7 @@ class TextLoggerHook(LoggerHook):
         self._dump_log(record, runner)
         return record
 
-    def _log_info(self, log_dict: dict[str, Any], runner: Any) -> None:
+    def _log_info(self, log_dict: dict[str, Any], runner: Runner) -> None:
         """Print a record."""
         if log_dict["mode"] == "train" and "time" in log_dict:
             self.time_sec_tot += log_dict["time"] * min(self.interval, log_dict["iter"])
@@ -270,52 +278,19 @@ class TextLoggerHook(LoggerHook):
                 now = datetime.datetime.now().isoformat(" ", "milliseconds").replace(".", ",")
                 self._lines.append(f"{now} - {runner.logger.name} - INFO - {line}", runner.logger)
 
-    def _dump_log(self, log_dict: dict[str, Any], runner: Any) -> None:
+    def _dump_log(self, log_dict: dict[str, Any], runner: Runner) -> None:
         """Append a record to the JSON file."""
         if self._json is not None and runner.trainer.is_global_zero:
             self._json.append(self._json_line(log_dict, runner), runner.logger)
 
-    def _json_line(self, record: Mapping[str, Any], runner: Any) -> str:
+    def _json_line(self, record: Mapping[str, Any], runner: Runner) -> str:
         return json_line(record, self._round_float)
 
     _round_float = staticmethod(rounded)
 
-    def _get_max_memory(self, runner: Any) -> int | None:
+    def _get_max_memory(self, runner: Runner) -> int | None:
         return peak_memory(runner)
 
 
-def _path(runner: Any, suffix: str) -> str:
+def _path(runner: Runner, suffix: str) -> str:
     return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
-
-
-class _EvaluatedFile:
-    """Remembers the epoch of the checkpoint loaded by ``validate`` or ``test``.
-
-    Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
-    """
-
-    epoch: int | None = None
-    """The number of the epoch, from 1; None in a fit, and without an epoch in the file."""
-    _patch: MethodPatch | None = None
-
-    def watch(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        """Observe ``on_load_checkpoint`` of the module, except in a fit.
-
-        Args:
-            trainer: The Trainer, in ``setup``.
-            module: The module.
-        """
-        self.forget()  # an error may have ended the last evaluation
-        if trainer.state.fn != TrainerFn.FITTING:
-            self._patch = MethodPatch(module, "on_load_checkpoint", self._load)
-
-    def _load(self, checkpoint: Mapping[str, Any]) -> None:
-        """Read mmcv's count, saved by every Trainer with hooks."""
-        epoch = (checkpoint.get("meta") or {}).get("epoch")
-        self.epoch = epoch if isinstance(epoch, int) else None
-
-    def forget(self) -> None:
-        """Restore the module: the evaluation is over."""
-        if self._patch is not None:
-            self._patch.remove()
-        self._patch = self.epoch = None

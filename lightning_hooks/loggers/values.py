@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -14,6 +14,9 @@ from torch import distributed
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.utils.samples import as_image, is_image
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "EPOCH_MODES",
@@ -32,7 +35,7 @@ EPOCH_MODES = "train_epoch", "test"
 """Modes without a step and without a learning rate, which mmcv does not have."""
 
 
-def in_fit(runner: Any) -> bool:
+def in_fit(runner: Runner) -> bool:
     """Whether a fit is in progress, not a test or validation alone."""
     return bool(runner.trainer.state.fn == TrainerFn.FITTING)
 
@@ -63,7 +66,7 @@ def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     }
 
 
-def as_module_calls(tags: Mapping[str, Any], runner: Any) -> dict[str, Any]:
+def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
     """Return the values of training steps by the names that Lightning's loggers get.
 
     The loss has the names under which the module logs the loss, or else ``train_loss``.
@@ -91,7 +94,7 @@ def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
     return {name: sum(values) / len(values) for name, values in found.items()}
 
 
-def as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+def as_tags(tag: str, runner: Runner, read: Callable[[], Any]) -> dict[str, float]:
     """Return the first group's value by tag; with several optimizers one value for each.
 
     The keys are ``learning_rate`` or, with several optimizers, ``learning_rate/generator`` ...
@@ -107,7 +110,7 @@ def as_tags(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
     return {} if value is None else {tag: value}
 
 
-def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]:
+def by_group(tag: str, runner: Runner, read: Callable[[], Any]) -> dict[str, float]:
     """Return the value of every parameter group, by the group's name or number.
 
     The keys are ``learning_rate/backbone`` or ``learning_rate/1``; with several optimizers the
@@ -133,7 +136,7 @@ def by_group(tag: str, runner: Any, read: Callable[[], Any]) -> dict[str, float]
     }
 
 
-def peak_memory(runner: Any) -> int | None:
+def peak_memory(runner: Runner) -> int | None:
     """Return torch's peak of allocated memory on the module's device, in MiB.
 
     The result is the maximum over the ranks, so all ranks must call this function. None without

@@ -53,6 +53,12 @@ class BackgroundSaver:
         job = self._job
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
+    def join(self) -> None:
+        """Wait until the last save has ended, and leave its error to :meth:`wait`."""
+        job = self._job
+        if job is not None:
+            job.exception()
+
     def wait(self) -> None:
         """Wait until the last save has ended.
 

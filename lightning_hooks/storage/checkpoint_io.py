@@ -49,6 +49,10 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         self._write = write
         self.for_fit = for_fit
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle a Trainer, as part of a library's hyper-parameters, without the run's writer."""
+        return AtomicCheckpointIO, ()
+
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: Any, storage_options: Any = None
     ) -> None:

@@ -7,36 +7,36 @@ forgery.
 from __future__ import annotations
 
 import zlib
+from collections.abc import Iterator
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
 from lightning_hooks.storage import files
 
-__all__ = ["ARCHIVE_HEAD", "checksum", "checksum_of", "damage", "flaw_of_archive", "has_checksum"]
+__all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "flaw_of_archive"]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
 
 
 def checksum(path: str) -> str:
-    """Return :func:`checksum_of` a local or remote file."""
+    """Return the checksum of a local or remote file, the first of :func:`checksums`."""
     fs, target = files.filesystem(path)
     with fs.open(target, "rb") as file:
-        return checksum_of(file)
+        return next(checksums(file))
 
 
-def checksum_of(file: IO[bytes]) -> str:
-    """Return the checksum of an open file as eight hexadecimal digits.
+def checksums(file: IO[bytes]) -> Iterator[str]:
+    """Yield the checksums that an open file is known by, as eight hexadecimal digits.
 
-    The checksum of a torch archive is the CRC-32 of its table of records (name, size and CRC-32 of
-    each): no tensor is read. The checksum of any other file is the CRC-32 of all its bytes.
+    The first checksum of a torch archive is the CRC-32 of its table of records (name, size and
+    CRC-32 of each): no tensor is read. The CRC-32 of all bytes follows, the only checksum of any
+    other file.
     """
-    return _crc32_of_table(file) or _crc32_of_bytes(file)
-
-
-def has_checksum(file: IO[bytes], expected: str) -> bool:
-    """Return whether an open file has a checksum, of its table of records or of all its bytes."""
-    return expected == _crc32_of_table(file) or expected == _crc32_of_bytes(file)
+    of_table = _crc32_of_table(file)
+    if of_table is not None:
+        yield of_table
+    yield _crc32_of_bytes(file)
 
 
 def damage(file: IO[bytes], expected: str | None) -> str:
@@ -49,15 +49,15 @@ def damage(file: IO[bytes], expected: str | None) -> str:
     Returns:
         An empty string for an intact file.
     """
-    of_table = _crc32_of_table(file)
-    if expected in (None, of_table):
+    known = checksums(file)
+    first = next(known)
+    if expected in (None, first):
         file.seek(0)
-        is_archive = of_table is not None or file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
+        is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
         return (flaw_of_archive(file) or "") if is_archive else ""
-    of_bytes = _crc32_of_bytes(file)
-    if expected == of_bytes:
+    if expected in known:
         return ""
-    return f"is damaged: its CRC-32 is {of_table or of_bytes}, it was written with {expected}"
+    return f"is damaged: its CRC-32 is {first}, it was written with {expected}"
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:

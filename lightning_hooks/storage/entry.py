@@ -12,13 +12,14 @@ import posixpath
 import re
 import reprlib
 import typing
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import damage, has_checksum
+from lightning_hooks.storage.checksum import checksums, damage
 from lightning_hooks.storage.file_names import is_inside
 
-__all__ = ["Entry", "flaw", "is_folder_of_shards", "parse", "remove"]
+__all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Entry:
         name: The path relative to the directory.
         size: The size in bytes; None for a folder, and for a file that another writer had not
             finished.
-        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum_of`; None
+        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksums`; None
             without a size, and for a remote file.
         epoch: Epochs done.
         iter: Iterations done.
@@ -104,6 +105,26 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
         return f"cannot be opened: {error.strerror}"
 
 
+def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
+    """Return the last entry that describes the present file, None without any.
+
+    However many entries there are, the file is read a few times.
+
+    Args:
+        directory: The directory of the list.
+        entries: The entries of a local file.
+    """
+    path = files.join(directory, entries[0].name)
+    if _misplaced(directory, entries[0]) or not os.path.isfile(path.removeprefix("file://")):
+        return None
+    fs, target = files.filesystem(path)
+    with fs.open(target, "rb") as file:
+        found = {None, *checksums(file)}
+    size = files.size_of(path)
+    alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in found}
+    return next((entry for entry in reversed(alike.values()) if not flaw(directory, entry)), None)
+
+
 def remove(directory: str, entry: Entry) -> str:
     """Delete a listed checkpoint; return the reason to keep it, or an empty string.
 
@@ -157,7 +178,7 @@ def _other_contents(path: str, entry: Entry) -> str:
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
     with open(path.removeprefix("file://"), "rb") as file:
-        return "" if has_checksum(file, entry.crc32) else "has another checksum than the list"
+        return "" if entry.crc32 in checksums(file) else "has another checksum than the list"
 
 
 # -- folders of shards -----------------------------------------------------------------------------

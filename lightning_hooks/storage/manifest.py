@@ -14,7 +14,7 @@ import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.entry import Entry, flaw, parse, remove
+from lightning_hooks.storage.entry import Entry, flaw, intact_of, parse, remove
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -33,6 +33,9 @@ NAME = "checkpoints.json"
 LATEST = "latest.pth"
 """The symbolic link to the newest file."""
 
+
+MOST_FILES = 100_000
+"""The most entries of a list; each save reads and writes all."""
 
 ChooseOld = Callable[[list[Entry]], list[Entry]]
 """Choose, of the existing files of a series, oldest first, those to delete."""
@@ -55,6 +58,7 @@ class Manifest:
             self._parse(contents)
 
     def _parse(self, contents: bytes) -> None:
+        listed: list[object] = []
         try:
             table = json.loads(contents)
             listed = [*table["files"]]
@@ -65,8 +69,16 @@ class Manifest:
                 "are no longer found or deleted",
             )
             return
+        self._require_few(len(listed))
         for fields in listed:
             self._parse_entry(fields)
+
+    def _require_few(self, count: int) -> None:
+        if count > MOST_FILES:
+            raise ValueError(
+                f"{self.path} lists {count} checkpoints, and {MOST_FILES} is the most: keep fewer "
+                "files with max_keep_ckpts, or give each run a directory"
+            )
 
     def _parse_entry(self, fields: object) -> None:
         try:
@@ -90,8 +102,12 @@ class Manifest:
             new: The entry.
             earlier: The entries listed before the run began or was resumed, perhaps with more
                 iterations, which no new entry is moved before.
+
+        Raises:
+            ValueError: for more than ``MOST_FILES`` entries.
         """
         place = len(self.entries)
+        self._require_few(place + 1)
         while place and _is_later(self.entries[place - 1], new, earlier):
             place -= 1
         self.entries.insert(place, new)
@@ -134,10 +150,11 @@ class Manifest:
             return []
         old = [] if choose_old is None else choose_old(existing)
         # entries after the newest belong to files that the user's writer has not finished
-        missing = [e for e in own[: own.index(newest)] if e not in existing]
+        found = {*existing}
+        missing = [e for e in own[: own.index(newest)] if e not in found]
         # the newest may have replaced an older file, perhaps of another run
         same = [e for e in self.entries if e.name == newest.name and e is not newest]
-        wanted = [e for e in same if e.run == run and e.series != series]  # for another hook
+        wanted = {e for e in same if e.run == run and e.series != series}  # for another hook
         self._delete([*old, *missing, *(e for e in same if e not in wanted)])
         changed = any((e.size, e.crc32) != (newest.size, newest.crc32) for e in wanted)
         if changed and resumed_at is None:  # the name has a new file
@@ -151,16 +168,17 @@ class Manifest:
     def settle(self, run: str) -> None:
         """Make the entries of each name describe the present file of the name.
 
-        A kill between listing and renaming in :func:`add` leaves the entry of a file never renamed,
+        A kill between listing and renaming leaves the entry of a file never renamed,
         beside the entry of the older file of the name.
         """
-        own = [entry for entry in self.entries if entry.run == run]
-        checksums: dict[str, set[str | None]] = {}
-        for entry in own:
-            checksums.setdefault(entry.name, set()).add(entry.crc32)
-        doubtful = [entry for entry in own if len(checksums[entry.name]) > 1]
+        own: dict[str, list[Entry]] = {}
+        for entry in self.entries:
+            if entry.run == run:
+                own.setdefault(entry.name, []).append(entry)
         directory = self.path.removesuffix(NAME)
-        intact = {entry.name: entry for entry in doubtful if not flaw(directory, entry)}
+        doubtful = [same for same in own.values() if len({entry.crc32 for entry in same}) > 1]
+        found = [intact_of(directory, same) for same in doubtful]
+        intact = {entry.name: entry for entry in found if entry is not None}
         if intact:
             settled = [
                 dataclasses.replace(intact[entry.name], series=entry.series)
@@ -209,7 +227,11 @@ def _is_later(listed: Entry, new: Entry, earlier: Collection[Entry]) -> bool:
 
 
 def read(directory: str) -> list[Entry]:
-    """Return the entries, oldest first; none for a missing list, or, with a warning, a damaged."""
+    """Return the entries, oldest first; none for a missing list, or, with a warning, a damaged.
+
+    Raises:
+        ValueError: for more than ``MOST_FILES`` entries.
+    """
     path = files.join(os.fspath(directory), NAME)
     return Manifest(path, files.read_bytes(path)).entries
 

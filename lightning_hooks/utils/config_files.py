@@ -177,19 +177,34 @@ def _data(text: str, path: Path) -> Any:
     import yaml
 
     try:
-        content = json.loads(text) if path.suffix == ".json" else yaml.safe_load(text)
+        if path.suffix == ".json":
+            content = json.loads(text)
+        else:
+            loader = yaml.SafeLoader(text)
+            content = loader.get_single_node()
+        if _size(content, {}) <= LARGEST_CONFIG:  # aliases and merge keys are not copied yet
+            is_node = isinstance(content, yaml.Node)
+            return loader.construct_document(content) if is_node else content
     except (yaml.YAMLError, ValueError, RecursionError) as error:
         raise ValueError(f"the config {path} is damaged: {error}") from None
-    count, waiting = 0, [content]
-    while waiting:
-        value, count = waiting.pop(), count + 1
-        if count > LARGEST_CONFIG:
-            raise ValueError(f"the config {path} has more than {LARGEST_CONFIG} values")
-        if isinstance(value, dict):
-            waiting.extend(value.values())
-        elif isinstance(value, list):
-            waiting.extend(value)
-    return content
+    raise ValueError(f"the config {path} has more than {LARGEST_CONFIG} values")
+
+
+def _size(value: Any, known: dict[int, float]) -> float:
+    """Return the number of values in a config, or in YAML's nodes of a config.
+
+    A value counts at each alias; an alias inside of its own value counts without end.
+    """
+    if id(value) not in known:
+        known[id(value)] = float("inf")  # until the parts are counted
+        parts = getattr(value, "value", value)
+        if isinstance(parts, dict):
+            parts = parts.values()
+        elif not isinstance(parts, list):
+            parts = ()
+        of_pairs = [part[1] if isinstance(part, tuple) else part for part in parts]
+        known[id(value)] = 1 + sum(_size(part, known) for part in of_pairs)
+    return known[id(value)]
 
 
 def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:

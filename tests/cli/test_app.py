@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -10,8 +11,9 @@ from pathlib import Path
 import pytest
 
 import lightning_hooks
-from lightning_hooks import HOOKS
+from lightning_hooks import HOOKS, DvcliveLoggerHook
 from lightning_hooks.cli import main
+from support.training import NoValidation, make_loader, make_trainer
 
 for package in ("plotext", "rich", "shtab"):
     pytest.importorskip(package)
@@ -48,6 +50,14 @@ def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     told = capsys.readouterr().out
     for command in ("check", "plot", "convert", "hooks", "replay"):
         assert command in told
+
+
+@pytest.mark.parametrize("command", ["check", "convert", "plot"])
+def test_help_says_which_commands_run_code(
+    command: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(command, "--help") == 0
+    assert re.search(r"run(s|ning)\s+its\s+code", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("arguments", [[], ["reply"], ["plot", "a.py", "--epochs", "-1"]])
@@ -186,3 +196,22 @@ def test_help_of_a_number_is_for_people(capsys: pytest.CaptureFixture[str]) -> N
     assert "<function" not in capsys.readouterr().out
     assert run("plot", "a.py", "--epochs", "two") == 2
     assert "--epochs: must be a whole number of at least 1, got 'two'" in capsys.readouterr().err
+
+
+def test_a_replay_to_dvclive_keeps_the_folders_other_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("dvclive")
+    with monkeypatch.context() as patch:
+        patch.setattr("lightning_hooks.loggers.trackers.dvclive._begin", lambda options: 1 / 0)
+        hook = DvcliveLoggerHook(interval=1, timeout=0.2)
+        make_trainer(tmp_path, hook).fit(NoValidation(), make_loader())
+    (spool,) = tmp_path.glob("spool/*dvclive.jsonl")
+    folder = tmp_path / "of the user"
+    folder.mkdir()
+    for name in ("report.html", "mine.txt"):
+        (folder / name).write_text("mine")
+    assert run("replay", str(spool), "--to", "dvclive", "--dir", str(folder)) == 0
+    assert "records sent" in capsys.readouterr().out
+    kept = {path.name for path in folder.iterdir() if path.is_file() and path.read_text() == "mine"}
+    assert kept == {"report.html", "mine.txt"}

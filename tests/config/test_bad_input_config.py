@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import warnings
 from pathlib import Path
 from typing import Any
@@ -171,6 +172,22 @@ def test_aliases_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
     (tmp_path / "laughs.yaml").write_text("\n".join(rows))
     with pytest.raises(ValueError, match=r"laughs\.yaml has more than"):
         read_config(tmp_path / "laughs.yaml")
+
+
+def test_merge_keys_are_counted_before_they_are_merged(tmp_path: Path) -> None:
+    rows = ["a0: &a0 {x: 1, y: 2, z: 3}"]
+    rows += [f"a{i}: &a{i} {{<<: [{', '.join([f'*a{i - 1}'] * 9)}]}}" for i in range(1, 12)]
+    path = tmp_path / "merged.yaml"
+    path.write_text("\n".join(rows))
+    begin = time.process_time()
+    with pytest.raises(ValueError, match=r"merged\.yaml has more than"):
+        read_config(path)
+    assert time.process_time() - begin < 1
+    path.write_text("\n".join(rows[:3]))
+    assert read_config(path)["a2"] == {"x": 1, "y": 2, "z": 3}
+    path.write_text("a: &a [*a]")
+    with pytest.raises(ValueError, match=r"merged\.yaml has more than"):
+        read_config(path)
 
 
 def test_a_config_in_yaml_is_data(tmp_path: Path) -> None:

@@ -54,6 +54,21 @@ class Counts(detectron2.HookBase):
         self.count = state["count"]
 
 
+class PlainTotal:
+    """The same in a class that is no callback."""
+
+    total = 0
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.total += 1
+
+    def state_dict(self) -> dict[str, Any]:
+        return {"total": self.total}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.total = state["total"]
+
+
 def train(folder: Path, *hooks: Any, **arguments: Any) -> list[str]:
     """Train for an epoch more than before; return the warnings."""
     path = folder / "a.ckpt"
@@ -151,6 +166,15 @@ def test_an_old_hook_whose_buffers_are_not_in_the_file_is_told_of(tmp_path: Path
     train(tmp_path, IterTimerHook())
     (told,) = train(tmp_path, HookAdapter([OldEMA()]))
     assert "added the buffer 'ema_net_bias' and 1 more to the model, which the checkpoint" in told
+
+
+def test_the_state_of_a_hook_that_is_no_callback_is_saved_too(tmp_path: Path) -> None:
+    train(tmp_path, HookAdapter([PlainTotal()]))
+    hook = PlainTotal()
+    assert train(tmp_path, HookAdapter([hook])) == []
+    assert hook.total == 8
+    (told,) = train(tmp_path, IterTimerHook())
+    assert told.startswith("the checkpoint has the state of PlainTotal, and no hook of this")
 
 
 def test_hooks_of_a_dialect_are_told_of_too(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +10,15 @@ import lightning as L
 import pytest
 import torch
 from torch import nn
+from torchmetrics import MeanMetric
 
-from lightning_hooks import GradientCumulativeOptimizerHook, Hook, HookAdapter, OptimizerHook
+from lightning_hooks import (
+    GradientCumulativeOptimizerHook,
+    Hook,
+    HookAdapter,
+    OptimizerHook,
+    TextLoggerHook,
+)
 from lightning_hooks.loggers.base import LoggerHook
 from support.training import make_loader
 
@@ -351,3 +359,43 @@ def test_the_loss_and_the_same_tensor_logged_by_the_module_are_one_column(
     assert first == {"train/loss", "train/equal"}
     assert second == {"train/loss", "train/equal", "train/task"}  # from here on it is another one
     assert not {"log", "training_step"} & vars(module).keys()  # nothing is left behind
+
+
+class AveragesItsLoss(Counting):
+    """Logs its loss by torchmetrics, and another metric."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.mean, self.other = MeanMetric(), MeanMetric()
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        loss = super().training_step(batch, batch_idx)
+        self.mean(loss)
+        self.other(2 * loss)
+        self.log("train_loss", self.mean, on_step=True, on_epoch=True)
+        self.log("other", self.other, on_step=True, on_epoch=False)
+        return loss
+
+
+def test_the_loss_and_a_metric_of_the_loss_are_one_column(tmp_path: Path) -> None:
+    lines = Lines(interval=10)
+    fit(tmp_path, lines, epochs=1, module=AveragesItsLoss())
+    first = lines.lines[0][1]
+    assert {"train/loss", "train/other"} <= first.keys()
+    assert "train/train_loss" not in first
+
+
+class ValidatesQuietly(Counting):
+    """Logs nothing in a validation."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.net(batch[0])
+
+
+def test_a_validation_without_values_is_no_line(tmp_path: Path) -> None:
+    lines, text = Lines(interval=10), TextLoggerHook(interval=10)
+    fit(tmp_path, lines, text, epochs=1, val=2, module=ValidatesQuietly())
+    assert [step for step, _ in lines.lines] == [10, 20]
+    (path,) = tmp_path.rglob("*.log.json")
+    assert {json.loads(line)["mode"] for line in path.read_text().splitlines()} == {"train"}
+    assert "(val)" not in path.with_suffix("").read_text()

@@ -44,6 +44,8 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         for place in links(page, text):
             assert place in built or place.startswith("_images/"), page
     assert "_modules/lightning_hooks/hooks/averaging/ema.html" in built["hooks/EMAHook.html"]
+    index = (tmp_path / "html" / "searchindex.js").read_text(encoding="utf-8")
+    check_search(json.loads(index[index.index("{") : index.rindex("}") + 1]))
     for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         text = built[f"notebooks/{path.stem}.html"]
         cells = json.loads(path.read_text(encoding="utf-8"))["cells"]
@@ -51,6 +53,30 @@ def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
         drawn = sum("image/png" in output.get("data", {}) for output in outputs)
         assert text.count('src="data:image/png;base64') == drawn
         assert text.count('class="printed ') == len(outputs) - drawn
+
+
+SOUGHT = {
+    "early stopping": "which_hook",
+    "patience": "which_hook",
+    "unfreeze": "hooks/FreezeHook",
+    "async checkpoint": "hooks/CheckpointHook",
+    "loss spike": "which_hook",
+    "learning rate finder": "which_hook",
+    "throughput": "which_hook",
+    "resume": "guides/resuming",
+    "ema": "hooks/EMAHook",
+}
+"""A reader's words, and the page that answers."""
+
+
+def check_search(index: dict[str, Any]) -> None:
+    """Check that words of a reader are main entries, which a search shows first, of their page."""
+    for words, page in SOUGHT.items():
+        main = [index["docnames"][entry[0]] for entry in index["indexentries"][words] if entry[2]]
+        assert page in main[:2], words
+    absent = {index["docnames"].index(page) for page in ("changelog", "architecture")}
+    for found in index["terms"].values():
+        assert not absent & set([found] if isinstance(found, int) else found)
 
 
 def raw_markup(page: str) -> list[str]:

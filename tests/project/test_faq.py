@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_hooks import (
     BestCheckpointHook,
@@ -83,6 +84,35 @@ def damaged() -> None:
     fit(CheckpointHook(1), ckpt_path=str(path))
 
 
+class WithClass(TinyModule):
+    def __init__(self, loss: type = torch.nn.MSELoss) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+def classes_in_a_checkpoint() -> None:
+    best = BestCheckpointHook("val_loss", rule="less")
+    trainer = make_trainer(Path.cwd(), best, enable_checkpointing=True, num_sanity_val_steps=0)
+    trainer.fit(WithClass(), make_loader(4), make_loader(1))
+    given: dict[str, Any] = {"ckpt_path": "best", "verbose": False}
+    (values,) = trainer.validate(dataloaders=make_loader(1), weights_only=False, **given)
+    assert values["val_loss"] == best.best_model_score
+    assert WithClass.load_from_checkpoint(best.best_model_path, weights_only=False)
+    trainer.validate(dataloaders=make_loader(1), **given)
+
+
+def trainer_of_the_other_lightning() -> None:
+    other = pytest.importorskip("pytorch_lightning")
+
+    class Module(other.LightningModule):  # type: ignore[misc,name-defined]
+        def training_step(self, batch: Any, batch_idx: int) -> None: ...
+        def configure_optimizers(self) -> None: ...
+
+    quiet = {"logger": False, "enable_progress_bar": False, "enable_model_summary": False}
+    trainer = other.Trainer(accelerator="cpu", max_epochs=1, callbacks=[EMAHook()], **quiet)
+    trainer.fit(Module(), make_loader(1))
+
+
 def average_is_new() -> None:
     fit(CheckpointHook(1))
     fit(EMAHook(), CheckpointHook(1), ckpt_path="last", max_epochs=3)
@@ -93,6 +123,7 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "An argument has another name here": lambda: EMAHook(decay=0.999),
     "The first argument is not the interval": lambda: TextLoggerHook(50),  # type: ignore[arg-type]
     "A hook is no callback": lambda: fit(EMAHook(), MyHook()),
+    "The Trainer is of pytorch_lightning": trainer_of_the_other_lightning,
     "Two things set the learning rate": lambda: fit(cosine(), StepLrUpdaterHook(step=[1])),
     "The warm-up is longer than the run": lambda: fit(cosine(warmup="linear", warmup_iters=500)),
     "Milestones are never reached": lambda: fit(StepLrUpdaterHook(step=[8, 11])),
@@ -107,12 +138,13 @@ MISTAKES: dict[str, Callable[[], object]] = {
     "A tracker is not reached": tracker_is_down,
     "The directory has another run's files": another_runs_files,
     "A checkpoint is damaged, or no checkpoint": damaged,
+    "A checkpoint has classes in it": classes_in_a_checkpoint,
     "A hook finds none of its state": average_is_new,
 }
 
 
 def test_every_entry_has_its_mistake() -> None:
-    assert len(MISTAKES) == 15
+    assert len(MISTAKES) == 17
     assert [*MISTAKES] == [*ENTRIES]
 
 

@@ -26,7 +26,6 @@ FLOORS = (
         *("engine.points", "engine.priority", "engine.registry"),
     ),
     ("engine.error_notes", "engine.participant", "engine.usage_errors"),
-    ("engine.announcement",),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
     ("engine.lightning_api", "engine.sample_log"),

@@ -12,6 +12,7 @@ import io
 import os
 import re
 import sys
+import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -26,13 +27,14 @@ nbclient = pytest.importorskip("nbclient")
 NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 
 PROMISES = {
-    "01_quickstart": r"accuracy on the digits held out: 0\.9[789]",
+    "01_quickstart": r"accuracy on the digits held out: 0\.9[5-9]",
     "02_old_hooks_unchanged": r"pointrix    epoch 2: \d",
-    "03_schedules": r"(\d+) of \1 recorded runs are equal",
+    "03_schedules": r"540 rates, from 0\.0010 over 0\.0940 to 0\.0100",
     "04_writers": r"Neptune      (\d+) numbers, the largest difference 0e\+00",
     "05_from_a_config": r"the same hooks at the same priorities",
     "06_write_a_hook": r"3 passed",
     "07_averages": r"with precise BN +0\.9",
+    "08_call_order": r"after_train_epoch",
 }
 """What each prints, in a run and as it is kept."""
 
@@ -46,18 +48,33 @@ SHOWN = {"03_schedules": "schedules.png", "07_averages": "averages.png"}
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 
 
-def execute(path: Path) -> Any:
+DIGITS = (ROOT / "notebooks" / "digits.py").read_text(encoding="utf-8")
+"""The data and the net, which notebooks write into a file: they run without this repository."""
+
+
+def execute(path: Path, folder: Path) -> Any:
     """Return the notebook with the outputs of a run, small pictures, and without metadata."""
     notebook = nbformat.read(path, as_version=4)
-    folder = {"metadata": {"path": str(path.parent)}}
+    for cell in notebook.cells:
+        if cell.source.startswith("%%writefile digits.py"):
+            cell.source = f"%%writefile digits.py\n{DIGITS.rstrip()}"
     # pictures go into the notebook, whatever the tests do with theirs
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     nbclient.NotebookClient(
-        notebook, timeout=60, kernel_name="python3", resources=folder, coalesce_streams=True
+        notebook,
+        timeout=60,
+        kernel_name="python3",
+        resources={"metadata": {"path": str(folder)}},
+        coalesce_streams=True,
     ).execute(env=environment)
     notebook.metadata = {}
     for cell in notebook.cells:
         cell.metadata = {}
+    for output in outputs(notebook):
+        if "text" in output:  # where the run was is nobody's business
+            output.text = re.sub(
+                rf"{re.escape(tempfile.gettempdir())}/tmp\w+", "~/run", output.text
+            )
     for data in pictures(notebook):
         data["image/png"] = smaller(data["image/png"])
     return notebook
@@ -100,8 +117,8 @@ def printed(notebook: Any, name: str = "stdout") -> str:
         for path in NOTEBOOKS
     ],
 )
-def test_it_runs_and_shows_what_it_promises(path: Path) -> None:
-    notebook = execute(path)
+def test_it_runs_anywhere_and_shows_what_it_promises(path: Path, tmp_path: Path) -> None:
+    notebook = execute(path, tmp_path)
     assert re.search(PROMISES[path.stem], printed(notebook))
     kept = nbformat.read(path, as_version=4)
     assert len(list(pictures(notebook))) == len(list(pictures(kept)))
@@ -118,6 +135,10 @@ def test_it_is_kept_with_outputs_and_without_metadata(path: Path) -> None:
     assert not printed(notebook, "stderr")
     assert not re.search(r"/home/|/root/|/work/|/tmp/", printed(notebook))
     assert path.stat().st_size < 300_000
+    for cell in code:
+        if cell.source.startswith("%%writefile digits.py"):
+            assert cell.source.partition("\n")[2] == DIGITS.rstrip()
+        assert "../" not in cell.source
 
 
 @pytest.mark.parametrize("name", SHOWN)
@@ -128,7 +149,8 @@ def test_the_pages_show_the_picture_of_the_notebook(name: str) -> None:
 
 if __name__ == "__main__":
     for notebook_path in [Path(name) for name in sys.argv[1:]] or NOTEBOOKS:
-        done = execute(notebook_path)
+        with tempfile.TemporaryDirectory() as empty:
+            done = execute(notebook_path, Path(empty))
         nbformat.write(done, notebook_path)
         if notebook_path.stem in SHOWN:
             (DOCS / SHOWN[notebook_path.stem]).write_bytes(first_picture(done))

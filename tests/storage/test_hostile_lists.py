@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -200,3 +201,37 @@ def test_a_bad_entry_costs_itself_alone(tmp_path: Path) -> None:
     assert all("lists what is no checkpoint of this directory" in one for one in said)
     for field in fields:
         assert any(f"{field} is {{'odd': 1}}" in one for one in said)
+
+
+OTHERS: list[dict[str, Any]] = [{}, {"size": 1}, {"crc32": None}, {"name": "gone.pth"}]
+
+
+@pytest.mark.filterwarnings("ignore:.*gone.pth is missing")
+@pytest.mark.parametrize("other", OTHERS, ids=repr)
+def test_a_long_list_costs_time_in_proportion(tmp_path: Path, other: dict[str, Any]) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=1)
+    path = tmp_path / manifest.NAME
+    table = json.loads(path.read_text())
+    (real,) = table["files"]
+    seconds = {}
+    for count in (5_000, 20_000):
+        rows = [{**real, "crc32": f"{i:08x}", **(other if i % 2 else {})} for i in range(count)]
+        table["files"] = [*rows, real]
+        path.write_text(json.dumps(table))
+        begin = time.process_time()
+        with manifest.opened(str(tmp_path)) as listed:
+            listed.settle(real["run"])
+            listed.prune(real["run"], real["series"], lambda entries: entries[:-1], real["iter"])
+        seconds[count] = time.process_time() - begin
+    assert seconds[20_000] < 8 * seconds[5_000] + 0.2
+    assert newest_valid(tmp_path) == str(tmp_path / "epoch_1.pth")
+
+
+def test_a_list_without_end_is_refused_before_training(tmp_path: Path) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=1)
+    path = tmp_path / manifest.NAME
+    table = json.loads(path.read_text())
+    table["files"] *= manifest.MOST_FILES + 1
+    path.write_text(json.dumps(table))
+    with pytest.raises(ValueError, match=r"lists 100001 checkpoints, and 100000 is the most"):
+        training.fit(tmp_path, CheckpointHook(interval=1), max_epochs=1)

@@ -10,7 +10,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade
-from lightning_hooks.engine.announcement import announce_misspelt
 from lightning_hooks.engine.driver.driver import Driver
 
 __all__ = ["Evaluation"]
@@ -80,7 +79,7 @@ class Evaluation(Callback):
         runner.mode = stage
         self._model = runner.model
         if self._dialect.name not in runner.dialect_facades:  # else the fit has announced
-            announce_misspelt(runner)
+            runner.announce_misspelt()
         self._facade = self._dialect.facade_for_evaluation(runner)
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 

@@ -34,30 +34,29 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.announcement import announce_end
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.collect import (
-    HostedHooks,
     callbacks_of,
-    make_runner,
+    is_lightnings_default,
     participants_of,
+    prepares_in_before_run,
     work_dir_of,
 )
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers, take_out
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Ownership
+from lightning_hooks.engine.driver.ownership import Call, Ownership
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.events import (
@@ -74,8 +73,9 @@ from lightning_hooks.engine.participant import (
     natives_with,
 )
 from lightning_hooks.engine.runner import metrics
-from lightning_hooks.engine.runner.runner import IterRunner, Runner
+from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_layout
+from lightning_hooks.utils.default_logger import default_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -107,9 +107,9 @@ class Driver(Callback):
     def __init__(self) -> None:
         self.fit = Fit()
         """What the hooks have changed for the present fit or evaluation."""
-        self._had_fit = False  # whether the attributes of a fit are set
-        self._hosted = HostedHooks()
-        self._in_run = self._failed = self._logs_epochs = False
+        self._hosted: list[Participant] = []
+        """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
+        self._in_run = self._logs_epochs = False
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
         self._first_iter: int | None = None
@@ -127,13 +127,13 @@ class Driver(Callback):
 
     def runner_for(self, trainer: L.Trainer, module: L.LightningModule) -> Runner:
         """Return the runner, made here for an evaluation before the first fit."""
-        return self._runner if self._is_of(trainer) else self.prepare(trainer, module)
+        return self._runner if self.is_of(trainer) else self.prepare(trainer, module)
 
     @property
     def _has_runner(self) -> bool:
         return hasattr(self, "_runner")
 
-    def _is_of(self, trainer: L.Trainer) -> bool:
+    def is_of(self, trainer: L.Trainer) -> bool:
         """Whether the runner belongs to a Trainer; a driver may move to another Trainer."""
         return self._has_runner and self._runner.trainer is trainer
 
@@ -154,8 +154,8 @@ class Driver(Callback):
     def work_dir(cls, trainer: L.Trainer) -> str:
         """Return the directory for the hooks' files, also before the first fit."""
         for callback in callbacks_of(trainer):
-            if isinstance(callback, cls) and callback._is_of(trainer):
-                return callback._runner.work_dir
+            if isinstance(callback, cls) and callback.is_of(trainer):
+                return callback.runner.work_dir
         return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -184,7 +184,9 @@ class Driver(Callback):
         self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
         self._entries = entries
-        self._hosted.update(trainer, [hook for hook, _ in self._entries], stage)
+        self._forget_hosted(trainer, [hook for hook, _ in entries])
+        for hook, _ in entries:
+            self._host(trainer, hook, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
             own_io = check_layout(trainer)  # else a checkpoint hook checks read files
             if own_io is not None:
@@ -192,7 +194,7 @@ class Driver(Callback):
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
-        self._failed = self._logs_epochs = False
+        self._logs_epochs = False
         fit.callback(setattr, self, "_in_run", False)
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
@@ -200,13 +202,38 @@ class Driver(Callback):
         self._train_data = TrainData(fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, self.calls, self._train_data, self._resumed, fit)
-        self._had_fit = True
+
+    def _forget_hosted(self, trainer: L.Trainer, hooks: Sequence[Any]) -> None:
+        """Drop hosted hooks of an earlier fit: ``configure_callbacks`` has made others."""
+        old = [one for one in self._hosted if not any(one is hook for hook in hooks)]
+        lists: tuple[list[Any], ...] = (self._hosted, callbacks_of(trainer))
+        for among in lists if old else ():
+            among[:] = [one for one in among if not any(one is hook for hook in old)]
+
+    def _host(self, trainer: L.Trainer, hook: Any, stage: str) -> bool:
+        """Make a native hook a callback; return whether the hook is new among the callbacks."""
+        callbacks = callbacks_of(trainer)
+        if not isinstance(hook, Participant) or any(one is hook for one in callbacks):
+            return False
+        hook.hosted_at = len(self._hosted)
+        self._hosted.append(hook)
+        # before Lightning's default ModelCheckpoint, so that ckpt_path="best" is the hook's
+        defaults = [i for i, one in enumerate(callbacks) if is_lightnings_default(one)]
+        callbacks.insert(min(defaults, default=len(callbacks)), hook)
+        hook.setup(trainer, trainer.lightning_module, stage)
+        return True
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
         options = self._options
-        if not self._is_of(trainer):
-            self._runner = make_runner(trainer, pl_module, options)
+        if not self.is_of(trainer):
+            kind = IterRunner if options.by_epoch is False else EpochRunner
+            self._runner = options.runner or kind(
+                trainer,
+                pl_module,
+                work_dir_of(trainer, options),
+                default_logger(trainer.global_rank),
+            )
             self.calls = Calls(self._runner)
         runner = self._runner
         runner.hooks.on_change = self._on_hooks_change
@@ -303,9 +330,9 @@ class Driver(Callback):
         runner.data_batch = batch
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)
-        calls = None
+        calls: Sequence[Call] | None = None
         if self.ownership.is_taken:  # the first calls were made inside the training step
-            calls = self.ownership.calls_after_step(self.calls.calls_for("after_train_iter"))
+            _, calls = self.ownership.split(self.calls.calls_for("after_train_iter"))
         self.calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
@@ -341,10 +368,28 @@ class Driver(Callback):
         self.calls.forget()
         self._expect_batches()
         if self._in_run:
-            self._hosted.join_run(self.runner, has_begun=self._has_begun)
+            for hook in list(self.runner.hooks):
+                self._join_run(hook)
             self._model.guard()
             self._step.patch()
             self._watch_epoch_end()
+
+    def _join_run(self, hook: Any) -> None:
+        """Make a native hook registered during the run a callback, and prepare it for the run.
+
+        ``before_run`` is called for hooks of this package and of subclasses. Other hooks are
+        called from the next point on, as in mmcv.
+        """
+        runner, trainer = self.runner, self.runner.trainer
+        if not self._host(trainer, hook, "fit"):
+            return
+        hook.on_fit_start(trainer, runner.module)
+        if self._has_begun:
+            if prepares_in_before_run(hook):
+                with calling(hook, "before_run", runner):
+                    hook.before_run(runner)
+            hook.on_train_start(trainer, runner.module)
+            skip_unused_events([hook])
 
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""
@@ -429,7 +474,7 @@ class Driver(Callback):
         if not self._runner.loops_itself:
             self._cycle.end_run()
             self.calls.run_at_border("after_run")
-            announce_end(self._runner)
+            self._runner.announce_end()
         self._in_run = False
 
     # -- for a runner with its own loop -------------------------------------------------------
@@ -449,7 +494,6 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Restore the module; suppress further errors, which would hide the raised error."""
-        self._failed = True
         with contextlib.suppress(Exception):
             self.fit.close()
 
@@ -464,12 +508,13 @@ class Driver(Callback):
     ) -> None:
         """Write the run's counters, mmcv's meta and the random states."""
         if self._has_runner:
-            if self._in_run and not self._failed:
+            if self._in_run and not trainer.interrupted:
                 self.calls.agree_to_stop()
-            in_epoch = self._had_fit and self._cycle.in_epoch
+            in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
-            resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=self._failed)
+            alone = trainer.interrupted
+            resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=alone)
             take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(

@@ -114,8 +114,7 @@ class EpochCycle:
         self._val_log.enter_context(runner.val_log())
         self._calls.run_at_border("before_val_epoch")
         if runner.new_val_loader is not None:
-            own = validation.replace_val_loader(trainer, runner.new_val_loader)
-            self._val_loader.callback(validation.restore_val_data, trainer, own)
+            validation.replace_val_loader(trainer, runner.new_val_loader, self._val_loader)
             self._val_loader.callback(setattr, runner, "new_val_loader", None)
 
     def end_validation(self) -> None:

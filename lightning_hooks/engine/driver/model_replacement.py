@@ -4,19 +4,45 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from typing import Any
 
+import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import is_ours
-from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, unwrap
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
+from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.runner.side_effects import guard_calls
 
 __all__ = ["ModelWatch"]
 
 _PARTS = ("_parameters", "_buffers", "_modules")
+
+STEPS = (
+    "forward",
+    "training_step",
+    "validation_step",
+    "test_step",
+    "predict_step",
+    "train_step",
+    "val_step",
+)
+"""The methods of Lightning and mmcv that run a model."""
+
+
+class _Guard(MethodPatch):
+    """A method that is isolated when called by a hook."""
+
+    def __init__(self, part: torch.nn.Module, name: str, runner: Runner) -> None:
+        super().__init__(part, name)
+        self._runner = runner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._runner.calls_hooks:
+            return self._call(*args, **kwargs)
+        with isolated_model_calls(self._runner):
+            return self._call(*args, **kwargs)
 
 
 class ModelWatch:
@@ -70,7 +96,10 @@ class ModelWatch:
         foreign = not all(is_ours(hook) for hook in runner.hooks)
         if runner.guards_model and foreign and self._guards is None:
             self._guards = self._fit.part()
-            guard_calls(runner, (runner.module, unwrap(runner.model)), self._fit, self._guards)
+            for part in dict.fromkeys((runner.module, unwrap(runner.model))):
+                for name in STEPS:
+                    if _defines(part, name):
+                        self._fit.hold(_Guard(part, name, runner), self._guards)
 
     def _replace(self) -> bool:
         """Train the assigned model; return whether the model has changed.
@@ -121,3 +150,8 @@ def _replace(module: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module
         f"runner.model was replaced by a {type(new).__name__}, but the {type(old).__name__} "
         f"in its place is no part of {type(module).__name__}"
     )
+
+
+def _defines(part: torch.nn.Module, name: str) -> bool:
+    stock = [getattr(base, name, None) for base in (L.LightningModule, torch.nn.Module)]
+    return name in part.__dict__ or getattr(type(part), name, None) not in [None, *stock]

@@ -124,17 +124,11 @@ class Ownership:
         asked = is_hosted or isinstance(hook, Participant)
         return bool(hook.owns_backward(self._runner.module)) if asked else True
 
-    def calls_in_step(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Return the calls to make inside the training step: up to the last owner of backward."""
-        return calls[: self._end_of_owners(calls)]
-
-    def calls_after_step(self, calls: Sequence[Call]) -> Sequence[Call]:
-        """Return the calls to make when the batch ends."""
-        return calls[self._end_of_owners(calls) :]
-
-    def _end_of_owners(self, calls: Sequence[Call]) -> int:
+    def split(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
+        """Return the calls inside the step, up to the last owner of backward, and the others."""
         owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
-        return owned[-1] + 1 if owned else 0
+        end = owned[-1] + 1 if owned else 0
+        return calls[:end], calls[end:]
 
     def take(self, fit: Fit) -> None:
         """Switch the module to manual optimization for the length of a fit.

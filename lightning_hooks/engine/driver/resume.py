@@ -18,13 +18,12 @@ from lightning_hooks.engine.hook_states import (
     has_no_owner,
     saved_identities,
 )
-from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.weight_averaging import (
     has_average,
     restore_raw_weights,
 )
-from lightning_hooks.engine.runner import mmcv_checkpoint
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import layout, manifest
 from lightning_hooks.utils import random_state
@@ -75,7 +74,7 @@ def write(
     closed = runner.counts_epochs and not in_epoch
     done, epoch = runner.iter, runner.epoch + (not closed)
     done += progress.batch_is_open(trainer)
-    checkpoint["meta"] = mmcv_checkpoint.run_meta(runner, epoch, done)
+    checkpoint["meta"] = runner.run_meta(epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     generators, workers = data.random_states(trainer)
@@ -117,7 +116,7 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
     left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
-    if not any(isinstance(hook, HostedHook) for hook in hooks):  # else the adapter warns
+    if all(isinstance(hook, Participant) for hook in hooks):  # else the adapter warns
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)

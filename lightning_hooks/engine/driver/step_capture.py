@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -56,10 +57,8 @@ class StepCapture:
             self._runner.watch_steps(self._fit)
         if (self.fills_log_buffer or owned) and not self._seeks_loss:
             self._seeks_loss = True
-            logged_values.LossNames(self._runner.module, self._name_loss, self._fit)
-
-    def _name_loss(self, names: frozenset[str]) -> None:
-        self._runner.train_log.loss_names = names
+            names_loss = partial(setattr, self._runner.train_log, "loss_names")
+            logged_values.LossNames(self._runner.module, names_loss, self._fit)
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward."""
@@ -72,7 +71,7 @@ class StepCapture:
             return
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
         feed_log_buffer(runner, runner.outputs)
-        calls = ownership.calls_in_step(self._calls.calls_for("after_train_iter"))
+        calls, _ = ownership.split(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
         self._inside = True

@@ -85,7 +85,7 @@ class TrainData:
         new, runner.new_data_loader = runner.new_data_loader, None
         if new is not None and not for_run and not self._is_replaced:
             self._is_replaced = True
-            self._replaced.callback(data.restore_train_data, trainer, data.train_data(trainer))
+            data.keep_train_data(trainer, self._replaced)
         replace = new is not None and all(new is not x for x in data.train_loaders(trainer))
         if replace:
             data.replace_loader(trainer, new)

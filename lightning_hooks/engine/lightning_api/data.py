@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import ExitStack
 from functools import partial
 from typing import Any
 
@@ -28,16 +28,15 @@ __all__ = [
     "generators_of",
     "goes_on_in_pass",
     "iterator_of",
+    "keep_train_data",
     "leave_unread",
     "prepare_batch",
     "random_states",
     "renew_iterator",
     "replace_loader",
-    "restore_train_data",
     "restore_workers",
     "set_train_length",
     "switch_loader",
-    "train_data",
     "train_generators",
     "train_loaders",
 ]
@@ -122,16 +121,13 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
         if of_loader and getattr(loader, "persistent_workers", False):
             loader._iterator = None
-            _at_next_iterator(loader, restored_workers(loader, of_loader), fit)
+            _begin_workers_in(of_loader, loader, fit)
 
 
-def _at_next_iterator(loader: Any, block: AbstractContextManager[None], fit: Fit) -> None:
-    def leave(iterator: Any) -> None:
-        block.__exit__(None, None, None)
-        once.close()
-
+def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
     once = fit.part()
-    fit.patch(loader, "_get_iterator", block.__enter__, leave, until=once)
+    begin = partial(once.enter_context, restored_workers(loader, states))
+    fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
 
 
 class _Unread:
@@ -192,19 +188,17 @@ def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> An
 
 
 @changes_data
-def train_data(trainer: L.Trainer) -> Any:
-    """Return the current training data, for :func:`restore_train_data`."""
-    loop = trainer.fit_loop
-    return loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
-
-
-@changes_data
-def restore_train_data(trainer: L.Trainer, data: Any) -> None:
-    """Go back to the replaced loaders."""
+def keep_train_data(trainer: L.Trainer, until: ExitStack) -> None:
+    """Go back to the present loaders after ``until``."""
     loop: Any = trainer.fit_loop
-    loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = data
-    if loop._data_fetcher is not None:
-        loop._data_fetcher.setup(loop._combined_loader)
+    own = loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
+
+    def restore() -> None:
+        loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = own
+        if loop._data_fetcher is not None:
+            loop._data_fetcher.setup(loop._combined_loader)
+
+    until.callback(restore)
 
 
 @changes_data

@@ -80,7 +80,7 @@ class LossNames:
         self, module: L.LightningModule, found: Callable[[frozenset[str]], None], fit: Fit
     ) -> None:
         self._module, self._found = module, found
-        self._logged: list[tuple[str, torch.Tensor]] = []  # held, so that no memory is reused
+        self._logged: list[tuple[str, Any]] = []  # held, so that no memory is reused
         self._steps_left = 2
         self._patches = fit.part()
         # a compiled step would be compiled twice
@@ -91,7 +91,7 @@ class LossNames:
 
     def _note(self, name: str = "", value: Any = None, *args: Any, **kwargs: Any) -> None:
         # a module's own log() may have other argument names
-        if isinstance(value, torch.Tensor) and in_training_step(self._module):
+        if isinstance(value, (torch.Tensor, Metric)) and in_training_step(self._module):
             self._logged.append((name, value))
 
     def _compare(self, outputs: Any) -> None:
@@ -108,8 +108,14 @@ class LossNames:
             self._patches.close()
 
 
-def _is_same(value: torch.Tensor, loss: torch.Tensor) -> bool:
-    """Whether two tensors share memory, also if detached from the graph."""
+def _is_same(value: torch.Tensor | Metric, loss: torch.Tensor) -> bool:
+    """Whether two tensors share memory, also if detached; a metric, whether its step has the loss.
+
+    The value of a metric is read from the device, once in a fit.
+    """
+    if isinstance(value, Metric):
+        found = value._forward_cache
+        return isinstance(found, torch.Tensor) and torch.equal(found, loss.detach().to(found))
     if value is loss:
         return True
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()

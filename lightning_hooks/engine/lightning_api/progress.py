@@ -27,10 +27,8 @@ __all__ = [
     "leave_resumed_epoch",
     "lift_minimum",
     "logged_step",
-    "restore_minimum",
     "set_batches",
     "set_epoch",
-    "set_max_steps",
     "validates_next",
 ]
 
@@ -129,11 +127,6 @@ def set_batches(trainer: L.Trainer, number: int) -> None:
     total.ready = total.started = total.processed = total.completed = number
 
 
-def set_max_steps(trainer: L.Trainer, max_steps: int) -> None:
-    """Change the maximum number of optimizer steps."""
-    trainer.fit_loop.epoch_loop.max_steps = max_steps
-
-
 def logged_step(trainer: L.Trainer) -> int:
     """Return the step of Lightning's loggers: the number of earlier batches with a step."""
     loop = trainer.fit_loop.epoch_loop
@@ -150,17 +143,12 @@ def last_logged_step(trainer: L.Trainer) -> int:
     return int(trainer.global_step) - 1
 
 
-def lift_minimum(trainer: L.Trainer) -> tuple[Any, Any]:
-    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``; return the two."""
+def lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
+    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
     loop = trainer.fit_loop
-    before = loop.min_epochs, loop.epoch_loop.min_steps
+    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
+    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
     loop.min_epochs, loop.epoch_loop.min_steps = 0, None
-    return before
-
-
-def restore_minimum(trainer: L.Trainer, minimum: tuple[Any, Any]) -> None:
-    """Restore the limits returned by :func:`lift_minimum`."""
-    trainer.fit_loop.min_epochs, trainer.fit_loop.epoch_loop.min_steps = minimum
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:

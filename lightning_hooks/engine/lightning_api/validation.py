@@ -23,7 +23,6 @@ __all__ = [
     "evaluation_loop",
     "keep_train_flags",
     "replace_val_loader",
-    "restore_val_data",
     "run_validation",
     "train_as_before_validation",
     "train_flags",
@@ -42,39 +41,38 @@ def batches_begun(trainer: L.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
-@evaluates
-def replace_val_loader(trainer: L.Trainer, loader: Any) -> Any:
-    """Validate on ``loader`` in the starting pass; return the data for :func:`restore_val_data`."""
+@contextlib.contextmanager
+def _on_loader(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
+    """Give the validation's loop another loader in the block; yield the loop."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    old = loop._data_source, loop._combined_loader, loop._max_batches
+    own = loop._data_source, loop._combined_loader, loop._max_batches
     loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
+    try:
+        yield loop
+    finally:
+        loop._data_source, loop._combined_loader, loop._max_batches = own
+
+
+@evaluates
+def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
+    """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
+    loop = until.enter_context(_on_loader(trainer, loader))
     loop.setup_data()
     loop.reset()
-    return old
-
-
-@evaluates
-def restore_val_data(trainer: L.Trainer, data: Any) -> None:
-    """Go back to the replaced validation loaders."""
-    loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    loop._data_source, loop._combined_loader, loop._max_batches = data
 
 
 @evaluates
 def run_validation(trainer: L.Trainer, loader: Any) -> None:
     """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
-    loop: Any = trainer.fit_loop.epoch_loop.val_loop
     connector = trainer._logger_connector
-    data = loop._data_source, loop._combined_loader, loop._max_batches
     first_iteration = connector._first_loop_iter
-    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
     trainer.validating = True
     try:
-        loop.run()
+        with _on_loader(trainer, loader) as loop:
+            loop.run()
     finally:
         trainer.training = True
         connector._first_loop_iter = first_iteration
-        restore_val_data(trainer, data)
 
 
 def evaluation_loop(trainer: L.Trainer) -> Any:

@@ -21,23 +21,10 @@ from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
 
-__all__ = ["MmcvCheckpoints", "file_name", "run_meta", "with_keys_of"]
+__all__ = ["MmcvCheckpoints", "file_name", "with_keys_of"]
 
 LAYOUT = "1.7.2"
 """The version of mmcv with the files' layout."""
-
-
-def run_meta(
-    runner: Any, epoch: int, iteration: int, own: dict[str, Any] | None = None
-) -> dict[str, Any]:
-    """Return mmcv's ``meta``: the caller's entries, the runner's, then the run's counters."""
-    meta = {**(own or {}), **(runner.meta or {})}
-    classes = getattr(unwrap(runner.model), "CLASSES", None)
-    if classes is not None:
-        meta["CLASSES"] = classes
-    meta["mmcv_version"] = LAYOUT
-    meta.update(epoch=epoch, iter=iteration, time=time.asctime())
-    return plain(meta)  # type: ignore[no-any-return]
 
 
 def file_name(template: str, number: int) -> str:
@@ -53,18 +40,6 @@ def file_name(template: str, number: int) -> str:
     if not is_inside(name):
         raise ValueError(f"filename_tmpl must be the name of a file in out_dir, got {template!r}")
     return name
-
-
-def _refuse_parts(runner: Any, method: str, instead: str) -> None:
-    """Raise if the rank holds only parts of the parameters."""
-    trainer = runner.trainer
-    parameters = [*unwrap(runner.model).parameters()]
-    model = trainer.model or runner.module
-    if any_sharded(parameters) or has_slices(model, parameters):
-        raise ValueError(
-            f"runner.{method}() works on one rank, and with {type(trainer.strategy).__name__} each "
-            f"has parts of the parameters only: use lightning_hooks.CheckpointHook, or {instead}"
-        )
 
 
 def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any]:
@@ -115,6 +90,29 @@ class MmcvCheckpoints:
 
     _file_number: Any
 
+    def run_meta(
+        self: Any, epoch: int, iteration: int, own: dict[str, Any] | None = None
+    ) -> dict[str, Any]:
+        """Return mmcv's ``meta``: the caller's entries, the runner's, then the run's counters."""
+        meta = {**(own or {}), **(self.meta or {})}
+        classes = getattr(unwrap(self.model), "CLASSES", None)
+        if classes is not None:
+            meta["CLASSES"] = classes
+        meta["mmcv_version"] = LAYOUT
+        meta.update(epoch=epoch, iter=iteration, time=time.asctime())
+        return plain(meta)  # type: ignore[no-any-return]
+
+    def _refuse_parts(self: Any, method: str, instead: str) -> None:
+        """Raise if the rank holds only parts of the parameters."""
+        trainer = self.trainer
+        parameters = [*unwrap(self.model).parameters()]
+        if any_sharded(parameters) or has_slices(trainer.model or self.module, parameters):
+            raise ValueError(
+                f"runner.{method}() works on one rank, and with {type(trainer.strategy).__name__} "
+                "each has parts of the parameters only: use lightning_hooks.CheckpointHook, or "
+                f"{instead}"
+            )
+
     def save_checkpoint(
         self: Any,
         out_dir: str,
@@ -137,9 +135,9 @@ class MmcvCheckpoints:
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         if not self.writes_files:
             return
-        _refuse_parts(self, "save_checkpoint", "trainer.save_checkpoint() on all ranks")
+        self._refuse_parts("save_checkpoint", "trainer.save_checkpoint() on all ranks")
         checkpoint: dict[str, Any] = {
-            "meta": run_meta(self, self.epoch + 1, self.iter, meta),
+            "meta": self.run_meta(self.epoch + 1, self.iter, meta),
             "state_dict": torch_files.to_cpu(unwrap(self.model).state_dict()),
         }
         optimizer = self.optimizer
@@ -166,7 +164,7 @@ class MmcvCheckpoints:
             RuntimeError: if ``strict`` and keys or shapes differ. Else differences are logged.
             ValueError: if the parameters are spread over the ranks.
         """
-        _refuse_parts(self, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
+        self._refuse_parts("load_checkpoint", "Trainer.fit(ckpt_path=...)")
         checkpoint = verification.load(filename, map_location)
         state = checkpoint.get("state_dict", checkpoint)
         # Lightning's files keep buffers added by hooks apart

@@ -2,21 +2,52 @@
 
 from __future__ import annotations
 
+import contextlib
 import inspect
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
+from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.data import batch_size, prepare_batch
-from lightning_hooks.engine.runner.side_effects import isolated_model_calls
+from lightning_hooks.utils import random_state
 from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.suggestions import UnknownNameError
 
-__all__ = ["ModelWrapper", "StepOutputs", "as_outputs", "takes_batch_idx", "unwrap"]
+__all__ = [
+    "ModelWrapper",
+    "StepOutputs",
+    "as_outputs",
+    "isolated_model_calls",
+    "takes_batch_idx",
+    "unwrap",
+]
+
+
+@contextlib.contextmanager
+def isolated_model_calls(runner: Any) -> Iterator[None]:
+    """Undo the side effects of model calls by a hook in the block.
+
+    A step run by a hook is no training step: logging is ignored (Lightning allows logging at few
+    points), and torchmetrics' states and the random state are restored.
+
+    Inside a training step owned by hooks the random state is not restored: a second forward (SAM)
+    is part of the step, and draws as in mmcv.
+    """
+    calling, runner.calls_hooks = runner.calls_hooks, False  # nested calls are isolated already
+    draws = logged_values.in_training_step(runner.module)
+    try:
+        with (
+            logged_values.isolated_logging(runner.module),
+            contextlib.nullcontext() if draws else random_state.isolated(),
+        ):
+            yield
+    finally:
+        runner.calls_hooks = calling
 
 
 class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]

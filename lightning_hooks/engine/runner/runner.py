@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import multiprocessing
 import sys
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -14,11 +15,12 @@ from uuid import uuid4
 import lightning as L
 import torch
 
-from lightning_hooks.engine.announcement import announce
-from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
+from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import data, logged_values, progress
 from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner.counters import Counters
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -26,6 +28,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizers import Optimizers
 from lightning_hooks.engine.sample_log import SampleLog
+from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.utils.arguments import check_object
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner"]
@@ -188,11 +191,9 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     @property
     def model_name(self) -> str:
         """The class name of the model inside."""
-        return self._model_name
-
-    @property
-    def _model_name(self) -> str:
         return type(getattr(self.model, "module", self.model)).__name__
+
+    _model_name = model_name
 
     @property
     def should_stop(self) -> bool:
@@ -273,8 +274,48 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in calling order, and likely misspelt points."""
-        announce(self)
+        """Log the hooks in calling order, the directory of their files and misspelt points.
+
+        A runner of the stand-in logs what mmcv logs: a table of the points, and no directory.
+        """
+        hooks, logger = self.hooks, self.logger
+        if self.loops_itself:
+            table = self.get_hook_info()
+            logger.info("Hooks will be executed in the following order:\n%s", table)
+        elif hooks:
+            number = f"{len(hooks)} hooks" if len(hooks) > 1 else "1 hook"
+            logger.info("%s, called in this order: %s", number, ", ".join(map(class_name, hooks)))
+        if not self.writes_files:
+            names = ", ".join(self._writers()) or "runner.save_checkpoint()"
+            logger.info("fast_dev_run: nothing is written by %s", names)
+        elif self._writers() and not self.loops_itself:
+            logger.info("the files of this run will be in %s", self.work_dir)
+        self.announce_misspelt()
+
+    def announce_end(self) -> None:
+        """Log the directory of the run's files; in a spawned process, the end of hooks' values."""
+        if self.writes_files and self._writers() and not self.loops_itself:
+            self.logger.info("the files of this run are in %s", self.work_dir)
+        launched = self.trainer.strategy.launcher is not None
+        if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
+            self.logger.info(
+                "this fit ran in processes of its own, and what its hooks hold, such as an "
+                "average, ends with them; it is in the checkpoints: "
+                "trainer.validate(..., ckpt_path='last')"
+            )
+
+    def announce_misspelt(self) -> None:
+        """Warn of hooks' methods with a name close to a point's name."""
+        for hook in self.hooks:
+            points = hook.known_points if isinstance(hook, HostedHook) else POINTS
+            for name, point in misspelt_points(foreign(hook), points):
+                message = "%s.%s() is called at no point; did you mean %s()?"
+                self.logger.warning(message, class_name(hook), name, point)
+
+    def _writers(self) -> list[str]:
+        """Return the classes of the hooks that write files, each once."""
+        natives = [hook for hook in self.hooks if isinstance(hook, Participant)]
+        return [*dict.fromkeys(class_name(hook) for hook in natives if hook.writes_files)]
 
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to the result of a validation or test step."""
@@ -429,7 +470,7 @@ class IterRunner(Runner):
         self.renew()
         self.own_max_iters = value
         if value is not None:
-            progress.set_max_steps(self.trainer, value)
+            self.trainer.fit_loop.epoch_loop.max_steps = value
 
     # -- called by the driver ----------------------------------------------------------------
 

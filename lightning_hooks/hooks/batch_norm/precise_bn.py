@@ -13,9 +13,8 @@ from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.progress import is_last_batch
 from lightning_hooks.engine.lightning_api.validation import train_flags
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls, takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.runner.side_effects import isolated_model_calls
 from lightning_hooks.hooks.batch_norm import restore
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int

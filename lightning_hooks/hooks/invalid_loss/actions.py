@@ -36,6 +36,9 @@ class Action:
     def __init__(self, hook: Any, runner: Runner) -> None:
         self.hook, self.runner = hook, runner
 
+    def begin(self) -> None:
+        """Run at the start of training."""
+
     def before_batch(self) -> None:
         """Run before a training batch."""
 
@@ -98,15 +101,12 @@ class Restore(Action):
     def __init__(self, hook: Any, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._state = LastGoodState(runner.trainer)
-        self._has_started = False
         self._restores = 0
         self._limit: int | None = hook.max_restores
 
-    def before_batch(self) -> None:
-        """Keep the state at the first batch, when all averages are ready."""
-        if not self._has_started:
-            self._has_started = True
-            self._state.keep()
+    def begin(self) -> None:
+        """Keep the state at the start."""
+        self._state.keep()
 
     def handle(self, reading: Reading, at_interval: bool) -> None:
         """Keep a good state; restore the last one after a bad reading."""
@@ -160,8 +160,7 @@ class Stop(Restore):
         trainer = self.runner.trainer
         if not self._has_stopped:
             self._has_stopped = True
-            minimum = progress.lift_minimum(trainer)
-            Driver.of(trainer).fit.callback(progress.restore_minimum, trainer, minimum)
+            progress.lift_minimum(trainer, Driver.of(trainer).fit)
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"

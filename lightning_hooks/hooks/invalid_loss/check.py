@@ -162,14 +162,18 @@ class CheckInvalidLossHook(Hook):
         self._saves = MethodPatch(trainer, "save_checkpoint", instead=save)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             fit.patch(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
-        unused = []
-        if not (self._needs_each_batch(action) or action.keeps_state):
-            unused.append("on_train_batch_start")
+        unused = ["on_train_batch_end"] if self._steps_automatically else []
         if not action.guards_steps:
             unused += ["on_before_backward", "on_before_optimizer_step"]
-        if self._steps_automatically:
-            unused.append("on_train_batch_end")
+            unused += ["on_train_batch_start"] if self.dump_dir is None else []
         skip_events(self, CheckInvalidLossHook, *unused)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin the action, once all averages are made."""
+        if self._action is None:  # registered by another hook's before_run
+            self.before_run(Driver.of(trainer).runner)
+        assert self._action is not None
+        self._action.begin()
 
     def after_run(self, runner: Runner) -> None:
         """Check the last steps, and log a summary."""
@@ -199,17 +203,10 @@ class CheckInvalidLossHook(Hook):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """Keep the state to undo the step, and the batch to repeat the step."""
-        if self._action is None:  # registered by another hook's before_run
-            self.before_run(Driver.of(trainer).runner)
         assert self._action is not None
         self._action.before_batch()
         if self.dump_dir is not None:
             self._history.batch, self._history.rng_state = batch, random_state.get_rng_state()
-        if not self._needs_each_batch(self._action):
-            skip_events(self, CheckInvalidLossHook, "on_train_batch_start")  # needed for the first
-
-    def _needs_each_batch(self, action: Action) -> bool:
-        return self.dump_dir is not None or action.guards_steps
 
     def on_before_backward(
         self, trainer: L.Trainer, pl_module: L.LightningModule, loss: torch.Tensor

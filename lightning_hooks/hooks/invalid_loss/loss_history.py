@@ -60,7 +60,7 @@ class LossHistory:
         self.has_judged = False
         """Whether a step had a loss."""
         self._last_iter = -1
-        self._steps: list[tuple[Any, ...]] = []
+        self._steps: list[Step] = []
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
 
     def record(self, runner: Runner, iteration: int) -> None:
@@ -81,18 +81,18 @@ class LossHistory:
         terms = _terms(outputs, runner, self._logged)
         if loss is None and not any(map(_is_component, terms)):
             return
-        step: tuple[Any, ...] = (loss, terms, iteration, runner.epoch, runner.inner_iter)
+        step = Step(loss, terms, iteration, runner.epoch, runner.inner_iter)
         if self.keep_batches:
             # a hook registered during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
-            step = *step, batch, self.rng_state
+            step = step._replace(batch=batch, rng_state=self.rng_state)
         self.has_judged = True
-        self._steps.append(step)  # a plain tuple: a Step is slower to make
+        self._steps.append(step)
 
     def take(self) -> list[Step]:
         """Return the steps and start anew."""
         steps, self._steps, self.iters = self._steps, [], 0
-        return [Step(*step) for step in steps]
+        return steps
 
 
 def _terms(

@@ -215,23 +215,21 @@ def across_ranks(own: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> 
     >>> across_ranks(row, [row, other])["phases"]["data"]
     {'total': 1.0, 'per_iter': 0.25, 'share': 0.25, 'max': 2.0, 'mean': 1.5}
     """
-    seconds = sum(own["phases"].values())
+    iterations, seconds = own["iterations"], sum(own["phases"].values())
     phases = {}
     for phase in PHASES:
+        totals = [rank["phases"].get(phase, 0.0) for rank in ranks]
         if any(phase in rank["phases"] for rank in ranks):
-            row = _row(own["phases"].get(phase, 0.0), seconds, own["iterations"])
-            row.update(_over_ranks([rank["phases"].get(phase, 0.0) for rank in ranks]))
-            if own["host"]:
-                row["host"] = own["host"].get(phase, 0.0)
-            phases[phase] = row
+            row = _row(own["phases"].get(phase, 0.0), totals, seconds, iterations)
+            host = {"host": own["host"].get(phase, 0.0)} if own["host"] else {}
+            phases[phase] = {**row, **host}
     hooks = {}
     spent = sum(own["host"].values()) if own["host"] else seconds
     for name, hook in own["hooks"].items():
-        row = _row(hook["total"], spent, own["iterations"])
         totals = [rank["hooks"].get(name, {}).get("total", 0.0) for rank in ranks]
-        hooks[name] = {"phase": hook["phase"], "calls": hook["calls"], **row, **_over_ranks(totals)}
+        hooks[name] = {**hook, **_row(hook["total"], totals, spent, iterations)}
     return {
-        "iterations": own["iterations"],
+        "iterations": iterations,
         "seconds": seconds,
         "ranks": len(ranks),
         "phases": phases,
@@ -239,16 +237,14 @@ def across_ranks(own: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> 
     }
 
 
-def _row(total: float, whole: float, iterations: int) -> dict[str, Any]:
+def _row(total: float, totals: Sequence[float], whole: float, iterations: int) -> dict[str, Any]:
     return {
         "total": total,
         "per_iter": total / iterations if iterations else 0.0,
         "share": total / whole if whole else 0.0,
+        "max": max(totals),
+        "mean": sum(totals) / len(totals),
     }
-
-
-def _over_ranks(totals: Sequence[float]) -> dict[str, float]:
-    return {"max": max(totals), "mean": sum(totals) / len(totals)}
 
 
 def tables(summary: Mapping[str, Any]) -> list[Any]:

@@ -16,6 +16,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
 from lightning_hooks.hooks.saving.store import (
@@ -42,17 +43,17 @@ class When(NamedTuple):
     """A function of the hook and the runner."""
 
 
-def _is_nth_epoch(hook: CheckpointHook, runner: Any) -> bool:
+def _is_nth_epoch(hook: CheckpointHook, runner: Runner) -> bool:
     due = hook.every_n_epochs(runner, hook.interval)
     return due or (hook.save_last and hook.is_last_epoch(runner))
 
 
-def _is_nth_iteration(hook: CheckpointHook, runner: Any) -> bool:
+def _is_nth_iteration(hook: CheckpointHook, runner: Runner) -> bool:
     due = hook.every_n_iters(runner, hook.interval)
     return due or (hook.save_last and hook.is_last_iter(runner))
 
 
-def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
+def _time_is_over(hook: CheckpointHook, runner: Runner) -> bool:
     """Compare the clock; several ranks compare rank 0's, in few iterations between two files."""
     done = runner.iter + 1
     if done < hook.look_at:
@@ -67,7 +68,7 @@ def _time_is_over(hook: CheckpointHook, runner: Any) -> bool:
     return bool(share >= 1)
 
 
-def _has_unsaved(hook: CheckpointHook, runner: Any) -> bool:
+def _has_unsaved(hook: CheckpointHook, runner: Runner) -> bool:
     """Whether iterations were done since the last file, or a due file is not written yet."""
     return hook._due is not None or runner.iter != hook.marked[1]
 
@@ -251,7 +252,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
         self._has_run, self.look_at = True, 0
@@ -267,7 +268,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._find_others(runner)
         self.store.clean_up(self._series, self._choose_old(), runner.iter)
 
-    def _find_others(self, runner: Any) -> None:
+    def _find_others(self, runner: Runner) -> None:
         """Find the other hooks of the same file names, and name the series in the manifest.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
@@ -285,15 +286,15 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             return None
         return partial(checkpoints.superseded, limit=self.max_keep_ckpts)
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Mark a file as due, if epochs are counted."""
         self._mark_if_due(runner, "after_train_epoch", runner.iter)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Mark a file as due, if iterations or minutes are counted."""
         self._mark_if_due(runner, "after_train_iter", runner.iter + 1)
 
-    def _mark_if_due(self, runner: Any, point: str, done: int) -> None:
+    def _mark_if_due(self, runner: Runner, point: str, done: int) -> None:
         """Mark a file as due, with the number of iterations done."""
         when = next((w for w in self.when if w.point == point and w.is_due(self, runner)), None)
         if when is None:
@@ -370,6 +371,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
             return
         runner, choose_old = self.store.runner, self._choose_old()
+        best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
+        for hook in best:  # the best files first: the new file names them
+            hook.write_due(trainer)
         if runner.meta is not None:  # before the file is written, so that the file names itself
             path = files.join(self.store.path, name)
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
@@ -383,7 +387,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         def report(deleted: list[str]) -> None:
             runner.logger.info("Saving checkpoint at %s", moment)
 
-        self.store.write(trainer, target, choose_old, report)
+        threads = [hook.store.thread for hook in best if hook.store.thread is not None]
+        self.store.write(trainer, target, choose_old, report, after=threads)
 
     # -- the best files --------------------------------------------------------------------
 

@@ -8,7 +8,7 @@ import itertools
 import math
 import operator
 import os
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
@@ -28,7 +28,8 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.engine.runner.side_effects import isolated_model_calls
+from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.inference import (
     measure,
     multi_gpu_test,
@@ -55,7 +56,6 @@ from lightning_hooks.hooks.saving.store import (
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.earlier_files import best_series
-from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
@@ -286,7 +286,7 @@ class EvalHook(SavingHook):
         """Whether the hook writes files: with ``save_best``."""
         return self.save_best is not None
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""
         super().before_run(runner)
         if self.save_best is not None:
@@ -308,7 +308,7 @@ class EvalHook(SavingHook):
                 "or give EvalHook(metric=...) a torchmetrics Metric"
             )
 
-    def _prepare_best(self, runner: Any) -> None:
+    def _prepare_best(self, runner: Runner) -> None:
         """Take the best files so far from ``runner.meta``; check the directory of the files."""
         if runner.meta is None:
             warn("runner.meta is None. Creating an empty one.")
@@ -316,19 +316,22 @@ class EvalHook(SavingHook):
         messages = runner.meta.setdefault("hook_msgs", {})
         hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook.save_best]
         self.ranking.is_first = next(iter(hooks), self) is self
-        self.ranking.current, self.ranking.deleted = None, set()
+        self.ranking.current = None
         self.best_ckpt_path = messages.get(f"best_ckpt{self.ranking.suffix(self.key_indicator)}")
         self._require_distinct_keys(runner)
         self._warn_of_lightnings_best(runner.trainer.callbacks)
         self._open_directory(runner)
+        for key in self.ranking.rules:  # a killed process may have left superseded files
+            choose_old = self.ranking.choose_old(messages, key)
+            self.store.clean_up(best_series(key), choose_old, runner.iter)
 
-    def _open_directory(self, runner: Any) -> None:
+    def _open_directory(self, runner: Runner) -> None:
         """Check the directory of the files, and make an ``out_dir``."""
         self._open(runner, make=bool(self.out_dir))
         if self.out_dir:
             runner.logger.info("The best checkpoint will be saved to %s", self.store.path)
 
-    def _require_distinct_keys(self, runner: Any) -> None:
+    def _require_distinct_keys(self, runner: Runner) -> None:
         hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook is not self]
         for key in self.ranking.rules:
             if any(key in hook.ranking.rules for hook in hooks):
@@ -356,13 +359,13 @@ class EvalHook(SavingHook):
 
     # -- when ------------------------------------------------------------------------------
 
-    def before_train_epoch(self, runner: Any) -> None:
+    def before_train_epoch(self, runner: Runner) -> None:
         """Evaluate before training, if epochs are counted and ``start`` is reached."""
         self._decide_interval(runner)
         if self.by_epoch and self.initial_flag:
             self._evaluate_at_start(runner, runner.epoch, self.after_train_epoch)
 
-    def before_train_iter(self, runner: Any) -> None:
+    def before_train_iter(self, runner: Runner) -> None:
         """Evaluate before training, if iterations are counted and ``start`` is reached."""
         if self.by_epoch:
             return
@@ -370,12 +373,12 @@ class EvalHook(SavingHook):
         if self.initial_flag:
             self._evaluate_at_start(runner, runner.iter, self.after_train_iter)
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Evaluate, if epochs are counted and an evaluation is due."""
         if self.by_epoch and self.dataloader is not None and self._should_evaluate(runner):
             self._evaluate(runner)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Evaluate, if iterations are counted and due; log the training's values first."""
         if self.by_epoch or self.dataloader is None or not self._should_evaluate(runner):
             return
@@ -413,38 +416,38 @@ class EvalHook(SavingHook):
                 f"Trainer's {self._seen} validations: it counts {unit}; interval=1 compares all",
             )
         super().on_train_end(trainer, pl_module)
-        if self.save_best is not None:
-            self.ranking.forget_deleted(self._messages)
 
-    def _decide_interval(self, runner: Any) -> None:
+    def _decide_interval(self, runner: Runner) -> None:
         """Set the interval in force, if intervals are dynamic."""
         if self.use_dynamic_intervals:
             self.interval = interval_at(
                 self._counter(runner) + 1, self.dynamic_milestones, self.dynamic_intervals
             )
 
-    def _should_evaluate(self, runner: Any) -> bool:
+    def _should_evaluate(self, runner: Runner) -> bool:
         """Return whether to evaluate after the present epoch or iteration."""
         done = self._counter(runner) + 1
         if self.dataloader is None:  # a validation within an epoch counts for the epoch
             done = runner.trainer.current_epoch + 1 if self.by_epoch else runner.iter
         return is_due(done, self.start, self.interval)
 
-    def _counter(self, runner: Any) -> int:
+    def _counter(self, runner: Runner) -> int:
         return int(runner.epoch if self.by_epoch else runner.iter)
 
-    def _is_within_epoch(self, runner: Any) -> bool:
+    def _is_within_epoch(self, runner: Runner) -> bool:
         """Return whether the Trainer validates within an epoch, or in a run without epochs."""
         ended = runner.counts_epochs and runner.epoch > runner.trainer.current_epoch
         return self.dataloader is None and self.by_epoch and not ended
 
-    def _evaluated_at(self, runner: Any) -> tuple[int, str]:
+    def _evaluated_at(self, runner: Runner) -> tuple[int, str]:
         if self._is_within_epoch(runner):  # the epoch's number belongs to the end of the epoch
             return runner.iter, "iter"
         counted = self.dataloader is None or self._at_start
         return self._counter(runner) + (not counted), "epoch" if self.by_epoch else "iter"
 
-    def _evaluate_at_start(self, runner: Any, done: int, evaluate: Callable[[Any], None]) -> None:
+    def _evaluate_at_start(
+        self, runner: Runner, done: int, evaluate: Callable[[Any], None]
+    ) -> None:
         self.initial_flag = False
         if self.start is None or done < self.start:
             return
@@ -455,7 +458,7 @@ class EvalHook(SavingHook):
             self._at_start = False
         self._report_start(runner)
 
-    def _report_start(self, runner: Any) -> None:
+    def _report_start(self, runner: Runner) -> None:
         """Log the scores of an evaluation before training, and write the due checkpoint."""
         if runner.log_buffer.ready and not self.by_epoch:
             for hook in _loggers(runner):  # now: the first iteration's values are another line
@@ -469,17 +472,17 @@ class EvalHook(SavingHook):
 
     # -- how -------------------------------------------------------------------------------
 
-    def _evaluate(self, runner: Any) -> None:
+    def _evaluate(self, runner: Runner) -> None:
         with _state_restored(runner):
             self._do_evaluate(runner)
         self._take_rank_0s_decision(runner)
 
-    def _do_evaluate(self, runner: Any) -> None:
+    def _do_evaluate(self, runner: Runner) -> None:
         """Run the model on the loader, evaluate the results, compare the scores."""
         self.latest_results = self._test(runner)
         self._report_results(runner)
 
-    def _report_results(self, runner: Any) -> None:
+    def _report_results(self, runner: Runner) -> None:
         if self.dataloader is not None:
             with contextlib.suppress(TypeError):  # an iterable data set may have no length
                 runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
@@ -487,11 +490,11 @@ class EvalHook(SavingHook):
         if self.save_best and self._is_score(runner, key_score):
             self._save_ckpt(runner, key_score)
 
-    def _is_score(self, runner: Any, key_score: Any) -> bool:
+    def _is_score(self, runner: Runner, key_score: Any) -> bool:
         """Return whether ``evaluate`` returned a score, not None."""
         return key_score is not None
 
-    def _test(self, runner: Any) -> Any:
+    def _test(self, runner: Runner) -> Any:
         """Return the results of ``test_fn``, or the scores of a metric or of the Trainer."""
         if self.dataloader is None:
             return self._logged_scores(runner.trainer)
@@ -508,7 +511,7 @@ class EvalHook(SavingHook):
         found = {**now, **trainer.callback_metrics}
         return {key: found[key] for key in found if key in now or key not in self._logged_keys}
 
-    def evaluate(self, runner: Any, results: Any) -> Any:
+    def evaluate(self, runner: Runner, results: Any) -> Any:
         """Log all scores; return the score named by ``save_best``, or a dict of several scores."""
         scores = results
         if self.dataloader is not None and self.metric is None:
@@ -533,7 +536,7 @@ class EvalHook(SavingHook):
             return {key: scores[key] for key in self.save_best if key in scores}
         return scores.get(self.key_indicator)
 
-    def _values(self, runner: Any, scores: Mapping[str, Any]) -> dict[str, Any]:
+    def _values(self, runner: Runner, scores: Mapping[str, Any]) -> dict[str, Any]:
         """Return the scores in the form of the log."""
         return plain_values(scores)
 
@@ -543,12 +546,11 @@ class EvalHook(SavingHook):
         """Return the best files by the first key."""
         return self.ranking.fields(self._messages)
 
-    def _save_ckpt(self, runner: Any, key_score: Any) -> None:
+    def _save_ckpt(self, runner: Runner, key_score: Any) -> None:
         """Mark a checkpoint as due if a score, or any score of a dict, is among the best."""
         done, unit = self._evaluated_at(runner)
         scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
         messages, ranking = runner.meta["hook_msgs"], self.ranking
-        ranking.forget_deleted(messages)
         for key, score in scores.items():
             if key not in ranking.rules:  # the first score resolves "auto"
                 self._add_rule()
@@ -559,7 +561,7 @@ class EvalHook(SavingHook):
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
 
-    def _take_rank_0s_decision(self, runner: Any) -> None:
+    def _take_rank_0s_decision(self, runner: Runner) -> None:
         """Share rank 0's decision, so that all ranks write a checkpoint or none."""
         if self.save_best is None or runner.world_size == 1:
             return
@@ -571,6 +573,11 @@ class EvalHook(SavingHook):
             del messages[key]
         self._due, of_rank_0, self.best_ckpt_path, self.ranking.current = found
         messages.update(of_rank_0)
+
+    def write_due(self, trainer: L.Trainer) -> None:
+        """Write the due files."""
+        if self._due is not None:
+            self._write(trainer)
 
     def _write(self, trainer: L.Trainer) -> None:
         due, self._due = self._due or [], None
@@ -585,28 +592,16 @@ class EvalHook(SavingHook):
                 score=next((score for score, path in entries if path == new.path), None),
                 rule=ranking.rule(new.key),
             )
-            old = ranking.superseded(messages, new.key, directory)
-            choose_old = partial(_of_names, names=old.values(), new=name)
-            report = partial(self._report, runner, new, target.score, entries[0][1], old)
+            choose_old = ranking.choose_old(messages, new.key, name)
+            report = partial(self._report, runner, new, target.score, entries[0][1])
             self.store.write(trainer, target, choose_old, report)
-        ranking.forget_deleted(messages)
 
-    def _report(
-        self,
-        runner: Any,
-        new: _Due,
-        score: Any,
-        best: str,
-        old: Collection[str],
-        deleted: list[str],
-    ) -> None:
+    def _report(self, runner: Runner, new: _Due, score: Any, best: str, deleted: list[str]) -> None:
         """Log the new file and the deleted files in one line."""
         what = "Best" if new.path == best else f"Among the best {self.ranking.keep},"
         removed = f"; removed {', '.join(deleted)}" if deleted else ""
         where = os.path.basename(new.path) + removed
         runner.logger.info("%s %s is %0.4f at %s: saved %s", what, new.key, score, new.when, where)
-        if files.exists(new.path):
-            self.ranking.deleted.update(old)
 
     # -- keys that are not logged ----------------------------------------------------------
 
@@ -625,7 +620,7 @@ class EvalHook(SavingHook):
                 "logged it either"
             )
 
-    def _report_missing(self, runner: Any, scores: Mapping[str, Any]) -> None:
+    def _report_missing(self, runner: Runner, scores: Mapping[str, Any]) -> None:
         """Report keys missing among the scores.
 
         Within an epoch, where the key may still be logged later, rank 0 warns.
@@ -703,7 +698,7 @@ class DistEvalHook(EvalHook):
         self.tmpdir = check_path("tmpdir", tmpdir)
         self.gpu_collect = gpu_collect
 
-    def _do_evaluate(self, runner: Any) -> None:
+    def _do_evaluate(self, runner: Runner) -> None:
         """Run the model on all ranks; evaluate on rank 0."""
         if self.broadcast_bn_buffer and runner.world_size > 1 and self.dataloader is not None:
             broadcast_bn_buffers(runner.model)
@@ -715,7 +710,7 @@ class DistEvalHook(EvalHook):
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores)
 
-    def _test(self, runner: Any) -> Any:
+    def _test(self, runner: Runner) -> Any:
         if self.dataloader is None:
             return super()._test(runner)
         gpu_collect = self.gpu_collect or not runner.writes_files
@@ -820,13 +815,7 @@ class BestCheckpointHook(EvalHook, ModelCheckpoint):  # type: ignore[misc,overri
         return self.best_fields().best_model_path
 
 
-def _of_names(existing: list[Entry], names: Collection[str], new: str) -> list[Entry]:
-    """Return the entries of names; none if the user's writer has not finished ``new``."""
-    is_written = any(entry.name == new for entry in existing)
-    return [entry for entry in existing if is_written and entry.name in names]
-
-
-def _loggers(runner: Any) -> list[Any]:
+def _loggers(runner: Runner) -> list[Any]:
     return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
 
 
@@ -836,7 +825,7 @@ def _averages_as_mmcv(logger: Any) -> bool:
 
 
 @contextlib.contextmanager
-def _state_restored(runner: Any) -> Iterator[None]:
+def _state_restored(runner: Runner) -> Iterator[None]:
     """Restore train flags and random state after the block, and mute the module's logging."""
     try:
         with isolated_model_calls(runner), validation.keep_train_flags(runner.module, runner.model):

@@ -155,7 +155,7 @@ class SavingHook(Hook):
         """Whether a thread writes the files."""
         return self.store.thread is not None
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Keep the run."""
         super().before_run(runner)
         self.store.runner, self._best_path_override, self._due = runner, "", None

@@ -10,8 +10,8 @@ from typing import Any
 import torch
 
 from lightning_hooks.hooks.saving.lightning import BestFields
-from lightning_hooks.storage import files
 from lightning_hooks.storage.file_names import as_name
+from lightning_hooks.storage.manifest import ChooseOld, Entry
 
 __all__ = ["Ranking", "best_name", "infer_rule", "key_list", "names", "number", "ranked"]
 
@@ -50,8 +50,6 @@ class Ranking:
         """The first key, or ``"auto"`` before the first score."""
         self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
         """By key: whether a score is better than another, and the worst possible score."""
-        self.deleted: set[str] = set()
-        """Files deleted by the writer, perhaps in a thread, and not yet removed."""
 
     def add_rule(self, key: str, better: Callable[[Any, Any], bool], worst: float) -> None:
         """Add a key."""
@@ -68,7 +66,7 @@ class Ranking:
     def entries(self, messages: Mapping[str, Any], key: str) -> list[list[Any]]:
         """Return ``[score, path]`` by a key, best first; at most one entry in a run of mmcv's."""
         if "best_ckpts" in messages or "best_score" not in messages or self.suffix(key):
-            return [*messages.get("best_ckpts", {}).get(key, [])]
+            return [*messages.get("best_ckpts", {}).get(key, [])][: self.keep]
         return [[messages["best_score"], messages.get("best_ckpt") or ""]]
 
     def insert(self, messages: dict[str, Any], key: str, value: Any, path: str) -> bool:
@@ -81,8 +79,8 @@ class Ranking:
         if score is None or not better(score, worst):  # NaN is never better
             return False
         before = self.entries(messages, key)
-        entries = ranked(before, score, path, better)
-        if entries == before or [score, path] not in entries[: self.keep]:
+        entries = ranked(before, score, path, better)[: self.keep]
+        if entries == before or [score, path] not in entries:
             return False
         messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: entries}
         suffix = self.suffix(key)
@@ -91,18 +89,27 @@ class Ranking:
             self.current = score
         return True
 
-    def superseded(self, messages: Mapping[str, Any], key: str, directory: str) -> dict[str, str]:
-        """Return the files of a directory that are no longer among the best: names by path."""
-        inside = files.join(directory, "")
-        old = [path for _, path in self.entries(messages, key)[self.keep :]]
-        return {path: os.path.basename(path) for path in old if path.startswith(inside)}
+    def choose_old(self, messages: Mapping[str, Any], key: str, new: str = "") -> ChooseOld:
+        """Return a function that chooses, of the listed files of a key, those to delete.
 
-    def forget_deleted(self, messages: Mapping[str, Any]) -> None:
-        """Remove deleted files, on the training's thread."""
-        rankings = messages.get("best_ckpts", {})
-        for key in self.rules.keys() & rankings.keys():
-            kept, rest = rankings[key][: self.keep], rankings[key][self.keep :]
-            rankings[key] = [*kept, *(entry for entry in rest if entry[1] not in self.deleted)]
+        A file goes if it is not among the best now, and no better than the worst of the best. A
+        run resumed from an earlier file keeps the better files of its former continuation.
+
+        Args:
+            messages: The ranking.
+            key: The key.
+            new: The name of the file being written; nothing is deleted before the file exists.
+        """
+        entries, better = self.entries(messages, key), self.rules[key][0]
+        kept = {os.path.basename(path) for _, path in entries}
+
+        def choose(existing: list[Entry]) -> list[Entry]:
+            if not entries or (new and all(entry.name != new for entry in existing)):
+                return []
+            old = [entry for entry in existing if entry.name not in kept]
+            return [entry for entry in old if not better(entry.score, entries[-1][0])]
+
+        return choose
 
     def fields(self, messages: Mapping[str, Any]) -> BestFields:
         """Return the attributes of a ``ModelCheckpoint``, by the first key."""
@@ -110,7 +117,7 @@ class Ranking:
             return BestFields(save_top_k=self.keep)
         mode = "max" if self.rule(self.key) == "greater" else "min"
         current = None if self.current is None else torch.tensor(float(self.current))
-        entries = self.entries(messages, self.key)[: self.keep]
+        entries = self.entries(messages, self.key)
         kept = {path: torch.tensor(float(score)) for score, path in entries if path}
         return BestFields(self.key, mode, self.keep, current, kept)
 

@@ -16,6 +16,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, precision
 from lightning_hooks.engine.lightning_api.method_patch import patched
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
@@ -86,7 +87,7 @@ class CheckpointStore:
 
     # -- the directory ---------------------------------------------------------------------
 
-    def directory(self, runner: Any) -> str:
+    def directory(self, runner: Runner) -> str:
         """Return the directory of a run's files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
 
@@ -105,7 +106,7 @@ class CheckpointStore:
 
     def open(
         self,
-        runner: Any,
+        runner: Runner,
         beside: Sequence[CheckpointStore] = (),
         template: str | None = None,
         *,
@@ -162,6 +163,7 @@ class CheckpointStore:
         target: Target,
         choose_old: ChooseOld | None = None,
         report: Callable[[list[str]], object] = lambda deleted: None,
+        after: Sequence[BackgroundSaver] = (),
     ) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
@@ -171,6 +173,7 @@ class CheckpointStore:
             choose_old: Chooses the files to delete when the new file is complete.
             report: Called on rank 0 with the names of deleted files, when the new file is on the
                 disk.
+            after: Threads with files that must be on the disk before.
         """
         strategy, thread = trainer.strategy, self.thread
         target = target._replace(earlier=self._earlier)
@@ -189,6 +192,8 @@ class CheckpointStore:
                     receive(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
+            for other in after:
+                other.join()
             finish(checkpoints.save(checkpoint, path, target, choose_old))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:

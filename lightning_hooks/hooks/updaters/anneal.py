@@ -1,4 +1,7 @@
-"""Policies that anneal to a minimum, for learning rates and for momenta."""
+"""Policies that anneal to a minimum, for learning rates and for momenta.
+
+A policy of both is a function, the method ``value`` of its two hooks.
+"""
 
 from __future__ import annotations
 
@@ -47,14 +50,14 @@ def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> No
     hook.minimum, hook.minimum_ratio = minimum, ratio
 
 
-def cosine(hook: Updater, base: float, position: int, total: int) -> float:
+def cosine(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.cosine` for a hook's minimum."""
-    return schedules.cosine(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
+    return schedules.cosine(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
 
 
-def linear(hook: Updater, base: float, position: int, total: int) -> float:
+def linear(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.linear` for a hook's minimum."""
-    return schedules.linear(base, position, total, minimum=hook.minimum, ratio=hook.minimum_ratio)
+    return schedules.linear(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
 
 
 @HOOKS.register_module()
@@ -184,14 +187,8 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
 
     def value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
-        return schedules.flat_cosine(
-            base,
-            position,
-            total,
-            start=self.start_percent,
-            minimum=self.minimum,
-            ratio=self.minimum_ratio,
-        )
+        start, end = self.start_percent, self.end
+        return schedules.flat_cosine(base, position, total, start=start, **end)
 
 
 @HOOKS.register_module()
@@ -234,13 +231,9 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
 
     def value(self, base: float, position: int, total: int | None) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
+        periods, weights = self.periods, self.restart_weights
         return schedules.cosine_restart(
-            base,
-            position,
-            periods=self.periods,
-            weights=self.restart_weights,
-            minimum=self.minimum,
-            ratio=self.minimum_ratio,
+            base, position, periods=periods, weights=weights, **self.end
         )
 
     def check(self, total: int) -> None:
@@ -296,15 +289,11 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
 
     def value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
-        return schedules.cosine_cooldown(
-            base,
-            position,
-            total,
-            minimum=self.minimum,
-            ratio=self.minimum_ratio,
-            cool_down_ratio=self.cool_down_ratio,
-            cool_down_time=self.cool_down_time,
-        )
+        cool_down: dict[str, Any] = {
+            "cool_down_ratio": self.cool_down_ratio,
+            "cool_down_time": self.cool_down_time,
+        }
+        return schedules.cosine_cooldown(base, position, total, **self.end, **cool_down)
 
     def check(self, total: int) -> None:
         """Raise ValueError for a run not longer than the cool-down."""
@@ -367,15 +356,9 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return :func:`~lightning_hooks.schedules.yolox`."""
-        return schedules.yolox(
-            base_lr,
-            runner.iter,
-            self.required_length(runner),
-            first=self.warmup_length(runner),
-            last=self._last(runner),
-            minimum=self.min_lr,
-            ratio=self.min_lr_ratio,
-        )
+        first, last = self.warmup_length(runner), self._last(runner)
+        total = self.required_length(runner)
+        return schedules.yolox(base_lr, runner.iter, total, first=first, last=last, **self.end)
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups in the warm-up."""

@@ -1,4 +1,7 @@
-"""Policies of several phases, cyclic and one cycle, for learning rates and for momenta."""
+"""Policies of several phases, cyclic and one cycle, for learning rates and for momenta.
+
+A policy of both is a function, the method ``value`` of its two hooks.
+"""
 
 from __future__ import annotations
 
@@ -35,24 +38,24 @@ def check_anneal_strategy(value: str) -> str:
 # -- cyclic ------------------------------------------------------------------------------------
 
 
-def cyclic(hook: Any, base: float, position: int, total: int) -> float:
+def cyclic(self: Any, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.cyclic` for a hook's arguments."""
     return schedules.cyclic(
         base,
         position,
         total,
-        target_ratio=hook.target_ratio,
-        cyclic_times=hook.cyclic_times,
-        step_ratio_up=hook.step_ratio_up,
-        anneal_strategy=hook.anneal_strategy,
-        gamma=hook.gamma,
+        target_ratio=self.target_ratio,
+        cyclic_times=self.cyclic_times,
+        step_ratio_up=self.step_ratio_up,
+        anneal_strategy=self.anneal_strategy,
+        gamma=self.gamma,
     )
 
 
-def check_cycles(hook: Any, total: int) -> None:
+def check_cycles(self: Any, total: int) -> None:
     """Raise ValueError for cycles without length."""
-    if hook.cyclic_times > total:
-        raise ValueError(f"cyclic_times={hook.cyclic_times} is more than the run has: {total}")
+    if self.cyclic_times > total:
+        raise ValueError(f"cyclic_times={self.cyclic_times} is more than the run has: {total}")
 
 
 def set_cycles(
@@ -159,11 +162,11 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
 # -- one cycle ---------------------------------------------------------------------------------
 
 
-def check_phases(hook: Any, total: int) -> None:
+def check_phases(self: Any, total: int) -> None:
     """Raise ValueError for a first phase without length."""
-    if one_cycle_ends(total, hook.pct_start, hook.three_phase)[0] == 0:
+    if one_cycle_ends(total, self.pct_start, self.three_phase)[0] == 0:
         raise ValueError(
-            f"pct_start={hook.pct_start} of {total} gives the first phase no length: "
+            f"pct_start={self.pct_start} of {total} gives the first phase no length: "
             "take another pct_start, or a longer run"
         )
 

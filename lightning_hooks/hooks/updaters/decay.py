@@ -1,4 +1,7 @@
-"""Policies that decay by a formula or in stages, for learning rates and for momenta."""
+"""Policies that decay by a formula or in stages, for learning rates and for momenta.
+
+A policy is a function, the method ``value`` of a hook for rates and of a hook for momenta.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +34,7 @@ __all__ = [
 # -- fixed -------------------------------------------------------------------------------------
 
 
-def fixed(hook: Updater, base: float, position: int, total: int | None) -> float:
+def fixed(self: Updater, base: float, position: int, total: int | None) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.fixed`."""
     return base
 
@@ -63,9 +66,9 @@ class FixedMomentumUpdaterHook(MomentumUpdaterHook):
 # -- step --------------------------------------------------------------------------------------
 
 
-def step_value(hook: Any, base: float, position: int, total: int | None) -> float:
+def step(self: Any, base: float, position: int, total: int | None) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.step` for a hook's arguments."""
-    return schedules.step(base, position, step=hook.step, gamma=hook.gamma, minimum=hook.minimum)
+    return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self.minimum)
 
 
 def set_step(hook: Any, step: object, gamma: object, minimum: object) -> None:
@@ -110,7 +113,7 @@ class StepLrUpdaterHook(LrUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    value = step_value
+    value = step
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
@@ -136,7 +139,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    value = step_value
+    value = step
 
     def __init__(
         self,
@@ -152,9 +155,9 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
 # -- exp ---------------------------------------------------------------------------------------
 
 
-def exp(hook: Any, base: float, position: int, total: int | None) -> float:
+def exp(self: Any, base: float, position: int, total: int | None) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.exp` for a hook's arguments."""
-    return schedules.exp(base, position, gamma=hook.gamma)
+    return schedules.exp(base, position, gamma=self.gamma)
 
 
 @HOOKS.register_module()
@@ -198,9 +201,9 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
 # -- poly --------------------------------------------------------------------------------------
 
 
-def poly(hook: Any, base: float, position: int, total: int) -> float:
+def poly(self: Any, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.poly` for a hook's arguments."""
-    return schedules.poly(base, position, total, power=hook.power, minimum=hook.minimum)
+    return schedules.poly(base, position, total, power=self.power, minimum=self.minimum)
 
 
 @HOOKS.register_module()
@@ -250,9 +253,9 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
 # -- inv ---------------------------------------------------------------------------------------
 
 
-def inv(hook: Any, base: float, position: int, total: int | None) -> float:
+def inv(self: Any, base: float, position: int, total: int | None) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.inv` for a hook's arguments."""
-    return schedules.inv(base, position, gamma=hook.gamma, power=hook.power)
+    return schedules.inv(base, position, gamma=self.gamma, power=self.power)
 
 
 @HOOKS.register_module()

@@ -36,12 +36,6 @@ LEARNING_RATE = Quantity(
 )
 
 
-def _write(optimizer: Any, rates: Sequence[Any]) -> None:
-    # groups added during the run have no rate; strict=False doubles the time of zip
-    for group, rate in zip(optimizer.param_groups, rates):  # noqa: B905
-        group["lr"] = rate
-
-
 class LrUpdaterHook(Updater):
     """The base of the learning rate policies: override ``get_lr``, or ``value``.
 
@@ -155,11 +149,15 @@ class LrUpdaterHook(Updater):
         return map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
+        optimizer = runner.optimizer
+        # groups added during the run have no rate; strict=False doubles the time of zip
         if isinstance(lr_groups, dict):
             for name, rates in lr_groups.items():
-                _write(runner.optimizer[name], rates)
+                for group, rate in zip(optimizer[name].param_groups, rates):  # noqa: B905
+                    group["lr"] = rate
         else:
-            _write(runner.optimizer, lr_groups)
+            for group, rate in zip(optimizer.param_groups, lr_groups):  # noqa: B905
+                group["lr"] = rate
 
     def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the rates."""

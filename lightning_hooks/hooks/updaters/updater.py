@@ -29,7 +29,10 @@ from lightning_hooks.utils.arguments import check_bool
 __all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
-ITERATIONS = "max_epochs and a loader with a length, or max_steps with automatic optimization"
+ITERATIONS = (
+    "max_epochs and a loader with a length, or max_steps with automatic optimization; "
+    "limit_train_batches=... gives a loader a length, by_epoch=True needs max_epochs alone"
+)
 STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
 
 
@@ -158,6 +161,11 @@ class Updater(Hook):
         policy ``needs_length``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
+
+    @property
+    def end(self) -> dict[str, Any]:
+        """The minimum as the arguments of a schedule."""
+        return {"minimum": self.minimum, "ratio": self.minimum_ratio}
 
     def check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
@@ -288,8 +296,7 @@ class Updater(Hook):
 
     def run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
-        total: int | None = runner.max_epochs if self.by_epoch else runner.max_iters
-        return total
+        return self.progress(runner)[1]
 
     def required_length(self, runner: Runner) -> int:
         """Return :meth:`run_length`.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["Notices"]
 

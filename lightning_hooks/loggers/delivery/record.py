@@ -8,7 +8,7 @@ import math
 import os
 import re
 import zlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -17,9 +17,8 @@ import numpy as np
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
-from lightning_hooks.utils.secrets import masked
 
-__all__ = ["KINDS", "Record", "from_line", "masked", "seal", "to_line", "unseal"]
+__all__ = ["KINDS", "Record", "from_line", "seal", "to_line", "unseal"]
 
 KINDS = "images", "tables", "histograms"
 """The kinds of samples."""
@@ -83,18 +82,9 @@ def to_line(record: Record) -> bytes:
     fields: dict[str, Any] = {"seq": record.seq, "time": record.time, "step": record.step}
     if record.scalars:
         fields["scalars"] = record.scalars
-    if record.images:
-        fields["images"] = {name: _pack(image) for name, image in record.images.items()}
-    if record.texts:
-        fields["texts"] = dict(record.texts)
-    if record.params:
-        fields["params"] = plain(record.params)
-    for kind in ("tables", "histograms"):
+    for kind, encode in _ENCODERS.items():
         if found := getattr(record, kind):
-            fields[kind] = {name: vars(value) for name, value in found.items()}
-    if record.checkpoints:
-        found = record.checkpoints.items()
-        fields["checkpoints"] = {name: upload and upload.fields() for name, upload in found}
+            fields[kind] = {name: encode(value) for name, value in found.items()}
     try:
         text = json.dumps(fields, allow_nan=False)
     except ValueError:  # strict JSON has no NaN and no infinity
@@ -119,19 +109,12 @@ def from_line(line: bytes, folder: str = "") -> Record:
     try:
         if fields is None:
             raise ValueError("it is damaged")
-        return Record(
-            *(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"])),
-            {name: float(value) for name, value in fields.get("scalars", {}).items()},
-            {name: _unpack(image) for name, image in fields.get("images", {}).items()},
-            {name: _text(value) for name, value in fields.get("texts", {}).items()},
-            dict(fields.get("params", {}).items()),
-            {name: _table(**value) for name, value in fields.get("tables", {}).items()},
-            {name: _histogram(**value) for name, value in fields.get("histograms", {}).items()},
-            {
-                name: _checkpoint(name, value, folder)
-                for name, value in fields.get("checkpoints", {}).items()
-            },
-        )
+        found = {kind: dict(fields.get(kind, {}).items()) for kind in _KINDS}
+        for kind, decode in _DECODERS.items():
+            found[kind] = {name: decode(value) for name, value in found[kind].items()}
+        sent = found["checkpoints"].items()
+        found["checkpoints"] = {name: _checkpoint(name, value, folder) for name, value in sent}
+        return Record(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"]), **found)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
 
@@ -196,6 +179,24 @@ def _unpack(packed: Mapping[str, Any]) -> np.ndarray:
     except zlib.error as error:
         raise ValueError(str(error)) from error
     return np.frombuffer(data, np.uint8).reshape(shape)
+
+
+_ENCODERS: Mapping[str, Callable[[Any], Any]] = {
+    "images": _pack,
+    "texts": str,
+    "params": plain,
+    "tables": vars,
+    "histograms": vars,
+    "checkpoints": lambda upload: upload and upload.fields(),
+}
+_DECODERS: Mapping[str, Callable[[Any], Any]] = {
+    "scalars": float,
+    "images": _unpack,
+    "texts": _text,
+    "tables": lambda fields: _table(**fields),
+    "histograms": lambda fields: _histogram(**fields),
+}
+_KINDS = {*_ENCODERS, *_DECODERS}
 
 
 def _with_names(value: Any) -> Any:

@@ -12,7 +12,7 @@ from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import Spool
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["LINGER", "Sender"]
 
@@ -71,7 +71,7 @@ class Sender:
         self._is_closing = threading.Event()
         self._is_done = threading.Event()
         self._abandoned = False
-        self._deadline = float("inf")
+        self._begun, self._deadline = time.monotonic(), float("inf")
         self._failed = self._has_told_of_refusal = False
         self._refusals = self._sent_before = 0  # refused in a row; sent before
         self._files: Sequence[tuple[str, str]] = ()
@@ -90,12 +90,16 @@ class Sender:
         """Announce the end of the records, without waiting.
 
         Args:
-            timeout: Seconds from now for sending the rest and ending the run.
+            timeout: Seconds for sending the rest and ending the run, from now or from the end of a
+                slow start.
             failed: Whether the training has failed.
             files: Paths with names, sent after the last record.
         """
         self._failed, self._files = failed, files
-        self._deadline = time.monotonic() + timeout
+        now = time.monotonic()
+        is_starting = self.error is None and not self.done
+        started = self._begun + self._writer_class.slow_start if is_starting else now
+        self._deadline = max(now, started) + timeout
         self._is_closing.set()
         self._has_news.set()
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.loggers.delivery.notices import Notices
-from lightning_hooks.loggers.delivery.record import Record, masked
+from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
@@ -24,7 +24,7 @@ from lightning_hooks.loggers.delivery.spool import (
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.utils.plain_types import describe
+from lightning_hooks.utils.secrets import describe, masked
 
 __all__ = ["Session", "UndeliveredError", "replay_command"]
 

@@ -15,10 +15,13 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator, Mapping
-from typing import IO, Any
+from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
 from lightning_hooks.storage.files import is_local, join, locked
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "Spool",
@@ -419,7 +422,7 @@ def is_shared(folder: str) -> bool:
     return shared_folder() in (here, os.path.dirname(here))
 
 
-def spool_path(runner: Any, backend: str) -> str:
+def spool_path(runner: Runner, backend: str) -> str:
     """Return the path of a run's spool on the local machine."""
     work_dir = runner.work_dir.removeprefix("file://")
     if not is_local(work_dir):  # nothing can be appended there

@@ -50,6 +50,9 @@ class Writer:
     """The largest number of records sent twice after a kill of the process; small for a backend
     that stores duplicates."""
 
+    slow_start: float = 0.0
+    """Seconds until the first record, for which the end of a short run waits."""
+
     lag: float = 0.0
     """Seconds until the client has stored an accepted value. After a kill of the process younger
     values, and the last value, are sent again."""

@@ -9,7 +9,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Collection, Mapping, Sequence
 from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
@@ -39,8 +39,11 @@ from lightning_hooks.loggers.trackers.packages import (
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.values import as_module_calls, by_group, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
-from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import Sample, kind_of
+from lightning_hooks.utils.secrets import without_secrets
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["RATES", "TrackerHook", "with_keywords"]
 
@@ -171,17 +174,17 @@ class TrackerHook(LoggerHook):
         # import_wandb() and its like are mmcv's, overridden by old subclasses
         getattr(self, f"import_{self.package}", self.require_client)()
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, to begin or continue the run."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
-    def last_step(self, runner: Any) -> int:
+    def last_step(self, runner: Runner) -> int:
         """Return the last step of the checkpoint at the beginning of the run."""
         if self.names == "lightning":
             return progress.last_logged_step(runner.trainer)
         return int(runner.iter)
 
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+    def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; by Lightning's names Lightning's step, from 0."""
         if self.names == "lightning":
             return progress.logged_step(runner.trainer)
@@ -200,7 +203,7 @@ class TrackerHook(LoggerHook):
         """Return the function that starts the client with ``init_kwargs``."""
         return None
 
-    def modules(self, runner: Any) -> Sequence[str]:
+    def modules(self, runner: Runner) -> Sequence[str]:
         """Return the modules imported by the client at the start."""
         return (self.package,) if self.package else ()
 
@@ -216,13 +219,13 @@ class TrackerHook(LoggerHook):
         """Return the argument ``run`` in the form for ``connect``."""
         return experiment(self._client_run)
 
-    def parameters(self, runner: Any) -> dict[str, Any]:
+    def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
         if is_lightning_logger(self._client_run):
             return {}
         return flatten_params(logged_values.hyper_parameters(runner.module))
 
-    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
 
         Args:
@@ -238,14 +241,14 @@ class TrackerHook(LoggerHook):
         """The kinds of samples supported by the backend."""
         return self.writer_class.takes
 
-    def log_sample(self, runner: Any, name: str, sample: Sample) -> None:
+    def log_sample(self, runner: Runner, name: str, sample: Sample) -> None:
         """Append an image, a table or a histogram to the spool, if supported by the backend."""
         if (kind := kind_of(sample)) in self.takes and self._session is not None:
             if self.names == "lightning":
                 name = name.removeprefix(f"{self.get_mode(runner)}/")
             self._session.append(self.get_iter(runner), **{kind: {name: sample}})
 
-    def _log_all(self, runner: Any) -> None:
+    def _log_all(self, runner: Runner) -> None:
         super()._log_all(runner)
         for name, sample in runner.waiting_samples:  # of an evaluation outside of a fit
             self.log_sample(runner, name, sample)
@@ -261,7 +264,7 @@ class TrackerHook(LoggerHook):
         """Return how many records were ``logged`` and ``sent``, and the last ``error``, if any."""
         return self._session.status() if self._session else {"logged": 0, "sent": 0, "error": None}
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Open the session with the backend."""
         super().before_run(runner)
         restored, self._restored = self._restored, None
@@ -281,7 +284,7 @@ class TrackerHook(LoggerHook):
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
 
-    def _open_session(self, runner: Any) -> Session:
+    def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
@@ -306,7 +309,7 @@ class TrackerHook(LoggerHook):
             session.append(runner.iter, params=params)
         return session
 
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Append the values to the spool."""
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
@@ -321,17 +324,17 @@ class TrackerHook(LoggerHook):
         if self.strict and (error := session.undelivered()):
             raise error
 
-    def log_values(self, runner: Any) -> None:
+    def log_values(self, runner: Runner) -> None:
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
         self._restored = self._ended if runner.mode != "train_epoch" else None
         super().log_values(runner)
 
-    def _repeats_rates(self, runner: Any, step: int) -> bool:
+    def _repeats_rates(self, runner: Runner, step: int) -> bool:
         """Whether a line of training at the same step has the rates and epoch of a validation."""
         follows = self.interval == 1 and runner.iter != runner.max_iters
         return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
 
-    def _tags(self, runner: Any) -> dict[str, Any]:
+    def _tags(self, runner: Runner) -> dict[str, Any]:
         is_mmcv = self.names == "mmcv"
         skipped = () if self.timings else ("time", "data_time")
         tags = self.get_loggable_tags(
@@ -350,7 +353,7 @@ class TrackerHook(LoggerHook):
             tags["epoch"] = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
         return tags
 
-    def after_run(self, runner: Any) -> None:
+    def after_run(self, runner: Runner) -> None:
         """Send the run's files and close the run."""
         if not (in_fit(runner) and any(peer.upload for peer in self._peers)):
             for error in self._close_all(runner):
@@ -370,7 +373,7 @@ class TrackerHook(LoggerHook):
             for error in self._close_all(runner):
                 raise error
 
-    def _deliver_rest(self, runner: Any) -> None:
+    def _deliver_rest(self, runner: Runner) -> None:
         """Send what a killed process has left, if the resumed fit has nothing to train."""
         run = TrackedRun.restored(self._restored, self.resume, sys.maxsize)  # no step is left out
         folder = os.path.dirname(spool_path(runner, self.writer_class.name))
@@ -402,7 +405,7 @@ class TrackerHook(LoggerHook):
             runs = zip(same, runs_in(checkpoint, name), strict=False)
             self._restored = next((run for hook, run in runs if hook is self), None)
 
-    def _close_all(self, runner: Any = None) -> list[Exception]:
+    def _close_all(self, runner: Runner | None = None) -> list[Exception]:
         """Close the sessions of all trackers together, waiting for all at once.
 
         Args:

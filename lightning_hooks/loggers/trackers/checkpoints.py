@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
@@ -12,6 +12,10 @@ from lightning_hooks.loggers.delivery.upload import Upload, as_label
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils.arguments import check_choice
+from lightning_hooks.utils.secrets import describe
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["UPLOADS", "CheckpointUploads"]
 
@@ -37,7 +41,7 @@ class CheckpointUploads:
         ValueError: for another ``which``.
     """
 
-    _runner: Any
+    _runner: Runner
     _session: Session
 
     def __init__(self, which: str, owner: str) -> None:
@@ -52,7 +56,7 @@ class CheckpointUploads:
     def __reduce__(self) -> Any:  # without the run
         return CheckpointUploads, (self._which, self._owner)
 
-    def begin(self, runner: Any, session: Session, run: TrackedRun) -> None:
+    def begin(self, runner: Runner, session: Session, run: TrackedRun) -> None:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
@@ -93,7 +97,7 @@ class CheckpointUploads:
         try:
             upload = Upload.staged(path, self._session.folder, label, aliases)
         except OSError as error:
-            self._warn(f"{path} is not sent ({type(error).__name__}: {error})")
+            self._warn(f"{path} is not sent ({describe(error)})")
             return step, {}
         return next(listed, step), {label: upload}
 

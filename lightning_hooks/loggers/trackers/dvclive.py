@@ -253,7 +253,5 @@ class DvcliveLoggerHook(TrackerHook):
         if not self.by_epoch:
             super()._log_end_of_epoch(runner)
             return
-        length, results, self._results = runner.inner_iter + 1, self._results, {}
-        averages = self._window(runner.log_buffer, length + 1)  # up to the next iteration
-        with runner.log_buffer.showing(averages, results):
-            self.log(runner)
+        # the window ends with the next iteration
+        self._log_line(runner, self._window(runner.log_buffer, runner.inner_iter + 2))

@@ -9,6 +9,7 @@ from typing import Any
 
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.secrets import masked
 
 __all__ = [
     "Names",
@@ -45,7 +46,9 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
         return run
     if is_lightning_logger(run) and hasattr(type(run), "experiment"):
         return run
-    raise TypeError(f"run must be the client's run or a Lightning Logger for {user}, got {run!r}")
+    raise TypeError(
+        f"run must be the client's run or a Lightning Logger for {user}, got {masked(run)!r}"
+    )
 
 
 def experiment(run: Any) -> Any:

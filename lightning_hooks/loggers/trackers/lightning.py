@@ -5,8 +5,9 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import loggers as known_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -17,15 +18,20 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
+from lightning_hooks.loggers.trackers.lightning_samples import calls_for, kinds_of
 from lightning_hooks.loggers.trackers.packages import check_arguments
-from lightning_hooks.utils.plain_types import plain, without_secrets
+from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
 class LightningWriter(Writer):
-    """One or several of Lightning's loggers; all loggers take numbers.
+    """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:
         run: The loggers.
@@ -34,12 +40,13 @@ class LightningWriter(Writer):
 
     name = "lightning"
     chunk = 8
-    takes = ()
+    slow_start = 60.0
 
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
-        self._served = (-1, 0)  # the record's number, and how many loggers have it
+        self._served = (-1, 0)  # the record's number, and how many of its calls are done
+        self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
 
     @classmethod
     def connect(
@@ -76,39 +83,46 @@ class LightningWriter(Writer):
         return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
 
     def log(self, record: Record) -> None:
-        """Log the numbers of a step to each logger once, also in a second attempt."""
-        if record.images and not self.note:  # of a hook, in the log buffer
-            self.note = f"Lightning's loggers get numbers; {', '.join(record.images)} is left out"
+        """Log the values of a step to each logger once, also in a second attempt."""
+        if record.images and "images" not in self.takes:  # of a hook, in the log buffer
+            self.note = f"these loggers hold no images: {', '.join(record.images)} is left out"
         seq, served = self._served
-        for index, logger in enumerate(self.run):
-            if record.scalars and (index >= served or seq != record.seq):
-                self._call(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
+        for index, (logger, call) in enumerate(self._calls(record)):
+            if index >= served or seq != record.seq:
+                self._call(logger, call)
             self._served = (record.seq, index + 1)
+
+    def _calls(self, record: Record) -> Iterator[tuple[Any, Callable[[], object]]]:
+        for logger in self.run:
+            if record.scalars:
+                values = dict(record.scalars)
+                yield logger, partial(logger.log_metrics, metrics=values, step=record.step)
+            yield from ((logger, call) for call in calls_for(logger, record))
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters."""
         for logger in self.run:
-            self._call(logger.log_hyperparams, dict(params))
+            self._call(logger, partial(logger.log_hyperparams, dict(params)))
 
     def flush(self) -> None:
         """Make the loggers save; the Trainer saves its own loggers."""
         for logger in self._ours:
-            self._call(logger.save)
+            self._call(logger, logger.save)
 
     def close(self, failed: bool = False) -> None:
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
-            self._call(logger.finalize, "failed" if failed else "success")
+            self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
 
-    def _call(self, method: Callable[..., Any], *args: Any, **kwargs: Any) -> None:
-        """Call a logger's method; if one of several loggers refuses the input, note the error."""
+    def _call(self, logger: Any, call: Callable[[], object]) -> None:
+        """Call a logger; if one of several loggers refuses the input, note the error."""
         try:
-            method(*args, **kwargs)
+            call()
         except PERMANENT as error:
             if len(self.run) == 1:
                 raise
-            name = type(getattr(method, "__self__", method)).__name__
-            self.note = f"{name}.{method.__name__} raised {type(error).__name__}: {error}"
+            name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
+            self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"
 
 
 def logger_class(name: str) -> Any:
@@ -167,6 +181,7 @@ class LightningLoggerHook(TrackerHook):
 
     writer_class = LightningWriter
     transient: tuple[str, ...] = (*TrackerHook.transient, "_current", "_shares")
+    loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
 
@@ -190,16 +205,16 @@ class LightningLoggerHook(TrackerHook):
         """Whether training waits for each log: Lightning calls the Trainer's loggers too."""
         return self._shares
 
-    def before_run(self, runner: Any) -> None:
+    def before_run(self, runner: Runner) -> None:
         """Find the loggers of the run."""
         self._find_loggers(runner)
         super().before_run(runner)
 
-    def _deliver_rest(self, runner: Any) -> None:
+    def _deliver_rest(self, runner: Runner) -> None:
         self._find_loggers(runner)
         super()._deliver_rest(runner)
 
-    def _find_loggers(self, runner: Any) -> None:
+    def _find_loggers(self, runner: Runner) -> None:
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
         self._current = self.loggers or of_trainer
         self._shares = any(one is other for one in self._current for other in of_trainer)
@@ -209,12 +224,12 @@ class LightningLoggerHook(TrackerHook):
                 "Trainer(logger=...) or LightningLoggerHook(logger=...)"
             )
 
-    def log(self, runner: Any) -> None:
+    def log(self, runner: Runner) -> None:
         """Append the values to the spool, unless the run has no logger."""
         if self._current:
             super().log(runner)
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
@@ -224,22 +239,31 @@ class LightningLoggerHook(TrackerHook):
         found = [each for each in self._current if not isinstance(each, dict)]
         return (found, not self._shares) if found or not self._current else None
 
-    def parameters(self, runner: Any) -> dict[str, Any]:
+    def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
         return {} if self._shares else super().parameters(runner)
+
+    @property
+    def takes(self) -> Collection[str]:
+        """The kinds of samples that a logger of the run holds."""
+        classes = (
+            logger_class(one["type"]) if isinstance(one, dict) else type(one)
+            for one in self._current or self.loggers
+        )
+        return {kind for cls in classes for kind in kinds_of(cls)}
 
     @property
     def logs_epoch(self) -> bool:  # type: ignore[override]
         """Whether each line has the number of the epoch: Lightning adds it for the Trainer's."""
         return not self._shares
 
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+    def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration; Lightning's own step for the Trainer's loggers."""
         if self._shares:
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
 
-    def get_loggable_tags(self, runner: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
+    def get_loggable_tags(self, runner: Runner, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Return the values; for the Trainer's loggers without values logged by Lightning."""
         tags = super().get_loggable_tags(runner, *args, **kwargs)
         if not self._shares:
@@ -257,11 +281,11 @@ def _checked(logger: Any) -> Any:
     if is_lightning_logger(logger):
         return logger
     if not isinstance(logger, Mapping):
-        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {logger!r}")
+        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {masked(logger)!r}")
     config = dict(logger)
     name = config.pop("class_path", config.pop("type", None))
     if not isinstance(name, str):
-        raise TypeError(f"logger must have the name of its class as 'type', got {logger!r}")
+        raise TypeError(f"logger must have the name of its class as 'type', got {masked(logger)!r}")
     config = {"type": name, **(config.pop("init_args", None) or {}), **config}
     check_arguments(logger_class(name), _arguments(config), "LightningLoggerHook")
     return config

@@ -8,6 +8,7 @@ import importlib.metadata
 import inspect
 import json
 import os
+import random
 import re
 import secrets
 import sqlite3
@@ -32,7 +33,7 @@ from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
-from lightning_hooks.utils.plain_types import USERINFO, without_secrets
+from lightning_hooks.utils.secrets import USERINFO, without_secrets
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -116,7 +117,11 @@ class MlflowWriter(Writer):
             after: The iterations of the checkpoint of a continued run.
         """
         from mlflow import MlflowClient
+        from mlflow.tracking import client as module
         from mlflow.tracking.context.registry import resolve_tags
+
+        if hasattr(module, "random"):  # else images get their names from the training's numbers
+            module.random = random.SystemRandom()
 
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):

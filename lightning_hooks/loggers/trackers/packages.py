@@ -11,9 +11,12 @@ import os
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.utils.suggestions import suggest
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "Package",
@@ -41,7 +44,7 @@ class Package:
             return importlib.import_module(self._name)
 
 
-def import_clients(hooks: Iterable[Any], runner: Any) -> None:
+def import_clients(hooks: Iterable[Any], runner: Runner) -> None:
     """Import the clients of tracker hooks: an import in a thread holds up each step.
 
     Imports make a million permanent objects, and the garbage collector would search all objects

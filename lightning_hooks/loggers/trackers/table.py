@@ -15,7 +15,7 @@ __all__ = ["OPTIONS", "TRACKERS", "Tracker", "arguments_of", "options_of", "writ
 OPTIONS: Mapping[str, str] = {
     "tracking_uri": "MLflow's server or store; by default MLFLOW_TRACKING_URI",
     "experiment": "MLflow's experiment; by default MLflow's own",
-    "project": "the project, of W&B, Neptune or ClearML",
+    "project": "the project, of W&B, Trackio, Neptune or ClearML",
     "entity": "W&B's user or team",
     "mode": "online or offline for W&B; async, sync or offline for Neptune",
     "server": "URL of a W&B server (by default WANDB_BASE_URL), or of Visdom's without the port",
@@ -64,6 +64,10 @@ TRACKERS: Mapping[str, Tracker] = {
         | {"run_id": "custom_run_id init/custom_run_id"},
     ),
     "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.15", {"dir": "log_dir"}),
+    "trackio": Tracker(
+        *("TrackioWriter", "trackio>=0.43"),
+        {"project": "init/project", "name": "init/name", "run_id": "run_id init/name"},
+    ),
     "visdom": Tracker(
         *("VisdomWriter", "visdom>=0.2.4"),
         {"server": "init/server", "port": "init/port", "env": "init/env", "dir": "folder"}

@@ -26,7 +26,7 @@ from lightning_hooks.utils.samples import Histogram, Table
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "clean_tag", "moments"]
+__all__ = ["TensorboardLoggerHook", "TensorboardWriter", "as_markdown", "clean_tag", "moments"]
 
 
 class TensorboardWriter(PointWriter):
@@ -81,7 +81,7 @@ class TensorboardWriter(PointWriter):
         """Add a number, a text, an image, a table as a text, or a histogram."""
         add = self.run.add_scalar
         if isinstance(value, Table):
-            value = _as_markdown(value)
+            value = as_markdown(value)
         if isinstance(value, str):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
@@ -128,10 +128,10 @@ def clean_tag(name: str) -> str:
     return re.sub(r"[^-/\w.]", "_", name).lstrip("/")
 
 
-def _as_markdown(table: Table) -> str:
+def as_markdown(table: Table) -> str:
     r"""Return a table as TensorBoard shows texts.
 
-    >>> print(_as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
+    >>> print(as_markdown(Table(("id", "label"), ((1, "a|b"), (2, None)))))
     | id | label |
     | --- | --- |
     | 1 | a\|b |

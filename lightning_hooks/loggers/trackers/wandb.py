@@ -31,11 +31,13 @@ from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["WandbLoggerHook", "WandbWriter", "has_wandb_key"]
+__all__ = ["AXIS", "WandbLoggerHook", "WandbWriter", "has_wandb_key", "media"]
 
 
 AXIS = "trainer/global_step"
 """The x-axis of the charts, as in Lightning's ``WandbLogger``."""
+
+_FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
 
 
 class WandbWriter(Writer):
@@ -113,6 +115,8 @@ class WandbWriter(Writer):
         writer = cls(run, owned=owned, with_step=with_step, commit=commit)
         if earlier and run.offline:
             writer.keep_stored(_stored_steps(earlier), after or 0)
+            if not hasattr(run.settings, _FLUSH):
+                writer.note = "wandb before 0.31 doubles rows sent beyond the checkpoint"
         return writer
 
     @classmethod
@@ -135,8 +139,10 @@ class WandbWriter(Writer):
 
     def log(self, record: Record) -> None:
         """Log a row, or further values of a row."""
+        import wandb
+
         row: dict[str, Any] = {**record.scalars, **record.texts, AXIS: record.step}
-        row.update(_media(record, self._file_names.of))  # files have these names
+        row.update(media(record, wandb, self._file_names.of))  # files have these names
         if self._with_step:
             self.run.log(row, step=record.step)
             return
@@ -181,8 +187,9 @@ class WandbWriter(Writer):
         self.run.config.update(_completed(dict(self.run.config), params), allow_val_change=True)
 
     def close(self, failed: bool = False) -> None:
-        """Finish the run if owned; an offline run goes on for evaluations."""
-        if self._owned and self.run.offline and not failed:
+        """Finish the run if owned; an offline run that is on the disk goes on for evaluations."""
+        is_on_disk = self.run.offline and getattr(self.run.settings, _FLUSH, None)
+        if self._owned and is_on_disk and not failed:
             WandbWriter._idle = self.run
             atexit.register(self._wake)
         elif self._owned:
@@ -256,27 +263,24 @@ def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
     return steps
 
 
-def _media(record: Record, name_of: Callable[[str], str]) -> dict[str, Any]:
-    """Return the samples of a record as W&B's objects by name.
+def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[str, Any]:
+    """Return the samples of a record as objects of the client by name.
 
     Args:
         record: The record.
+        client: The module ``wandb``, or a module with the same classes.
         name_of: A function that returns a valid path of a file for a name.
     """
-    media: dict[str, Any] = {}
-    if record.images or record.tables or record.histograms:
-        import wandb
-
-        for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
-            media[name_of(name)] = wandb.Image(image.transpose(1, 2, 0).squeeze())
-        for name, table in record.tables.items():
-            columns: list[str | int] = [*table.columns]
-            rows = [*map(list, table.rows)]
-            media[name_of(name)] = wandb.Table(columns, rows, allow_mixed_types=True)
-        for name, counted in record.histograms.items():
-            counts = np.array(counted.counts), np.array(counted.edges)
-            media[name] = wandb.Histogram(np_histogram=counts)
-    return media
+    found: dict[str, Any] = {}
+    for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
+        found[name_of(name)] = client.Image(image.transpose(1, 2, 0).squeeze())
+    for name, table in record.tables.items():
+        rows = [*map(list, table.rows)]
+        found[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
+    for name, counted in record.histograms.items():
+        counts = np.array(counted.counts), np.array(counted.edges)
+        found[name] = client.Histogram(np_histogram=counts)
+    return found
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
@@ -387,9 +391,9 @@ class WandbLoggerHook(TrackerHook):
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
         # flushed every second, which a kill may lose; W&B's default is every 15 seconds
-        settings = {"x_transaction_log_flush_interval": 1, "init_timeout": 20}
-        if "finish_timeout" in getattr(self.wandb.Settings, "model_fields", {}):
-            settings["finish_timeout"] = max(int(self.timeout), 1)
+        wanted = {_FLUSH: 1, "init_timeout": 20, "finish_timeout": max(int(self.timeout), 1)}
+        known = self.wandb.Settings.model_fields
+        settings: dict[str, Any] = {name: v for name, v in wanted.items() if name in known}
         own = self.init_kwargs.get("settings") or {}
         settings.update(own if isinstance(own, Mapping) else own.model_dump(exclude_unset=True))
         init: dict[str, Any] = {}

@@ -171,7 +171,7 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
         if not self._is_mocked:
             super()._log_end_of_epoch(runner)
         elif runner.log_buffer.ready and self._results:  # mmcv logs no averages of an epoch
-            self._log_results(runner)
+            self._log_line(runner)
 
     def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         self.dvclive.set_step(self.get_epoch(runner) if self.by_epoch else step)

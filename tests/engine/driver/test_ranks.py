@@ -47,6 +47,10 @@ def test_a_step_waits_neither_for_another_rank_nor_for_the_device(hooks: str, ra
         assert rank["waits"][hooks] == rank["waits"]["none"]  # Lightning's own
 
 
+def test_the_state_of_a_hook_of_ones_own_is_in_a_resumed_run(ranks: Any) -> None:
+    assert [rank["totals"] for rank in ranks[0]] == [[4, 8, 4, 8]] * 2
+
+
 def test_every_sampler_is_told_the_epoch(ranks: Any) -> None:
     assert [rank["seeds"] for rank in ranks[0]] == [[0, 0, 1, 1]] * 2
 

@@ -157,6 +157,7 @@ def test_a_key_with_another_name_in_the_sanity_check_stops_nothing_and_nothing_s
     assert best(tmp_path) == ["best_val_loss_epoch_1.pth"]
 
 
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 def test_a_fit_without_validation_warns(tmp_path):
     trainer = make_trainer(tmp_path, BestCheckpointHook("acc"), enable_checkpointing=True)
     with pytest.warns(UserWarning, match="nothing to compare"):

@@ -11,7 +11,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import ModelCheckpoint, TQDMProgressBar
 from lightning.pytorch.plugins.io import AsyncCheckpointIO, TorchCheckpointIO
 
 from lightning_hooks import (
@@ -145,6 +145,24 @@ def test_the_trainers_reader_is_put_back(tmp_path):
     assert type(trainer.strategy.checkpoint_io) is TorchCheckpointIO
 
 
+class Library(TinyModule):
+    """Has its callbacks among the hyper-parameters, as neuralforecast's modules have."""
+
+    def __init__(self, callbacks: list[Any]) -> None:
+        super().__init__()
+        self.save_hyperparameters()
+
+
+def test_a_trainer_among_the_hyper_parameters_is_saved(tmp_path: Path) -> None:
+    """A progress bar among the callbacks knows its Trainer."""
+    callbacks = [CheckpointHook(interval=1), TQDMProgressBar()]
+    trainer = trainer_of(tmp_path, *callbacks, enable_progress_bar=True)
+    trainer.fit(Library(callbacks), make_loader())
+    saved = torch.load(tmp_path / "epoch_1.pth", weights_only=False)["hyper_parameters"]
+    assert saved["callbacks"][1].trainer.global_step == 4
+    assert type(saved["callbacks"][1].trainer.strategy.checkpoint_io) is AtomicCheckpointIO
+
+
 def test_the_trainers_reader_is_put_back_by_two_hooks_too(tmp_path):
     callbacks = [CheckpointHook(interval=1), BestCheckpointHook("val_loss")]
     trainer = trainer_of(tmp_path, *callbacks, num_sanity_val_steps=0)
@@ -183,8 +201,10 @@ def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
     trainer = trainer_of(tmp_path, hook, best, max_epochs=5, plugins=[Late()])
     with pytest.warns(UserWarning, match=r"epoch_\d.pth has no size and checksum in the list"):
         trainer.fit(TinyModule(), make_loader(), make_loader(1))
-    # what was not there when it was listed cannot be told from another file, and stays
-    assert {f"epoch_{n}.pth" for n in range(1, 6)} == {p.name for p in tmp_path.glob("epoch_*")}
+    # what was not there when it was listed cannot be told from another file, and stays; the writer
+    # has not written the last file, which comes after the best of its epoch
+    assert {f"epoch_{n}.pth" for n in range(1, 5)} == {p.name for p in tmp_path.glob("epoch_*")}
+    assert (tmp_path / "best_val_loss_epoch_5.pth").exists()
 
 
 class Slow(TorchCheckpointIO):

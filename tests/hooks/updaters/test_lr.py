@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import math
 import pickle
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +13,7 @@ import job
 import lightning as L
 import pytest
 from lightning.pytorch.callbacks import Callback
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import HOOKS, Hook, HookAdapter, TrainStepModule, schedules
 from lightning_hooks.hooks.updaters.anneal import (
@@ -211,6 +214,33 @@ def test_departure_a_schedule_without_an_end_is_refused_at_the_start(tmp_path: P
     with pytest.raises(ValueError, match="needs the length of the run: give max_epochs"):
         trainer.fit(groups(1.0), make_loader(2))
     assert not recorder.values
+
+
+class Stream(IterableDataset[Any]):
+    """Five batches, without a length."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(make_loader(5))
+
+
+def test_a_loader_without_a_length_needs_a_limit_only_for_a_schedule_by_iteration(
+    tmp_path: Path,
+) -> None:
+    def rates(by_epoch: bool, **limits: int) -> list[float]:
+        hook, recorder = CosineAnnealingLrUpdaterHook(min_lr=0, by_epoch=by_epoch), ValueRecorder()
+        trainer = make_trainer(tmp_path, hook, recorder, max_epochs=2, **limits)
+        trainer.fit(groups(1.0), DataLoader(Stream(), batch_size=None))
+        return [rate for (rate,) in recorder.values]
+
+    def cosine(position: int, total: int) -> Any:
+        return pytest.approx((1 + math.cos(math.pi * position / total)) / 2, abs=1e-15)
+
+    message = r"max_steps .*; limit_train_batches=\.\.\. gives a loader a length, by_epoch=True"
+    with pytest.raises(ValueError, match=message):
+        rates(by_epoch=False)
+    assert rates(by_epoch=False, limit_train_batches=3) == [cosine(i, 6) for i in range(6)]
+    assert rates(by_epoch=False, max_steps=7) == [cosine(i, 7) for i in range(7)]
+    assert rates(by_epoch=True) == [cosine(0, 2)] * 5 + [cosine(1, 2)] * 5
 
 
 def test_departure_a_schedule_that_would_fail_later_is_refused_at_the_start(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks import EMAHook, MlflowLoggerHook, TextLoggerHook
+from lightning_hooks import EMAHook, LightningLoggerHook, MlflowLoggerHook, TextLoggerHook
 from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import seal
 from lightning_hooks.loggers.delivery.session import replay_command
@@ -138,6 +138,33 @@ def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     loggers = [{"type": "CometLogger", "api_key": "s3cret", "name": "first"}]
     options = options_of(writer_class("lightning"), None, {"loggers": loggers})
     assert json.loads(options["logger"]) == [{"type": "CometLogger", "name": "first"}]
+
+
+WRONG: dict[str, Any] = {
+    "run": lambda: MlflowLoggerHook(run="http://me:s3cret@host"),
+    "logger": lambda: LightningLoggerHook({"api_key": "s3cret"}),
+    "no logger": lambda: LightningLoggerHook([("CometLogger", "http://me:s3cret@host")]),
+    "arguments": lambda: TextLoggerHook(file_client_args={"backend": "s3", "secret": "s3cret"}),
+}
+
+
+@pytest.mark.parametrize("wrong", WRONG)
+def test_no_secret_is_in_an_error(wrong: str) -> None:
+    pytest.importorskip("mlflow")
+    with pytest.raises((TypeError, ValueError), match=r"\*\*\*") as raised:
+        WRONG[wrong]()
+    assert "s3cret" not in str(raised.value)
+
+
+def test_no_secret_is_in_a_message_about_files(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "lightning_hooks")
+    hook = TextLoggerHook(interval=1, out_dir="memory://me:s3cret@logs")
+    training.fit(tmp_path, hook, work_dir=str(tmp_path / "work"), val=2)
+    said = [text for text in caplog.messages if "was copied to" in text]
+    assert said
+    assert not any("s3cret" in text for text in said)
 
 
 def test_an_id_in_an_acknowledgement_that_is_none_is_not_printed(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ CASES: dict[str, Case] = {
     "NeptuneLoggerHook": ({"interval": 2}, {"interval": -1}),
     "TensorboardLoggerHook": ({"interval": 2}, {"log_dir": 3}),
     "TextLoggerHook": ({"interval": 2}, {"interval": -1}),
+    "TrackioLoggerHook": ({"interval": 2}, {"interval": -1}),
     "VisdomLoggerHook": ({"interval": 2}, {"timeout": -1.0}),
     "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
 }

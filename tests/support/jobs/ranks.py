@@ -211,6 +211,35 @@ class Foreign(Plain, Hook):
     """The same as a callback."""
 
 
+class Total(Hook):
+    """Counts iterations; the count is in checkpoints."""
+
+    total = 0
+
+    def after_train_iter(self, runner: Any) -> None:
+        self.total += 1
+
+    def state_dict(self) -> dict[str, int]:
+        return {"total": self.total}
+
+    def load_state_dict(self, state_dict: dict[str, int]) -> None:
+        self.total = state_dict["total"]
+
+
+def totals(out: Path) -> list[int]:
+    """Return a count in a run and in a resumed run, of a hook alone and in an adapter."""
+    found = []
+    for host in (list, lambda hooks: [HookAdapter(hooks)]):
+        for epochs in (1, 2):
+            hook = Total()
+            trainer = make(out, *host([hook]), epochs=epochs)
+            path = None if epochs == 1 else out / "total.ckpt"
+            trainer.fit(NoValidation(), make_loader(8), ckpt_path=path)
+            trainer.save_checkpoint(out / "total.ckpt", weights_only=False)
+            found.append(hook.total)
+    return found
+
+
 def waits(out: Path) -> dict[str, list[str]]:
     """What a step waits for, with and without a hook of the user's."""
     found = {}
@@ -339,6 +368,7 @@ def main(out: Path) -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = {"stopped": stopped(out), "seeds": seeds(out), "copies": copies(out)}
     found["waits"] = waits(out)
+    found["totals"] = totals(out)
     found["buffers"] = buffers(out)
     found["averages"] = averages(out)
     found["statistics"] = statistics(out)
