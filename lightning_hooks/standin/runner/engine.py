@@ -182,7 +182,7 @@ class Engine(JoinsTrainer):
         """Call the hooks at a batch's point in a run; return False for any other call."""
         in_batch = self._driver is not None and point in BATCH_POINTS
         if in_batch:
-            self._driver.call_in_batch(point)
+            self._driver.calls.run(point)
         return in_batch
 
     def end_of_border(self, point: str) -> None:
