@@ -1,7 +1,7 @@
 """The commands of ``lightning-hooks``: functions of the parsed arguments that return an exit code.
 
-The modules that import torch are imported inside of the functions, after the paths are checked: the
-import takes seconds, and a wrong path is reported at once.
+A function checks the paths first, and imports modules with torch afterwards: the import takes
+seconds, and a wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueE
 
 
 def check(given: Namespace) -> int:
-    """Check, by running its code, whether a project starts to train (exit code 0) or not (1)."""
+    """Run a project's code to check whether training starts (exit code 0) or not (1)."""
     from lightning_hooks.cli.check.report import check, show
 
     report = check(given.target, given.seconds)
@@ -35,7 +35,7 @@ def check(given: Namespace) -> int:
 
 
 def plot(given: Namespace) -> int:
-    """Draw the schedules of a config, which runs its code, or the logged values of runs."""
+    """Run a config's code and draw the schedules, or draw the logged values of runs."""
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
@@ -64,7 +64,7 @@ def plot(given: Namespace) -> int:
 
 
 def convert(given: Namespace) -> int:
-    """Print the Python for the hooks of a config, which runs its code."""
+    """Run a config's code and print the Python for the hooks."""
     _check_path(given.config)
     from lightning_hooks.cli.convert import convert, split_unknown
     from lightning_hooks.config.full_config import hooks_from_config
@@ -92,7 +92,7 @@ def hooks(given: Namespace) -> int:
 
 
 def replay(given: Namespace) -> int:
-    """Send the records that a tracker has missed, or copy all records to another tracker."""
+    """Send missed records to the tracker, or copy all records to another tracker."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -114,7 +114,7 @@ def replay(given: Namespace) -> int:
 
 
 def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
-    """Send the records of a file, and return their number; None if the tracker fails."""
+    """Send the records of a file; return the number, or None if the tracker fails."""
     from lightning_hooks.loggers.replay import replay
     from lightning_hooks.utils.secrets import describe
 

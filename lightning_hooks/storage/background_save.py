@@ -17,7 +17,7 @@ class BackgroundSaver:
     """Write copies of objects in a thread, one at a time.
 
     Training waits while an object is copied, and while the previous object is still being written.
-    An error of the thread is raised by the next call. Python waits for the thread at its exit.
+    An error of the thread is raised by the next call. At exit, Python waits for the thread.
     """
 
     def __init__(self) -> None:
@@ -33,7 +33,7 @@ class BackgroundSaver:
 
         Args:
             obj: The object, which may change afterwards.
-            write: A function that writes its argument.
+            write: A function of the copy.
             name: The path, for the thread's name and for the note on an error.
         """
         self.wait()
@@ -50,21 +50,21 @@ class BackgroundSaver:
             self.wait()
 
     def is_writing(self, name: str) -> bool:
-        """Return whether this file is not on the disk: its save goes on, or has failed."""
+        """Return whether the save of a file goes on, or has failed."""
         job = self._job
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
     def join(self) -> None:
-        """Wait for the last save, without raising its error."""
+        """Wait for the last save, without raising an error."""
         job = self._job
         if job is not None:
             job.exception()
 
     def wait(self) -> None:
-        """Wait for the last save, and raise its error.
+        """Wait for the last save, and raise an error of the thread.
 
         Raises:
-            BaseException: the error of the save, with a note; a second call does not raise it.
+            BaseException: the error of the save, with a note; once.
         """
         job, self._job = self._job, None
         error = None if job is None else job.exception()
@@ -121,7 +121,7 @@ class Snapshot:
         return get_copy
 
     def _copied(self, sources: list[torch.Tensor]) -> list[torch.UntypedStorage]:
-        """Return copies of storages, in the same memory if all sizes are those of the last copy."""
+        """Return copies of storages; equal sizes as before reuse the memory."""
         layout = [(source.nbytes, source.is_cuda) for source in sources]
         if layout != self._layout:
             self._layout, self._kept = layout, []  # freed before the next is allocated

@@ -1,6 +1,6 @@
-"""``Entry``: one checkpoint in a directory's list, compared with its file and deleted.
+"""``Entry``: a checkpoint in a directory's list, compared with the file and deleted.
 
-The list may come from a stranger, so an entry has little power. Its name must lead to a regular
+The list may come from a stranger, so an entry has little power. The name must lead to a regular
 file, or a folder of shards, below the directory and behind no symbolic link.
 """
 
@@ -24,7 +24,7 @@ __all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One checkpoint in a list: its name, its size and checksum, and when it was written.
+    """A checkpoint in a list: name, size and checksum of the file, and the moment of the run.
 
     Args:
         name: The path relative to the directory.
@@ -80,7 +80,7 @@ def parse(fields: Any) -> Entry:
 
 
 def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
-    """Describe how a file differs from its entry; an intact file gives an empty string.
+    """Describe how a file differs from an entry; an intact file gives an empty string.
 
     Args:
         directory: The directory of the list.
@@ -106,9 +106,9 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
 
 
 def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
-    """Return the last entry that describes the present file, None without any.
+    """Return the last entry with the present file's checksum, None without any.
 
-    However many entries there are, the file is read a few times.
+    The file is read a few times, whatever the number of entries.
 
     Args:
         directory: The directory of the list.
@@ -149,7 +149,7 @@ def remove(directory: str, entry: Entry) -> str:
 
 
 def _misplaced(directory: str, entry: Entry) -> str:
-    """Say why the name of an entry must not be followed; an empty string if it may be."""
+    """Return the reason not to follow the name of an entry, or an empty string."""
     if not files.is_local(directory):
         return ""
     real = os.path.realpath(directory.removeprefix("file://"))
@@ -172,7 +172,7 @@ def _other_size(entry: Entry, size: int | None) -> str:
 
 
 def _other_contents(path: str, entry: Entry) -> str:
-    """Say why a file of the right size may be another file; an empty string if it is the file."""
+    """Return the reason to doubt a file of the right size, or an empty string."""
     if not files.is_local(path):
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:

@@ -57,7 +57,7 @@ def test_help_says_which_commands_run_code(
     command: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     assert run(command, "--help") == 0
-    assert re.search(r"run(s|ning)\s+its\s+code", capsys.readouterr().out)
+    assert re.search(r"Run\s+a\s+\w+'s\s+code", capsys.readouterr().out)
 
 
 @pytest.mark.parametrize("arguments", [[], ["reply"], ["plot", "a.py", "--epochs", "-1"]])

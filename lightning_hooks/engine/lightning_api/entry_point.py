@@ -1,7 +1,7 @@
-"""Read what the user passed to the running ``fit`` or ``validate``, and load a checkpoint there.
+"""Read the arguments of the running ``fit`` or ``validate``, and load a checkpoint in ``setup``.
 
-Lightning turns ``ckpt_path="last"`` into a path before any callback has a Trainer, by asking the
-callbacks that are a ``ModelCheckpoint``. A hook in a ``HookAdapter``, and a hook from the module's
+Lightning turns ``ckpt_path="last"`` into a path before any callback has a Trainer, by asking each
+``ModelCheckpoint`` among the callbacks. A hook in a ``HookAdapter``, and a hook from the module's
 ``configure_callbacks``, becomes a callback later: Lightning finds no file, and forgets the word.
 """
 
@@ -18,7 +18,7 @@ __all__ = ["asks_for_last", "load_checkpoint"]
 
 ENTRY_POINTS = ("fit", "validate", "test", "predict")
 LAUNCHED = "_wrapping_function"
-"""The function of a launcher's new process, with the entry point and its arguments."""
+"""The function of a launcher's new process; the entry point is an argument."""
 
 
 def _arguments(trainer: L.Trainer) -> Mapping[str, Any]:
@@ -39,6 +39,6 @@ def asks_for_last(trainer: L.Trainer) -> bool:
 
 
 def load_checkpoint(trainer: L.Trainer, path: str) -> None:
-    """Read a checkpoint in ``setup``; Lightning restores everything from it afterwards."""
+    """Read a checkpoint; after ``setup``, Lightning restores the run from the loaded contents."""
     weights_only = _arguments(trainer).get("weights_only")
     trainer._checkpoint_connector.resume_start(path, weights_only=weights_only)
