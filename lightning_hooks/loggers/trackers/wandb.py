@@ -142,7 +142,8 @@ class WandbWriter(Writer):
         row: dict[str, Any] = {**record.scalars, **record.texts, AXIS: record.step}
         row.update(media(record, wandb, self._file_names.of))  # files have these names
         if self._with_step:
-            self.run.log(row, step=record.step)
+            # an evaluation after the fit has the step of the fit's last row, which W&B has closed
+            self.run.log(row, step=max(record.step, self.run.step))
             return
         for name in row.keys() - self._on_axis:
             self.run.define_metric(name, step_metric=AXIS)
@@ -188,6 +189,8 @@ class WandbWriter(Writer):
         """Finish the run if owned; an offline run that is on the disk goes on for evaluations."""
         is_on_disk = self.run.offline and getattr(self.run.settings, _FLUSH, None)
         if self._owned and is_on_disk and not failed:
+            if self._with_step or not self._commit:  # a kill would cost the row that is not closed
+                self.run.log({}, commit=True)
             WandbWriter._idle = self.run
             atexit.register(self._wake)
         elif self._owned:
