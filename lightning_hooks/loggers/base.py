@@ -196,7 +196,7 @@ class LoggerHook(Hook):
         return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
-        ends = self.is_last_epoch(runner) or runner.iter == runner._max_iters or runner.should_stop
+        ends = self.is_last_epoch(runner) or runner.iter == runner.max_iters or runner.should_stop
         if self.by_epoch or ends:
             self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
