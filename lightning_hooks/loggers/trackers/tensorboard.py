@@ -21,6 +21,7 @@ from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
 from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_path
+from lightning_hooks.utils.plain_types import describe
 from lightning_hooks.utils.samples import Histogram, Table
 
 if TYPE_CHECKING:
@@ -244,17 +245,16 @@ class TensorboardLoggerHook(TrackerHook):
         from torch.utils.tensorboard import SummaryWriter
 
         module = runner.module
-        example = getattr(module, "example_input_array", None)
-        if not isinstance(example, (torch.Tensor, tuple)):
-            runner.logger.warning(
-                "TensorboardLoggerHook: graph=True draws nothing, as module.example_input_array is "
-                "no tensor and no tuple of tensors"
-            )
-            return
         folder = getattr(self.passed_run(), "log_dir", None) or self.target(runner)["log_dir"]
-        inputs = module.transfer_batch_to_device(example, module.device, 0)
-        with SummaryWriter(folder) as writer, keep_train_flags(module), torch.no_grad():
-            writer.add_graph(module, inputs)
+        try:
+            if module.example_input_array is None:
+                raise TypeError("module.example_input_array is None")
+            inputs = module.transfer_batch_to_device(module.example_input_array, module.device, 0)
+            with SummaryWriter(folder) as writer, keep_train_flags(module), torch.no_grad():
+                writer.add_graph(module, inputs)
+        except Exception as error:  # such as a module that cannot be traced
+            text = "TensorboardLoggerHook: graph=True draws nothing (%s)"
+            runner.logger.warning(text, describe(error))
 
     def after_run(self, runner: Runner) -> None:
         """Log the best score as ``hp_metric``, and close the run."""
