@@ -1,6 +1,7 @@
-"""The commands of ``lightning-hooks``, each a function of the arguments that returns the exit code.
+"""The commands of ``lightning-hooks``: functions of the parsed arguments that return an exit code.
 
-Paths are checked before torch is imported, because the import takes seconds.
+The modules that import torch are imported inside of the functions, after the paths are checked: the
+import takes seconds, and a wrong path is reported at once.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from lightning_hooks.cli.terminal import printable
 __all__ = ["check", "convert", "hooks", "plot", "replay"]
 
 USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
-"""Errors of ``replay`` for wrong arguments and files; any other error is the backend's."""
+"""Errors of ``replay`` for wrong arguments and files; a tracker raises other errors."""
 
 
 def check(given: Namespace) -> int:
@@ -91,7 +92,7 @@ def hooks(given: Namespace) -> int:
 
 
 def replay(given: Namespace) -> int:
-    """Send undelivered records to their tracker, or all records to another one."""
+    """Send the records that a tracker has missed, or copy all records to another tracker."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -113,7 +114,7 @@ def replay(given: Namespace) -> int:
 
 
 def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
-    """Send the records of a file; return None if the backend fails."""
+    """Send the records of a file, and return their number; None if the tracker fails."""
     from lightning_hooks.loggers.replay import replay
     from lightning_hooks.utils.secrets import describe
 
@@ -140,7 +141,7 @@ def _console() -> Any:
 
 @contextlib.contextmanager
 def _project() -> Iterator[None]:
-    """Let a config import the modules of the project in the current directory, and mmcv."""
+    """Let a config import mmcv, and the modules in the current directory."""
     from lightning_hooks import standin
 
     sys.path.insert(0, "")

@@ -108,7 +108,7 @@ class RunnerFacade(TrainerFacade):
     def at_before_train_iter(self) -> None:
         """Restart ``inner_iter`` after a step of the optimizer or a whole window."""
         super().at_before_train_iter()
-        count = self._runner.optimizer_steps
+        count = self.native_runner.optimizer_steps
         if count != self._count:
             self._count, self._last_step, self.inner_iter = count, self.iter, 0
             return
@@ -126,17 +126,17 @@ class RunnerFacade(TrainerFacade):
     def report(self) -> None:
         """Warn also of a run without a step of the optimizer."""
         super().report()
-        if self._runner.optimizer_steps == self._first_count and self.iter > self.start_iter:
+        if self.native_runner.optimizer_steps == self._first_count and self.iter > self.start_iter:
             self._warn_of_no_step()
 
     def _warn_of_no_step(self) -> None:
-        if self._has_warned or not self._runner.hooks_step:
+        if self._has_warned or not self.native_runner.hooks_step:
             return
         self._has_warned = True
         hosted = list(self.hosted_hooks())
         stepping = [each for each in hosted if each.owns_backward(None)]
         stepping = stepping or [each for each in hosted if each.implements("after_step")]
-        self._runner.logger.warning(
+        self.native_runner.logger.warning(
             "%s.after_step: the optimizer has not been stepped in %d iterations, so nothing was "
             "trained; there trainer.inner_iter is %d",
             ", ".join(type(each.foreign_hook).__name__ for each in stepping),

@@ -330,7 +330,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     @_data_loader_iter_obj.setter
     def _data_loader_iter_obj(self, value: Any) -> None:
         """Train on the iterator's batches from the next step on; None: on ``data_loader`` anew."""
-        runner, point = self._runner, self._entered[0] if self._entered else "before_run"
+        runner, point = self.native_runner, self._entered[0] if self._entered else "before_run"
         if point == "before_train_iter":
             raise RuntimeError(
                 "the training data cannot be replaced in before_step, since Lightning has loaded "

@@ -28,9 +28,9 @@ def of_runner(name: str, assigned: str = "") -> Any:
     """
 
     def assign(facade: Any, value: Any) -> None:
-        setattr(facade._runner, assigned or name, value)
+        setattr(facade.native_runner, assigned or name, value)
 
-    return property(attrgetter(f"_runner.{name}"), assign)
+    return property(attrgetter(f"native_runner.{name}"), assign)
 
 
 class Facade:
@@ -45,7 +45,8 @@ class Facade:
     """The packages of the library, if named differently from the dialect."""
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
-        self._runner = runner
+        self.native_runner = runner
+        """The Runner of all hooks, whatever their dialect."""
         self._dialect = dialect
         self._entered: tuple[str, int, int] | None = None
         self.ended = False
@@ -54,9 +55,9 @@ class Facade:
         if hasattr(type(self), name):  # a property raised: show the property's message
             return object.__getattribute__(self, name)
         # private attributes of the Runner are hidden, unless set by the user
-        shown = not name.startswith("_") or name in self._runner.given_attributes
-        if shown and hasattr(self._runner, name):
-            return getattr(self._runner, name)
+        shown = not name.startswith("_") or name in self.native_runner.given_attributes
+        if shown and hasattr(self.native_runner, name):
+            return getattr(self.native_runner, name)
         message = f"the run, as hooks of {self._dialect.name} see it, has no attribute {name!r}"
         raise AttributeError(message, name=name, obj=self)
 
@@ -65,39 +66,39 @@ class Facade:
 
     def _user_attribute(self, name: str) -> Any:
         """Return an attribute set by ``HookAdapter(attributes=...)``, None if missing."""
-        return vars(self._runner).get(name)
+        return vars(self.native_runner).get(name)
 
     def _validation_results(self) -> dict[str, float]:
         """Return the values logged by the module in the last validation or test."""
-        metrics = validation.val_metrics(self._runner.trainer)
+        metrics = validation.val_metrics(self.native_runner.trainer)
         return {name: value.item() for name, value in metrics.items()}
 
     # -- attributes of all dialects --------------------------------------------------------
 
-    iter = property(attrgetter("_runner.iter"))
+    iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
-    epoch = property(attrgetter("_runner.epoch"))
+    epoch = property(attrgetter("native_runner.epoch"))
     """Number of finished epochs."""
     optimizer = of_runner("optimizer")
     """The optimizer, or a dict of several by name; an assigned optimizer trains."""
     should_stop = of_runner("should_stop")
     """Whether training ends after this iteration; can be assigned."""
-    device = property(attrgetter("_runner.trainer.strategy.root_device"))
+    device = property(attrgetter("native_runner.trainer.strategy.root_device"))
     """The device of the training."""
 
     @property
     def model(self) -> Any:
         """The model without a wrapper; an assigned model is trained from then on."""
-        return unwrap(self._runner.model)
+        return unwrap(self.native_runner.model)
 
     @model.setter
     def model(self, value: Any) -> None:
-        self._runner.model = value
+        self.native_runner.model = value
 
     @property
     def hooks(self) -> list[Any]:
         """The hooks of the run, of all dialects."""
-        return [getattr(entry, "foreign_hook", entry) for entry in self._runner.hooks]
+        return [getattr(entry, "foreign_hook", entry) for entry in self.native_runner.hooks]
 
     _hooks = hooks
 
@@ -113,7 +114,7 @@ class Facade:
             self.attach(hosted)
         if priority is None and self._dialect.has_priority:
             priority = getattr(hook, "priority", None)
-        self._runner.register_hook(hosted, priority)
+        self.native_runner.register_hook(hosted, priority)
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
         """Add several hooks; None is skipped."""
@@ -161,7 +162,11 @@ class Facade:
 
     def enter_point(self, point: str) -> None:
         """Prepare for a point, before the call of the dialect's first hook."""
-        now = point, self._runner.iter, self._runner.inner_iter  # inner_iter: batch of a validation
+        now = (
+            point,
+            self.native_runner.iter,
+            self.native_runner.inner_iter,
+        )  # inner_iter: batch of a validation
         if self._entered != now:
             self._entered = now
             self.prepare(point)
@@ -189,7 +194,7 @@ class Facade:
             if reason is not None:
                 name = type(hosted.foreign_hook).__name__
                 message = "%s, a hook of %s, was never called: %s"
-                self._runner.logger.warning(message, name, self._dialect.name, reason)
+                self.native_runner.logger.warning(message, name, self._dialect.name, reason)
 
     def end(self) -> None:
         """End the run; may be called twice."""
@@ -197,7 +202,7 @@ class Facade:
 
     def hosted_hooks(self) -> Iterator[Hosted]:
         """Yield the dialect's hooks of the run, in the order of their calls."""
-        for entry in self._runner.hooks:
+        for entry in self.native_runner.hooks:
             if getattr(entry, "dialect", None) is self._dialect:
                 yield entry
 
@@ -218,16 +223,16 @@ class Facade:
         Args:
             point: ``before_val_epoch`` or ``after_val_epoch``.
         """
-        if self._runner.counts_epochs or point not in self._dialect.points:
+        if self.native_runner.counts_epochs or point not in self._dialect.points:
             return
         with self._calling_hooks():
             for hosted in list(self.hosted_hooks()):
                 if hosted.is_called_at(point):
-                    hosted.run_point(point, self._runner)
+                    hosted.run_point(point, self.native_runner)
 
     @contextlib.contextmanager
     def _calling_hooks(self) -> Iterator[None]:
-        runner = self._runner
+        runner = self.native_runner
         outer, runner.calls_hooks = runner.calls_hooks, True
         try:
             yield
@@ -244,7 +249,7 @@ class Facade:
                     try:
                         hosted.call(name)
                     except Exception as error:  # Lightning raises the first error
-                        self._runner.logger.error(
+                        self.native_runner.logger.error(
                             "%s.%s, called after an error, fails too: %r",
                             *(type(hosted.foreign_hook).__name__, name, error),
                         )

@@ -551,23 +551,23 @@ class TrainerFacade(Facade):
 
     start_steps = 1
     """Number of the first iteration."""
-    max_steps = property(attrgetter("_runner.max_iters"))
+    max_steps = property(attrgetter("native_runner.max_iters"))
     """Number of the last iteration; None if unknown."""
-    exp_dir = property(attrgetter("_runner.work_dir"))
+    exp_dir = property(attrgetter("native_runner.work_dir"))
     """The directory of the run's files."""
-    val_dataset_size = property(lambda self: int(sum(self._runner.trainer.num_val_batches)))
+    val_dataset_size = property(lambda self: int(sum(self.native_runner.trainer.num_val_batches)))
     """Number of validation steps."""
 
     @property
     def loss_dict(self) -> dict[str, Any]:
         """The step's ``loss``, the other returned scalars and the values logged in the step."""
-        outputs = getattr(self._runner, "outputs", None) or {}
+        outputs = getattr(self.native_runner, "outputs", None) or {}
         return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged})
 
     @property
     def cfg(self) -> Any:
         """The config of ``HookAdapter(attributes=...)``; by default only the run's length."""
-        return vars(self._runner).get("cfg", _DefaultConfig(self))
+        return vars(self.native_runner).get("cfg", _DefaultConfig(self))
 
     @property
     def writer(self) -> Any:
@@ -576,7 +576,7 @@ class TrainerFacade(Facade):
             if given is not None:
                 return given
         if self._writer is None:
-            writer_class = TensorboardWriter if self._runner.rank == 0 else NullWriter
+            writer_class = TensorboardWriter if self.native_runner.rank == 0 else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
 
@@ -596,7 +596,7 @@ class TrainerFacade(Facade):
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
             step: Number of the step; ``global_step`` by default.
         """
-        if self._runner.rank != 0:
+        if self.native_runner.rank != 0:
             return
         step = self.global_step if step is None else step
         state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}
@@ -614,14 +614,14 @@ class TrainerFacade(Facade):
 
     def at_after_train_iter(self) -> None:
         """Read the values logged in the step; after the last step, make Lightning validate."""
-        trainer = self._runner.trainer
+        trainer = self.native_runner.trainer
         self._logged = logged_values.step_metrics(trainer, self._seen)
         if self.max_steps is not None and self.iter + 1 >= self.max_steps:
             trainer.should_stop = True  # Lightning validates before a stop
 
     def at_after_val_iter(self) -> None:
         """Read the result of the step: numbers, images, names."""
-        self.metric_dict = dict(self._runner.outputs)
+        self.metric_dict = dict(self.native_runner.outputs)
 
     def at_after_val_epoch(self) -> None:
         """Read the results of the validation."""
@@ -642,7 +642,7 @@ class _Logger:
 
     def __getattr__(self, name: str) -> Any:
         facade = self._trainer
-        owner = facade.writer if name.startswith("write_") else facade._runner.logger
+        owner = facade.writer if name.startswith("write_") else facade.native_runner.logger
         return getattr(owner, name)
 
 

@@ -71,7 +71,7 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self._gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
@@ -84,6 +84,11 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
+
+    @property
+    def name(self) -> str:
+        """The kind of the classes."""
+        return self._name
 
     @property
     def title(self) -> str:

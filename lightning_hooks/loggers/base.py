@@ -86,7 +86,7 @@ class LoggerHook(Hook):
     reads_step = False
     reads_log_buffer = True
 
-    transient: tuple[str, ...] = ()
+    transient: Sequence[str] = ()
     """Attributes of a run, which are not pickled."""
 
     @property
@@ -196,7 +196,7 @@ class LoggerHook(Hook):
         return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
-        ends = self.is_last_epoch(runner) or runner.iter == runner._max_iters or runner.should_stop
+        ends = self.is_last_epoch(runner) or runner.iter == runner.max_iters or runner.should_stop
         if self.by_epoch or ends:
             self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
@@ -254,9 +254,9 @@ class LoggerHook(Hook):
         if runner.mode == "train":
             return runner.epoch + 1
         # mmcv has counted the epoch by now; within an epoch it is not counted yet
-        return (
-            runner.epoch if runner.loops_itself else runner.trainer.current_epoch + in_fit(runner)
-        )
+        if runner.loops_itself:
+            return runner.epoch
+        return runner.trainer.current_epoch + in_fit(runner)
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
@@ -264,14 +264,12 @@ class LoggerHook(Hook):
         A validation within an epoch has the last training iteration. A validation at the end of
         an epoch has, as in mmcv, the next iteration or, in the epoch, the number of batches.
         """
-        inner = self.by_epoch and inner_iter
+        trainer, inner = runner.trainer, self.by_epoch and inner_iter
         if runner.mode == "train_epoch" and inner:
-            return progress.batch_idx(runner.trainer) + 1
-        if runner.mode != "train" and (
-            not self.by_epoch or validates_within_epochs(runner.trainer)
-        ):
-            return progress.batch_idx(runner.trainer) + 1 if inner else int(runner.iter)
-        return int(runner.inner_iter if inner else runner.iter) + 1
+            return progress.batch_idx(trainer) + 1
+        if runner.mode != "train" and (not self.by_epoch or validates_within_epochs(trainer)):
+            return progress.batch_idx(trainer) + 1 if inner else runner.iter
+        return (runner.inner_iter if inner else runner.iter) + 1
 
     def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""

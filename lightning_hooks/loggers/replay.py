@@ -84,20 +84,19 @@ def replay(
         records, failed, left = read_neptune(path)
         if left:
             default_logger(0).warning("%s: left out, as no numbers: %s", path, left)
-        _send_to(to, records, failed, on_sent, options)
-        return len(records)
-    if os.path.isdir(path):
+    elif os.path.isdir(path):
         raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
-    if everything or read_head(path)[0].get("writer") != to:
+    elif everything or read_head(path)[0].get("writer") != to:
         _, records, failed = read_spool(path)
-        _send_to(to, records, failed, on_sent, options)
+    else:
+        with exclusive(path):
+            head, records, failed = read_spool(path, rest=True)
+            _send_to(to, records, failed, on_sent, options)
+            for upload in (each for record in records for each in record.uploads):
+                upload.discard()
+            discard_delivered(path, head)
         return len(records)
-    with exclusive(path):
-        head, records, failed = read_spool(path, rest=True)
-        _send_to(to, records, failed, on_sent, options)
-        for upload in (each for record in records for each in record.uploads):
-            upload.discard()
-        discard_delivered(path, head)
+    _send_to(to, records, failed, on_sent, options)
     return len(records)
 
 

@@ -65,7 +65,10 @@ def _runner_of(module: Any, function: str) -> Any:
         )
     if is_isolated(module):
         return None
-    trainer = module._trainer
+    try:
+        trainer = module.trainer
+    except RuntimeError:
+        trainer = None
     if trainer is not None and participants_of(trainer):
         return Driver.of(trainer).runner_for(trainer, module)
     reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"

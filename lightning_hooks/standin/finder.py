@@ -1,4 +1,4 @@
-"""A finder for ``sys.meta_path`` that imports mmcv's modules, with names loaded on access."""
+"""A finder for ``sys.meta_path``: imports mmcv's modules, and loads names on access."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class _Loader(importlib.abc.Loader):
         return StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Load the names that are also modules, like ``mmcv.ops.nms``."""
+        """Load the names of submodules, like ``mmcv.ops.nms``."""
         package = module.__name__
         for name, source in names_of(package).items():
             if f"{package}.{name}" in MODULES:
@@ -49,16 +49,16 @@ class _Loader(importlib.abc.Loader):
 
 
 class _FileLoader(LiteLoader):
-    """Load a module from mmcv-lite's file, once in a process: a reinstalled stand-in reuses it."""
+    """Load a module from mmcv-lite's file, once in a process, for a reinstalled stand-in too."""
 
     loaded: ClassVar[dict[str, types.ModuleType]] = {}
 
     def create_module(self, spec: importlib.machinery.ModuleSpec) -> types.ModuleType:
-        """Make an empty module, or return the one loaded before."""
+        """Make an empty module, or return the loaded module."""
         return self.loaded.get(spec.name) or StandinModule(spec.name)
 
     def exec_module(self, module: types.ModuleType) -> None:
-        """Run the file, then replace the names that this package defines."""
+        """Run the file, then replace the names offered by the stand-in."""
         name = module.__name__
         if name in self.loaded:  # with a package its submodules come back, too
             below = {n: m for n, m in self.loaded.items() if n.startswith(f"{name}.")}
@@ -128,7 +128,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
 
 class StandinModule(types.ModuleType):
-    """A module of mmcv that loads a name on first access, by the name table.
+    """A module of mmcv; loads a name on first access, by the name table.
 
     Args:
         name: The module's name: ``mmcv.runner``.

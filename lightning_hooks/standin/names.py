@@ -1,6 +1,6 @@
 """Look up the names of a module of mmcv 1.x, and the source of each name.
 
-A module has the names that mmcv 1.7.2 defines or imports there (``mmcv_names.py``): old code writes
+A module has the names of mmcv 1.7.2 (``mmcv_names.py``), imported names included: old code writes
 ``from mmcv.runner.hooks.ema import HOOKS``. Names without a source are placeholders.
 """
 

@@ -1,8 +1,8 @@
-"""Install the stand-in in a script's worker processes before Python imports the script there.
+"""Install the stand-in in a script's worker processes, before the workers import the script.
 
 Workers of a DataLoader or of a pool started by "spawn" or "forkserver", the only start method on
 Windows and the default on macOS, begin with an empty interpreter and import the script. Under the
-stand-in the workers import this module instead, to install the stand-in and run the script.
+stand-in the workers import ``standin.spawned``, to install the stand-in and run the script.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _SCRIPT = "LIGHTNING_HOOKS_SCRIPT"
 
 
 def prepare() -> None:
-    """Install the stand-in and the habits, in this process and in spawned processes."""
+    """Install the stand-in and the habits, in the current process and in spawned processes."""
     install()
     habits.offer()
     original = spawn.get_preparation_data
@@ -46,10 +46,10 @@ def prepare() -> None:
 
 
 def run_again(name: str) -> dict[str, Any]:
-    """Prepare this process, run the script, and return the script's names.
+    """Prepare the worker process, run the script, and return the script's names.
 
     Args:
-        name: The script's ``__name__`` in this process.
+        name: The script's ``__name__`` in the worker.
     """
     prepare()
     with quiet():

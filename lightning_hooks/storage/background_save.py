@@ -1,4 +1,4 @@
-"""Copy a checkpoint in memory, and write the copy in a thread while training goes on."""
+"""``BackgroundSaver``: copy a checkpoint, and write the copy in a thread while training goes on."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ __all__ = ["BackgroundSaver", "Snapshot"]
 
 
 class BackgroundSaver:
-    """Copy objects and write the copies in a thread, one at a time.
+    """Write copies of objects in a thread, one at a time.
 
-    A save waits for the previous save and raises its error. A program that ends waits for the file.
+    Training waits while an object is copied, and while the previous object is still being written.
+    An error of the thread is raised by the next call. Python waits for the thread at its exit.
     """
 
     def __init__(self) -> None:
@@ -28,12 +29,12 @@ class BackgroundSaver:
         return type(self), ()  # a copy or a pickle has its own thread and memory
 
     def save(self, obj: Any, write: Callable[[Any], None], name: str) -> None:
-        """Copy an object, and call ``write`` with the copy in a thread.
+        """Copy an object, and write the copy in a thread.
 
         Args:
             obj: The object, which may change afterwards.
-            write: Writes the copy.
-            name: A name of the save, for the thread and for the note on an error.
+            write: A function that writes its argument.
+            name: The path, for the thread's name and for the note on an error.
         """
         self.wait()
         get_copy = self._snapshot.take(obj)
@@ -44,23 +45,23 @@ class BackgroundSaver:
         pool.shutdown(wait=False)
 
     def raise_error(self) -> None:
-        """Raise the error of the last save, if it has failed; do not wait."""
+        """Raise the thread's error if the last save has failed; do not wait."""
         if self._job is not None and self._job.done():
             self.wait()
 
     def is_writing(self, name: str) -> bool:
-        """Return whether the save of this name is under way, or has failed."""
+        """Return whether this file is not on the disk: its save goes on, or has failed."""
         job = self._job
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
     def join(self) -> None:
-        """Wait until the last save has ended, and leave its error to :meth:`wait`."""
+        """Wait for the last save, without raising its error."""
         job = self._job
         if job is not None:
             job.exception()
 
     def wait(self) -> None:
-        """Wait until the last save has ended.
+        """Wait for the last save, and raise its error.
 
         Raises:
             BaseException: the error of the save, with a note; a second call does not raise it.
@@ -74,10 +75,11 @@ class BackgroundSaver:
 
 
 class Snapshot:
-    """Copy an object with its tensors into memory that the next copy uses again.
+    """Copies of an object, one after another, in the same memory.
 
-    A storage that several tensors share is copied once. For tensors on a GPU the memory is
-    page-locked: the copy is queued on the GPU's stream, and the program goes on at once.
+    Allocating memory costs more than copying, so each copy reuses the memory of the previous copy.
+    Memory shared by several tensors is copied once. For a GPU's tensors the memory is page-locked:
+    the GPU copies while the program goes on.
     """
 
     def __init__(self) -> None:
@@ -89,7 +91,7 @@ class Snapshot:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the memory."""
+        """The size of the memory in bytes."""
         return sum(kept.nbytes for kept in self._kept)
 
     def take(self, obj: Any) -> Callable[[], Any]:
@@ -119,7 +121,7 @@ class Snapshot:
         return get_copy
 
     def _copied(self, sources: list[torch.Tensor]) -> list[torch.UntypedStorage]:
-        """Return copies of storages, in the kept memory where the sizes are as before."""
+        """Return copies of storages, in the same memory if all sizes are those of the last copy."""
         layout = [(source.nbytes, source.is_cuda) for source in sources]
         if layout != self._layout:
             self._layout, self._kept = layout, []  # freed before the next is allocated
@@ -133,7 +135,7 @@ class Snapshot:
 
 
 def _is_plain(leaf: Any) -> bool:
-    """Return whether a tensor is a view of bytes in the memory of the CPU or a GPU."""
+    """Return whether a tensor can be copied as bytes: dense, on the CPU or a GPU."""
     if type(leaf) not in (torch.Tensor, torch.nn.Parameter):
         return False
     if leaf.layout != torch.strided or leaf.device.type not in ("cpu", "cuda"):

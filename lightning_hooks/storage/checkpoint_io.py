@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable
 from typing import Any
@@ -15,8 +16,7 @@ from lightning_hooks.storage import torch_files, verification
 
 __all__ = [
     "AtomicCheckpointIO",
-    "CheckedCheckpointIO",
-    "check_layout",
+    "check_reads",
     "is_replaceable",
     "replace_writer",
     "wait_for_writer",
@@ -80,36 +80,29 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         return checkpoint
 
 
-class CheckedCheckpointIO(AtomicCheckpointIO):
-    """Write as Lightning does; read only intact files of Lightning's layout.
+def check_reads(
+    trainer: L.Trainer,
+    undo: contextlib.ExitStack,
+    write: Callable[[dict[str, Any], str], None] = torch_files.save_torch,
+) -> None:
+    """Have a Trainer read intact files of Lightning's layout only; a user's ``CheckpointIO`` stays.
 
     Args:
-        for_fit: Called when a file is read; returns whether a run is resumed from the file.
+        trainer: The Trainer.
+        undo: Puts the own ``CheckpointIO`` back.
+        write: Writes a checkpoint to a path.
     """
-
-    save_checkpoint = TorchCheckpointIO.save_checkpoint
-
-    def __init__(self, for_fit: Callable[[], bool]) -> None:
-        super().__init__(for_fit=for_fit)
-
-
-def check_layout(trainer: L.Trainer) -> CheckpointIO | None:
-    """Have a Trainer refuse files of another layout; return the own reader, to be put back.
-
-    A user's ``CheckpointIO`` stays; the result is then None.
-    """
-    own = trainer.strategy.checkpoint_io
-    if type(own) is not TorchCheckpointIO:
-        return None
-    trainer.strategy.checkpoint_io = CheckedCheckpointIO(
-        lambda: trainer.state.fn == TrainerFn.FITTING
-    )
-    return own
+    strategy, own = trainer.strategy, trainer.strategy.checkpoint_io
+    if is_replaceable(own) and getattr(own, "for_fit", None) is None:
+        strategy.checkpoint_io = AtomicCheckpointIO(
+            write, lambda: trainer.state.fn == TrainerFn.FITTING
+        )
+        undo.callback(setattr, strategy, "checkpoint_io", own)
 
 
 def is_replaceable(io: CheckpointIO) -> bool:
     """Return whether a ``CheckpointIO`` is Lightning's default or ours, not the user's own."""
-    return type(io) in (TorchCheckpointIO, AtomicCheckpointIO, CheckedCheckpointIO)
+    return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)
 
 
 def replace_writer(

@@ -1,7 +1,8 @@
-"""Compute checksums of checkpoint files, and find damage in them.
+"""Checksums of checkpoint files, to find damage.
 
-``torch.save`` writes a zip archive with the CRC-32 of each record. The checksums detect damage, not
-forgery.
+``torch.save`` writes a zip archive of records, with a table that has each record's CRC-32. The
+checksum of a checkpoint is the CRC-32 of this table, so computing the checksum reads no tensor. A
+checksum detects damage, not forgery: whoever changes a file can change its checksum too.
 """
 
 from __future__ import annotations
@@ -20,18 +21,17 @@ ARCHIVE_HEAD = b"PK\x03\x04"
 
 
 def checksum(path: str) -> str:
-    """Return the checksum of a local or remote file, the first of :func:`checksums`."""
+    """Return the checksum of a local or remote file for the list of checkpoints."""
     fs, target = files.filesystem(path)
     with fs.open(target, "rb") as file:
         return next(checksums(file))
 
 
 def checksums(file: IO[bytes]) -> Iterator[str]:
-    """Yield the checksums that an open file is known by, as eight hexadecimal digits.
+    """Yield the valid checksums of an open file, each of eight hexadecimal digits.
 
-    The first checksum of a torch archive is the CRC-32 of its table of records (name, size and
-    CRC-32 of each): no tensor is read. The CRC-32 of all bytes follows, the only checksum of any
-    other file.
+    A torch archive has two: the CRC-32 of its table of records, and the CRC-32 of all its bytes,
+    which older lists have. Any other file has the second alone.
     """
     of_table = _crc32_of_table(file)
     if of_table is not None:
@@ -40,11 +40,11 @@ def checksums(file: IO[bytes]) -> Iterator[str]:
 
 
 def damage(file: IO[bytes], expected: str | None) -> str:
-    """Describe how an open file differs from a checksum and from its own CRC-32s.
+    """Describe the damage of an open file: a wrong checksum, or a record with a wrong CRC-32.
 
     Args:
         file: The file.
-        expected: The checksum; None if it is unknown.
+        expected: The checksum in the list; None to compare the records alone.
 
     Returns:
         An empty string for an intact file.
@@ -61,7 +61,7 @@ def damage(file: IO[bytes], expected: str | None) -> str:
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:
-    """Return the checksum of a zip file's records; None for another file, or without CRC-32s."""
+    """Return the CRC-32 of a zip file's table; None if the file is no zip, or has no CRC-32s."""
     try:
         with ZipFile(file) as archive:
             records = archive.infolist()
@@ -82,12 +82,12 @@ def _crc32_of_bytes(file: IO[bytes]) -> str:
 
 
 def _have_crc32(records: list[ZipInfo]) -> bool:
-    """Return whether torch has computed CRC-32s, which can be switched off."""
+    """Return whether the records have CRC-32s; torch can be told to leave them out."""
     return any(record.CRC for record in records)
 
 
 def flaw_of_archive(file: IO[bytes]) -> str | None:
-    """Describe how the records of an open zip file differ from their CRC-32s.
+    """Describe the damage of an open zip file: compare each record with its CRC-32.
 
     Returns:
         An empty string for an intact file; None for a file without CRC-32s.

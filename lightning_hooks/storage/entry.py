@@ -1,7 +1,7 @@
-"""One checkpoint in a directory's list: check the entry, compare the file, delete the file.
+"""``Entry``: one checkpoint in a directory's list, compared with its file and deleted.
 
-The list may come from a stranger. A name is followed only to a regular file, or a folder of shards,
-below the directory and not behind a symbolic link.
+The list may come from a stranger, so an entry has little power. Its name must lead to a regular
+file, or a folder of shards, below the directory and behind no symbolic link.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ __all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove
 
 @dataclasses.dataclass(frozen=True)
 class Entry:
-    """One checkpoint.
+    """One checkpoint in a list: its name, its size and checksum, and when it was written.
 
     Args:
         name: The path relative to the directory.
@@ -59,7 +59,7 @@ _KINDS = typing.get_type_hints(Entry)
 
 
 def parse(fields: Any) -> Entry:
-    """Return the entry of a list's fields.
+    """Make an entry from the fields in a list, after checking them.
 
     Raises:
         TypeError: for unknown or missing fields, or values of a wrong type.
@@ -80,7 +80,7 @@ def parse(fields: Any) -> Entry:
 
 
 def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
-    """Describe how a file differs from its entry; return an empty string for an intact file.
+    """Describe how a file differs from its entry; an intact file gives an empty string.
 
     Args:
         directory: The directory of the list.
@@ -149,7 +149,7 @@ def remove(directory: str, entry: Entry) -> str:
 
 
 def _misplaced(directory: str, entry: Entry) -> str:
-    """Return why a local name must not be followed, or an empty string."""
+    """Say why the name of an entry must not be followed; an empty string if it may be."""
     if not files.is_local(directory):
         return ""
     real = os.path.realpath(directory.removeprefix("file://"))
@@ -172,7 +172,7 @@ def _other_size(entry: Entry, size: int | None) -> str:
 
 
 def _other_contents(path: str, entry: Entry) -> str:
-    """Return why a file of the listed size may be another file, or an empty string."""
+    """Say why a file of the right size may be another file; an empty string if it is the file."""
     if not files.is_local(path):
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:
@@ -188,7 +188,7 @@ _LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and De
 
 
 def is_folder_of_shards(path: str) -> bool:
-    """Return whether a local folder is a checkpoint that a strategy has written in parts."""
+    """Return whether a local folder is a checkpoint in parts, one of each rank."""
     path = path.removeprefix("file://")
     return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
 

@@ -26,7 +26,6 @@ __all__ = [
     "locked",
     "locked_path",
     "make_directory",
-    "modified",
     "read_bytes",
     "remove",
     "require_writable",
@@ -83,12 +82,6 @@ def read_bytes(path: str) -> bytes | None:
     except FileNotFoundError:
         return None
     return contents
-
-
-def modified(path: str) -> float:
-    """Return when a file was last written, in seconds since 1970."""
-    fs, target = filesystem(path)
-    return float(fs.modified(target).timestamp())
 
 
 def remove(path: str) -> None:
@@ -166,7 +159,7 @@ def atomic_write(path: str) -> Iterator[IO[bytes]]:
         return
     # a new instance: a transaction of a shared instance would hold back other threads' files
     fs, target = fsspec.core.url_to_fs(path, skip_instance_cache=True)
-    fs.makedirs(fs._parent(target), exist_ok=True)
+    fs.makedirs(posixpath.dirname(target), exist_ok=True)
     with fs.transaction, fs.open(target, "wb") as file:
         yield file
 

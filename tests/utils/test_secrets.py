@@ -103,3 +103,15 @@ def test_a_checkpoint_has_no_secret_of_a_hooks_arguments(tmp_path: Path) -> None
     saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)
     assert "Stateful" in repr([saved["callbacks"], saved["lightning_hooks"]["hooks"]])
     assert "s3cret" not in repr([saved["callbacks"], saved["lightning_hooks"]])
+
+
+def test_hyper_parameters_in_a_checkpoint_are_the_modules_own(tmp_path: Path) -> None:
+    class Tuned(NoValidation):
+        def __init__(self, api_key: str) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+    trainer = make_trainer(tmp_path, CheckpointHook(interval=1), enable_checkpointing=True)
+    trainer.fit(Tuned("1234"), make_loader())
+    path = tmp_path / "epoch_1.pth"
+    assert Tuned.load_from_checkpoint(path).hparams["api_key"] == "1234"

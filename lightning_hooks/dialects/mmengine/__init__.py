@@ -56,7 +56,7 @@ _CHECKPOINT = ("before_save_checkpoint", "after_load_checkpoint")
 
 
 def _arguments(facade: RunnerFacade, point: str, method: Any) -> Arguments:
-    runner = facade._runner
+    runner = facade.native_runner
     kwargs: dict[str, Any] = {}
     if point.endswith("_iter"):
         is_one_epoch = not runner.counts_epochs and "train" in point

@@ -53,19 +53,19 @@ class Evaluation(Callback):
     def _take_model(self) -> None:
         """Evaluate a model assigned by a hook, such as mmengine's PrepareTTAHook."""
         assert self._facade is not None
-        runner = self._facade._runner
+        runner = self._facade.native_runner
         if runner.model is not self._model:
-            Driver.of(runner.trainer).take_model()
+            Driver.of(runner.trainer).model_watch.take()
             runner.module.eval()
 
     def _end(self) -> None:
         """End the run, and restore the model."""
         facade, self._facade = self._facade, None
         if facade is not None:
-            runner = facade._runner
+            runner = facade.native_runner
             if runner.model is not self._model:
                 runner.model = self._model
-                Driver.of(runner.trainer).take_model()
+                Driver.of(runner.trainer).model_watch.take()
             facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------
@@ -88,8 +88,8 @@ class Evaluation(Callback):
     ) -> None:
         """Call ``before_test_iter``."""
         if self._facade is not None:
-            self._facade._runner.data_batch = batch
-            self._facade._runner._inner_iter = batch_idx
+            self._facade.native_runner.data_batch = batch
+            self._facade.native_runner._inner_iter = batch_idx
             self._call(f"before_{self._stage}_iter")
 
     def on_test_batch_end(
@@ -97,7 +97,7 @@ class Evaluation(Callback):
     ) -> None:
         """Call ``after_test_iter``."""
         if self._facade is not None:
-            runner = self._facade._runner
+            runner = self._facade.native_runner
             runner.take_result(outputs)
             self._call(f"after_{self._stage}_iter")
             del runner.data_batch

@@ -22,7 +22,7 @@ __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
 class _Loop:
     def __init__(self, facade: Any) -> None:
         self._facade = facade
-        self._runner = facade._runner
+        self.native_runner = facade.native_runner
 
     @property
     def _library_name(self) -> str:
@@ -37,7 +37,7 @@ class _Loop:
         """Set an attribute; warn if the attribute controls mmengine's loop and not Lightning's."""
         object.__setattr__(self, name, value)
         if name in _WITHOUT_EFFECT:
-            self._runner.logger.warning(
+            self.native_runner.logger.warning(
                 "a hook assigns %s_loop.%s = %r without effect: Lightning counts, and validates "
                 "according to the arguments of the Trainer",
                 *(type(self).__name__[:-4].lower(), name, value),
@@ -56,15 +56,17 @@ class TrainLoop(_Loop):
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
         # mmengine's loop of epochs keeps its length if a hook replaces the loader
-        self._length = self._runner.max_iters if self._runner.counts_epochs else None
+        self._length = self.native_runner.max_iters if self.native_runner.counts_epochs else None
 
     @property
     def _library_name(self) -> str:
-        return f"{'Epoch' if self._runner.counts_epochs else 'Iter'}BasedTrainLoop"
+        return f"{'Epoch' if self.native_runner.counts_epochs else 'Iter'}BasedTrainLoop"
 
-    iter = property(attrgetter("_runner.iter"))
+    iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
-    epoch = property(lambda self: self._runner.epoch if self._runner.counts_epochs else 0)
+    epoch = property(
+        lambda self: self.native_runner.epoch if self.native_runner.counts_epochs else 0
+    )
     """Number of finished epochs; 0 in a run counted in iterations."""
     max_iters = property(attrgetter("_max_iters"))
     """Number of iterations of the run; assign ``_max_iters`` to change it."""
@@ -75,40 +77,40 @@ class TrainLoop(_Loop):
 
     @property
     def _max_iters(self) -> Any:
-        return self._runner.max_iters if self._length is None else self._length
+        return self.native_runner.max_iters if self._length is None else self._length
 
     @_max_iters.setter
     def _max_iters(self, value: int) -> None:
-        self._runner._max_iters = value
-        self._length = value if self._runner.counts_epochs else None
+        self.native_runner._max_iters = value
+        self._length = value if self.native_runner.counts_epochs else None
 
     @property
     def _max_epochs(self) -> Any:
-        return self._runner.max_epochs if self._runner.counts_epochs else 1
+        return self.native_runner.max_epochs if self.native_runner.counts_epochs else 1
 
     @_max_epochs.setter
     def _max_epochs(self, value: int) -> None:
-        self._runner._max_epochs = value
+        self.native_runner._max_epochs = value
 
     @property
     def val_interval(self) -> Any:
         """Number of epochs, or iterations, between two validations."""
-        trainer = self._runner.trainer
-        by_iter = not self._runner.counts_epochs and trainer.val_check_batch
+        trainer = self.native_runner.trainer
+        by_iter = not self.native_runner.counts_epochs and trainer.val_check_batch
         return trainer.val_check_batch if by_iter else trainer.check_val_every_n_epoch
 
     @property
     def dataloader(self) -> Any:
         """The training loader; an assigned loader is used from the next epoch on."""
-        if self._runner.new_data_loader is not None:
-            return self._runner.new_data_loader
-        trainer = self._runner.trainer
+        if self.native_runner.new_data_loader is not None:
+            return self.native_runner.new_data_loader
+        trainer = self.native_runner.trainer
         loaders = data.train_loaders(trainer)
         return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
 
     @dataloader.setter
     def dataloader(self, value: Any) -> None:
-        self._runner.new_data_loader = self._runner.loader_of_run = value
+        self.native_runner.new_data_loader = self.native_runner.loader_of_run = value
 
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; ``dataloader_iterator`` yields the next batch."""
@@ -120,8 +122,8 @@ class TrainLoop(_Loop):
             raise TypeError(
                 f"train_loop.dataloader_iterator must be mmengine's iterator, got {value!r}"
             )
-        self._runner.new_data_loader = None
-        data.switch_loader(self._runner.trainer, loader)
+        self.native_runner.new_data_loader = None
+        data.switch_loader(self.native_runner.trainer, loader)
 
     @property
     def metainfo(self) -> Any:
@@ -130,7 +132,7 @@ class TrainLoop(_Loop):
 
     def warn_of_last_validation(self) -> None:
         """Warn if mmengine would validate at the end of the run and the Trainer does not."""
-        runner = self._runner
+        runner = self.native_runner
         by = "epoch" if runner.counts_epochs else "iteration"
         length = self.max_epochs if runner.counts_epochs else self.max_iters
         interval = self.val_interval if runner.trainer.enable_validation else None
@@ -159,13 +161,13 @@ class _EvaluationLoop(_Loop):
     @property
     def dataloader(self) -> Any:
         """The loader, a list of several, None without a loader."""
-        loaders = getattr(self._runner.trainer, f"{self.stage}_dataloaders")
+        loaders = getattr(self.native_runner.trainer, f"{self.stage}_dataloaders")
         return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
 
     @property
     def total_length(self) -> int:
         """Number of batches of a pass."""
-        return int(sum(getattr(self._runner.trainer, f"num_{self.stage}_batches")))
+        return int(sum(getattr(self.native_runner.trainer, f"num_{self.stage}_batches")))
 
     def run_iter(self, idx: int, data_batch: Any, dataloader_idx: int | None = None) -> None:
         """Run a batch in an extra pass, with the points of a step.
@@ -179,7 +181,7 @@ class _EvaluationLoop(_Loop):
         Raises:
             ValueError: without ``dataloader_idx`` in a Trainer with several loaders.
         """
-        runner, stage = self._runner, self.stage
+        runner, stage = self.native_runner, self.stage
         self._pass = self._pass or ExtraPass(runner.trainer, stage)
         if dataloader_idx is None and self._pass.loaders() > 1:
             raise ValueError(
@@ -197,18 +199,18 @@ class _EvaluationLoop(_Loop):
     def finish(self) -> dict[str, float]:
         """End the pass; return the metrics."""
         done, self._pass = self._pass, None
-        with _set(self._runner, calls_hooks=False):
+        with _set(self.native_runner, calls_hooks=False):
             return {} if done is None else done.finish()
 
     def run(self) -> dict[str, float]:
         """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
-        with keep_train_flags(self._runner.module), _set(self._runner, mode=stage):
+        with keep_train_flags(self.native_runner.module), _set(self.native_runner, mode=stage):
             for point in (f"before_{stage}", f"before_{stage}_epoch"):
                 facade.prepare(point)
                 facade.call_hook(point)
-            self._runner.module.eval()
-            self._pass = ExtraPass(self._runner.trainer, stage)
+            self.native_runner.module.eval()
+            self._pass = ExtraPass(self.native_runner.trainer, stage)
             for batch, idx, dataloader_idx in self._pass.batches():
                 self.run_iter(idx, batch, dataloader_idx)
             facade.metrics = metrics = self.finish()

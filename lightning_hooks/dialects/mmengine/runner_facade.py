@@ -158,7 +158,7 @@ class RuntimeInfo:
 
     def after_train_iter(self) -> None:
         """Write the scalars of the step."""
-        runner = self._runner._runner
+        runner = self._runner.native_runner
         outputs = getattr(runner, "outputs", None) or {}
         logged = logged_values.step_metrics(runner.trainer, self._seen)
         values = {**outputs, **logged, **(outputs.get("log_vars") or {})}
@@ -255,7 +255,7 @@ class RunnerFacade(Facade):
     def __setattr__(self, name: str, value: Any) -> None:
         """Set an attribute; AttributeError for computed attributes of mmengine's Runner."""
         if name in _GIVEN:
-            setattr(self._runner, name, value)
+            setattr(self.native_runner, name, value)
         elif name in _COMPUTED:
             raise AttributeError(f"{name!r} has no setter, as in mmengine's Runner")
         else:
@@ -282,7 +282,7 @@ class RunnerFacade(Facade):
     """The validation loader."""
     test_dataloader = property(attrgetter("_test_loop.dataloader"))
     """The test loader."""
-    distributed = property(lambda self: self._runner.world_size > 1)
+    distributed = property(lambda self: self.native_runner.world_size > 1)
     """Whether several processes train the model."""
     param_schedulers = property(lambda self: self._user_attribute("param_schedulers"))
     """The schedulers of ``HookAdapter(attributes=...)``, without Lightning's schedulers."""
@@ -292,7 +292,7 @@ class RunnerFacade(Facade):
     @property
     def optim_wrapper(self) -> Any:
         """The optimizer in a wrapper, or a dict of several by name."""
-        optimizer = self._runner.optimizer
+        optimizer = self.native_runner.optimizer
         if isinstance(optimizer, dict):
             return OptimWrapperDict({name: OptimWrapper(each) for name, each in optimizer.items()})
         return OptimWrapper(optimizer)
@@ -300,7 +300,7 @@ class RunnerFacade(Facade):
     @property
     def val_loop(self) -> ValLoop | None:
         """The loop of validations; None in a run without validation, as in mmengine."""
-        trainer = self._runner.trainer
+        trainer = self.native_runner.trainer
         validates = trainer.enable_validation or trainer.state.fn == TrainerFn.VALIDATING
         return self._val_loop if validates else None
 
@@ -314,14 +314,14 @@ class RunnerFacade(Facade):
         if self._user_attribute("log_processor") is None:
             from mmengine.runner import LogProcessor
 
-            by_epoch = self._runner.counts_epochs
-            vars(self._runner)["log_processor"] = LogProcessor(by_epoch=by_epoch)
+            by_epoch = self.native_runner.counts_epochs
+            vars(self.native_runner)["log_processor"] = LogProcessor(by_epoch=by_epoch)
         return self._user_attribute("log_processor")
 
     @property
     def log_dir(self) -> str:
         """The directory of the run's logs."""
-        folder = str(os.path.join(self._runner.work_dir, self._runner.timestamp))
+        folder = str(os.path.join(self.native_runner.work_dir, self.native_runner.timestamp))
         files.make_directory(folder)
         return folder
 
@@ -330,7 +330,7 @@ class RunnerFacade(Facade):
     @property
     def experiment_name(self) -> str:
         """The name of the run."""
-        own = f"{os.path.basename(self._runner.work_dir)}_{self._runner.timestamp}"
+        own = f"{os.path.basename(self.native_runner.work_dir)}_{self.native_runner.timestamp}"
         return str(self._user_attribute("experiment_name") or own)
 
     @property
@@ -372,7 +372,7 @@ class RunnerFacade(Facade):
         if not save_param_scheduler:
             checkpoint.pop("param_schedulers", None)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-        if self._runner.rank == 0:
+        if self.native_runner.rank == 0:
             torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:
@@ -420,7 +420,11 @@ class RunnerFacade(Facade):
     def calling(self, point: str) -> AbstractContextManager[None]:
         """Set the model to mmengine's mode during calls before and after a pass."""
         is_border = point in BORDERS
-        return in_mode(self._runner.module, self._training) if is_border else super().calling(point)
+        return (
+            in_mode(self.native_runner.module, self._training)
+            if is_border
+            else super().calling(point)
+        )
 
     def write_info(self, point: str) -> None:
         """Write the runtime info of a point, unless a ``RuntimeInfoHook`` does."""
@@ -440,7 +444,7 @@ class RunnerFacade(Facade):
             for hosted in called:
                 hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
             # hooks may change the weights in the checkpoint
-            self._runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
+            self.native_runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
         for hosted in self.hosted_hooks():
             hosted.loaded_checkpoint = None
 

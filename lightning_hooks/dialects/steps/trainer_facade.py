@@ -107,15 +107,15 @@ class StepFacade(Facade):
 
     max_iter = of_runner("max_iters", assigned="_max_iters")
     """Number of iterations of the run, None if unknown; can be assigned."""
-    max_epoch = property(attrgetter("_runner.max_epochs"))
+    max_epoch = property(attrgetter("native_runner.max_epochs"))
     """Number of epochs of the run; None if the run is counted in iterations."""
-    data_loader = property(attrgetter("_runner.data_loader"))
+    data_loader = property(attrgetter("native_runner.data_loader"))
     """The training loader."""
 
     @property
     def scheduler(self) -> Any:
         """The Trainer's learning rate scheduler, stepped by Lightning."""
-        configs = self._runner.trainer.lr_scheduler_configs
+        configs = self.native_runner.trainer.lr_scheduler_configs
         if not configs:
             raise AttributeError("the Trainer has no scheduler; give one to LRScheduler(...)")
         return configs[0].scheduler
@@ -131,7 +131,7 @@ class StepFacade(Facade):
         super().begin()
         for hosted in self.hosted_hooks():
             for point in filter(hosted.implements, EPOCH_POINTS):
-                self._runner.logger.warning(
+                self.native_runner.logger.warning(
                     "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
                     "code to after_step",
                     *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
@@ -152,12 +152,12 @@ class StepFacade(Facade):
 
     def at_after_train_iter(self) -> None:
         """Store the results of the step."""
-        outputs = dict(getattr(self._runner, "outputs", None) or {})
+        outputs = dict(getattr(self.native_runner, "outputs", None) or {})
         self.inner_iter += 1
         self.step_outputs = outputs
         if "loss" in outputs:
             loss = outputs["loss"]
-            if self._runner.hooks_step:
+            if self.native_runner.hooks_step:
                 loss = loss.clone()  # hooks may divide the loss in place
             self.step_outputs = {**outputs, "loss_for_backward": loss}
         self.storage.feed(self._new_scalars(outputs))
@@ -175,9 +175,9 @@ class StepFacade(Facade):
         }
         if isinstance(outputs.get("log_vars"), dict):
             scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
-        if self._dialect.name in self._runner.common_dialects:
+        if self._dialect.name in self.native_runner.common_dialects:
             scalars = self._rank_means(scalars)
-        scalars.update(logged_values.step_metrics(self._runner.trainer, self._seen))
+        scalars.update(logged_values.step_metrics(self.native_runner.trainer, self._seen))
         old, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in scalars.items() if k not in old or old[k].last_iteration() < now}
 

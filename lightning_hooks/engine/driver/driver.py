@@ -74,7 +74,7 @@ from lightning_hooks.engine.participant import (
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
-from lightning_hooks.storage.checkpoint_io import check_layout
+from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
 if TYPE_CHECKING:
@@ -97,6 +97,8 @@ class Driver(Callback):
     # of the present fit or evaluation, or of the last
     _buffers: HookBuffers
     _loading: contextlib.ExitStack
+    model_watch: ModelWatch
+    """What trains and validates with a model assigned by a hook."""
     # of the present fit, or of the last
     ownership: Ownership
     """The owner of backward in the fit."""
@@ -188,9 +190,8 @@ class Driver(Callback):
         for hook, _ in entries:
             self._host(trainer, hook, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
-            own_io = check_layout(trainer)  # else a checkpoint hook checks read files
-            if own_io is not None:
-                fit.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
+            # else a checkpoint hook checks read files
+            check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
         if trainer.state.fn != TrainerFn.FITTING:
             return
         runner = self.prepare(trainer, pl_module)
@@ -239,7 +240,7 @@ class Driver(Callback):
         runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
-        self._model = ModelWatch(runner, self.fit)
+        self.model_watch = ModelWatch(runner, self.fit)
         if options.meta is not None:
             runner.meta = {**options.meta}
         runner.given_attributes = frozenset(options.attributes or ())
@@ -253,10 +254,6 @@ class Driver(Callback):
         callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
-
-    def take_model(self) -> None:
-        """Use the model assigned by a hook from now on, in a validation or test."""
-        self._model.take()
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
@@ -280,10 +277,10 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self._model.guard()
+        self.model_watch.guard()
         runner.common_dialects = self.calls.common_dialects()
         if not runner.loops_itself:
-            with self._buffers.added(), self._model.taken_at_once():
+            with self._buffers.added(), self.model_watch.taken_at_once():
                 self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
@@ -354,7 +351,7 @@ class Driver(Callback):
         if self._first_iter is not None:
             # Lightning has now counted the batch after which the checkpoint was written
             self.runner._iter, self._first_iter = self._first_iter, None
-        self._model.take()
+        self.model_watch.take()
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
@@ -370,7 +367,7 @@ class Driver(Callback):
         if self._in_run:
             for hook in list(self.runner.hooks):
                 self._join_run(hook)
-            self._model.guard()
+            self.model_watch.guard()
             self._step.patch()
             self._watch_epoch_end()
 
@@ -394,13 +391,13 @@ class Driver(Callback):
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""
         self._expect_batches()
-        self._model.assigned()
+        self.model_watch.assigned()
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch`` if the epoch's batches are done; ``before_val_epoch``."""
         if self._is_in_validation(trainer):
             self._cycle.begin_validation()
-            self._model.take()
+            self.model_watch.take()
 
     def on_validation_batch_start(
         self,
@@ -476,12 +473,6 @@ class Driver(Callback):
             self.calls.run_at_border("after_run")
             self._runner.announce_end()
         self._in_run = False
-
-    # -- for a runner with its own loop -------------------------------------------------------
-
-    def call_in_batch(self, point: str) -> None:
-        """Call a point of a batch."""
-        self.calls.run(point)
 
     def _is_in_validation(self, trainer: L.Trainer) -> bool:
         """Whether a validation inside a fit runs, not the sanity check."""

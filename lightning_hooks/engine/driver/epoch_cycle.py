@@ -176,7 +176,7 @@ class IterCycle(EpochCycle):
     def begin_run(self) -> None:
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
-        runner.begin_run()
+        runner._epoch = trainer.current_epoch
         inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
         if inside:
             self._restore_rng()
@@ -188,7 +188,7 @@ class IterCycle(EpochCycle):
 
     def end_run(self) -> None:
         """Call ``after_epoch``."""
-        self._runner.end_run()
+        self._runner._inner_iter += 1  # as in mmcv
         self._calls.run_at_border("after_epoch")
 
     def begin_epoch(self) -> None:
@@ -209,7 +209,8 @@ class IterCycle(EpochCycle):
     def end_batch(self) -> None:
         """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
         runner = self._runner
-        if runner.hooks_step and runner.ends_with_batch():
+        limit = runner.max_iters if runner.hooks_step else None
+        if limit is not None and runner.iter + 1 >= limit:
             runner.trainer.should_stop = True
 
     def end_epoch(self) -> None:

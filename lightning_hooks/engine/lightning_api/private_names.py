@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 from collections.abc import Callable
-from typing import Any, ParamSpec, TypeVar
+from typing import Any, TypeVar, cast
 
 import lightning as L
 
@@ -13,8 +13,7 @@ from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["PRIVATE_NAMES", "check_private_names", "needs", "private_import"]
 
-P = ParamSpec("P")
-R = TypeVar("R")
+F = TypeVar("F", bound=Callable[..., Any])
 
 DATA_CONNECTOR = "lightning.pytorch.trainer.connectors.data_connector"
 RESULTS = "lightning.pytorch.trainer.connectors.logger_connector.result"
@@ -89,18 +88,16 @@ def _exists(trainer: L.Trainer, name: str) -> bool:
     return True
 
 
-def needs(feature: str) -> Callable[[Callable[P, R]], Callable[P, R]]:
+def needs(feature: str) -> Callable[[F], F]:
     """Make a function do nothing, and return None, while its feature is off."""
     assert feature in PRIVATE_NAMES, feature
 
-    def decorate(function: Callable[P, R]) -> Callable[P, R]:
+    def decorate(function: F) -> F:
         @functools.wraps(function)
-        def call(*args: P.args, **kwargs: P.kwargs) -> R:
-            if feature in _off:
-                return None  # type: ignore[return-value]  # the feature's functions are asked alike
-            return function(*args, **kwargs)
+        def call(*args: Any, **kwargs: Any) -> Any:
+            return None if feature in _off else function(*args, **kwargs)
 
-        return call
+        return cast(F, call)
 
     return decorate
 

@@ -8,6 +8,7 @@ DDP synchronises and the precision plugin scales.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
 __all__ = [
     "OrphanLoss",
     "StrategyLoss",
+    "by_name",
     "optimizers_of_hooks",
     "show_inside",
     "strategy_loss_class",
@@ -123,9 +125,12 @@ def optimizers_of_hooks(module: Any) -> Any:
     Lightning counts the steps of the returned wrappers.
     """
     found = module.optimizers()
+    return by_name(module, [*map(show_inside, found if isinstance(found, list) else [found])])
+
+
+def by_name(module: Any, optimizers: Sequence[Any]) -> Any:
+    """Return the only optimizer; a dict of several, or of optimizers with names of the module."""
     names = getattr(module, "optimizer_names", None)
-    if not (isinstance(found, list) or names):
-        return show_inside(found)
-    many = found if isinstance(found, list) else [found]
-    names = names or [str(index) for index in range(len(many))]
-    return {name: show_inside(one) for name, one in zip(names, many, strict=True)}
+    if len(optimizers) == 1 and not names:
+        return optimizers[0]
+    return dict(zip(names or map(str, range(len(optimizers))), optimizers, strict=True))

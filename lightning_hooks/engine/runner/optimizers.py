@@ -12,7 +12,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.runner.backward import optimizers_of_hooks
+from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 
 __all__ = ["Optimizers", "first_group"]
 
@@ -63,10 +63,7 @@ class Optimizers:
 
     def _find_optimizer(self) -> Any:
         found = self.trainer.optimizers
-        names = getattr(self.module, "optimizer_names", None) or [str(i) for i in range(len(found))]
-        if len(found) == 1 and not getattr(self.module, "optimizer_names", None):
-            return found[0]
-        return dict(zip(names, found, strict=True)) if found else None
+        return by_name(self.module, found) if found else None
 
     def current_lr(self) -> list[float] | dict[str, list[float]]:
         """The learning rate of every parameter group (of every optimizer, by name)."""

@@ -478,24 +478,12 @@ class IterRunner(Runner):
         """Go on counting from the last validation."""
         self.last_val_iter = entry.get("last_val_iter", self.iter)
 
-    def begin_run(self) -> None:
-        """Count the passes over the data from Lightning's epochs."""
-        self._epoch = self.trainer.current_epoch
-
     def begin_batch(self, batch_idx: int) -> None:
         """Set the counters for the ``batch_idx``-th training batch of a pass."""
         # mmcv reads the loader's passes before fetching the batch
         self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
         validates = self.trainer.enable_validation
         self._inner_iter = self.iter - self.last_val_iter if validates else 0
-
-    def ends_with_batch(self) -> bool:
-        """Whether the current batch is the run's last."""
-        return self.max_iters is not None and self.iter + 1 >= self.max_iters
-
-    def end_run(self) -> None:
-        """Count the last batch, as mmcv does."""
-        self._inner_iter += 1
 
     @property
     def data_loader(self) -> Any:

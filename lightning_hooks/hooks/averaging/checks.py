@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
@@ -16,10 +16,14 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.schedules.averages import share_of_beginning
 from lightning_hooks.utils.warn import rank_zero_warn
 
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.averaging.base import AveragingHook
+    from lightning_hooks.hooks.averaging.ema import EMAHook
+
 __all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
 
 
-def check_strategy(hook: Any, trainer: L.Trainer, resumes: bool = False) -> None:
+def check_strategy(hook: AveragingHook, trainer: L.Trainer, resumes: bool = False) -> None:
     """Check for a strategy without changes to the parameters.
 
     Args:
@@ -60,7 +64,7 @@ def check_device(device: object) -> str | None:
         raise ValueError(message) from None
 
 
-def check_rivals(hook: Any, trainer: L.Trainer) -> None:
+def check_rivals(hook: AveragingHook, trainer: L.Trainer) -> None:
     """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
 
     Args:
@@ -87,7 +91,7 @@ def check_rivals(hook: Any, trainer: L.Trainer) -> None:
             )
 
 
-def warn_of_young_average(hook: Any, runner: Runner) -> None:
+def warn_of_young_average(hook: EMAHook, runner: Runner) -> None:
     """Warn of a run too short for an ``EMAHook`` to leave the first weights.
 
     Args:

@@ -82,7 +82,10 @@ class ModuleAverage:
         self._estimates_only = buffers == "statistics"
         self._is_estimated = False
         self._shards = dtensors.any_sharded(parameters)
-        self._tensors: list[Any] = [*parameters, *(owner._buffers[n] for owner, n in self._slots)]
+        self._tensors: list[Any] = [
+            *parameters,
+            *(getattr(owner, name) for owner, name in self._slots),
+        ]
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
         averaged = self._tensors if buffers == "average" else parameters
         types = {id(t): t.dtype for t in self._tensors} | {id(t): _wide(t.dtype) for t in averaged}
@@ -163,7 +166,7 @@ class ModuleAverage:
             dtensors.reshard(self.module)
         if not self.swap.is_in:
             for index, (owner, name) in enumerate(self._slots, self._first_buffer):
-                buffer = owner._buffers[name]
+                buffer = getattr(owner, name)
                 if buffer is not None:
                     self._tensors[index] = buffer
         found = self.swap.parameters
@@ -300,10 +303,9 @@ def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module,
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
             continue
-        for name, buffer in owner._buffers.items():
-            if buffer is None or name in owner._non_persistent_buffers_set:
-                continue
-            if which == "copy" or _is_number(buffer):
+        for name, buffer in owner.named_buffers(recurse=False):
+            is_saved = name not in owner._non_persistent_buffers_set
+            if is_saved and (which == "copy" or _is_number(buffer)):
                 found.setdefault(id(buffer), (owner, name))
     return [*found.values()]
 

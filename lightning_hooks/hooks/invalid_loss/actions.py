@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 
@@ -11,6 +11,9 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
 from lightning_hooks.hooks.invalid_loss.rollback import LastGoodState
+
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
 
 __all__ = ["Action", "InvalidLossError", "Restore", "Stop"]
 
@@ -33,7 +36,7 @@ class Action:
     keeps_state = False
     """Whether the action keeps the state at each interval, after a check of the weights."""
 
-    def __init__(self, hook: Any, runner: Runner) -> None:
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         self.hook, self.runner = hook, runner
 
     def begin(self) -> None:
@@ -98,7 +101,7 @@ class Restore(Action):
 
     keeps_state = True
 
-    def __init__(self, hook: Any, runner: Runner) -> None:
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._state = LastGoodState(runner.trainer)
         self._restores = 0
@@ -150,7 +153,7 @@ class Restore(Action):
 class Stop(Restore):
     """Restores the last good state and ends training."""
 
-    def __init__(self, hook: Any, runner: Runner) -> None:
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._limit = None
         self._has_stopped = False

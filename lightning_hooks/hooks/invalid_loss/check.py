@@ -149,6 +149,8 @@ class CheckInvalidLossHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""
+        if self._action is not None:  # set up by on_train_start, in a run with its own loop
+            return
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._has_failed = False
         self._steps_automatically = runner.module.automatic_optimization

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections import defaultdict
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy
@@ -17,6 +17,9 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, components
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
+
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
 
 __all__ = ["Skip"]
 
@@ -48,7 +51,7 @@ class Skip(Action):
 
     guards_steps = True
 
-    def __init__(self, hook: Any, runner: Runner) -> None:
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         super().__init__(hook, runner)
         trainer = runner.trainer
         if isinstance(trainer.strategy, DeepSpeedStrategy):
@@ -281,7 +284,7 @@ class BufferSnapshot:
         """Copy the present buffers."""
         groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
         for part, name in self._slots:
-            buffer = part._buffers.get(name)
+            buffer = getattr(part, name, None)
             if buffer is not None and buffer.numel():
                 groups[buffer.device, buffer.dtype].append(buffer)
         self._copies = [(buffers, _flat(buffers)) for buffers in groups.values()]

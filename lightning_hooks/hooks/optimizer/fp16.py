@@ -172,7 +172,8 @@ class Fp16OptimizerHook(OptimizerHook):
             runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
 
     def _make_scaler(self, runner: Runner) -> None:
-        self.loss_scaler = make_scaler(self.loss_scale, runner.module.device.type)
+        arguments = scaler_arguments(self.loss_scale)
+        self.loss_scaler = torch.amp.GradScaler(runner.module.device.type, **arguments)
         saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
         if saved and self.loss_scaler.is_enabled():
             static = {"scale": self._scale_update_param} if is_static(self.loss_scale) else {}
@@ -276,11 +277,6 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
     if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
         raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
     return {"init_scale": float(loss_scale)}
-
-
-def make_scaler(loss_scale: LossScale, device: str) -> torch.amp.GradScaler:
-    """Make a scaler for a type of device (``"cuda"``, ``"cpu"``)."""
-    return torch.amp.GradScaler(device, **scaler_arguments(loss_scale))
 
 
 def configure(scaler: torch.amp.GradScaler, loss_scale: LossScale) -> None:

@@ -175,9 +175,20 @@ class ProfilerHook(Hook):
             self.profiler.stop()
 
     def _trace_handler(self, runner: Runner) -> Callable[[Any], Any] | None:
+        """Return the function that torch calls after each trace."""
         if self.writes_files and not runner.writes_files:
             return None
-        return partial(self._on_trace, _trace_handler(self.on_trace_ready, runner))
+        handler: Any = self.on_trace_ready
+        if isinstance(handler, dict):
+            arguments = {key: value for key, value in handler.items() if key != "type"}
+            if handler["type"] == "log_trace":
+                handler = partial(_print_table, arguments)
+            else:
+                name = arguments.pop("dir_name", "tf_tracing_logs")
+                directory = os.path.join(runner.work_dir, name)
+                runner.logger.info("tracing files of ProfilerHook will be saved to %s.", directory)
+                handler = tensorboard_trace_handler(directory, **arguments)
+        return partial(self._on_trace, handler)
 
     def _on_trace(self, handler: Callable[[Any], Any] | None, running: Any) -> None:
         """Handle a trace at once: torch drops a trace before the next."""
@@ -249,19 +260,6 @@ def _checked_handler(handler: Any) -> Any:
     except TypeError as error:
         raise TypeError(f"on_trace_ready=dict(type={kind!r}, ...): {error}") from None
     return dict(handler)
-
-
-def _trace_handler(handler: Any, runner: Runner) -> Callable[[Any], Any] | None:
-    """Return the function of a checked handler."""
-    if not isinstance(handler, dict):
-        return handler  # type: ignore[no-any-return]
-    arguments = {key: value for key, value in handler.items() if key != "type"}
-    if handler["type"] == "log_trace":
-        return partial(_print_table, arguments)
-    directory = os.path.join(runner.work_dir, arguments.pop("dir_name", "tf_tracing_logs"))
-    runner.logger.info("tracing files of ProfilerHook will be saved to %s.", directory)
-    write: Callable[[Any], Any] = tensorboard_trace_handler(directory, **arguments)
-    return write
 
 
 def _print_table(arguments: Mapping[str, Any], running: Any) -> None:

@@ -6,7 +6,7 @@ import os
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -32,51 +32,6 @@ from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
 
 __all__ = ["CheckpointHook"]
-
-
-class When(NamedTuple):
-    """A moment of a run, and whether a file is due."""
-
-    point: str
-    """``"after_train_epoch"``, ``"after_train_iter"`` or ``"on_exception"``."""
-    is_due: Callable[[CheckpointHook, Any], bool]
-    """A function of the hook and the runner."""
-
-
-def _is_nth_epoch(hook: CheckpointHook, runner: Runner) -> bool:
-    due = hook.every_n_epochs(runner, hook.interval)
-    return due or (hook.save_last and hook.is_last_epoch(runner))
-
-
-def _is_nth_iteration(hook: CheckpointHook, runner: Runner) -> bool:
-    due = hook.every_n_iters(runner, hook.interval)
-    return due or (hook.save_last and hook.is_last_iter(runner))
-
-
-def _time_is_over(hook: CheckpointHook, runner: Runner) -> bool:
-    """Compare the clock; several ranks compare rank 0's, in few iterations between two files."""
-    done = runner.iter + 1
-    if done < hook.look_at:
-        return False
-    passed = time.monotonic() - hook.marked[0]
-    share = passed / (60 * hook.every_minutes)
-    if runner.world_size > 1:
-        counted = done - hook.marked[1]
-        left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
-        found = share, done + max(1, min(counted, int(left / 2)))
-        share, hook.look_at = runner.trainer.strategy.broadcast(found)
-    return bool(share >= 1)
-
-
-def _has_unsaved(hook: CheckpointHook, runner: Runner) -> bool:
-    """Whether iterations were done since the last file, or a due file is not written yet."""
-    return hook._due is not None or runner.iter != hook.marked[1]
-
-
-EPOCHS = When("after_train_epoch", _is_nth_epoch)
-ITERATIONS = When("after_train_iter", _is_nth_iteration)
-MINUTES = When("after_train_iter", _time_is_over)
-EXCEPTION = When("on_exception", _has_unsaved)
 
 
 @HOOKS.register_module()
@@ -179,8 +134,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     key_arguments = ("out_dir", "filename_tmpl")
     marked: tuple[float, int] = (0.0, 0)
     """Moment and iterations of the last due file, or of the beginning."""
-    when: Sequence[When] = ()
-    """The moments of files in the run."""
     look_at = 0
     """The number of iterations at which the ranks look at the clock."""
     _has_run = False
@@ -257,10 +210,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         super().before_run(runner)
         self._has_run, self.look_at = True, 0
         self.marked = time.monotonic(), runner.iter
-        self.when = [EPOCHS if self.by_epoch else ITERATIONS]
-        self.when += [MINUTES] if self.every_minutes is not None else []
-        self.when += [EXCEPTION] if self.writes_on_exception else []
-        if not self.background and not any(w.point == "after_train_iter" for w in self.when):
+        if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, self.filename_tmpl, make=True)
         if runner.writes_files:
@@ -288,19 +238,35 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Mark a file as due, if epochs are counted."""
-        self._mark_if_due(runner, "after_train_epoch", runner.iter)
+        is_last = self.save_last and self.is_last_epoch(runner)
+        if self.by_epoch and (is_last or self.every_n_epochs(runner, self.interval)):
+            self._mark_due(runner, self._file_of(runner.epoch + 1, "epochs"), runner.iter)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Mark a file as due, if iterations or minutes are counted."""
-        self._mark_if_due(runner, "after_train_iter", runner.iter + 1)
+        is_last = self.save_last and self.is_last_iter(runner)
+        is_nth = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
+        if is_nth or (self.every_minutes is not None and self.minutes_are_over(runner)):
+            done = runner.iter + 1
+            self._mark_due(runner, self._file_of(done, "iterations"), done)
 
-    def _mark_if_due(self, runner: Runner, point: str, done: int) -> None:
+    def minutes_are_over(self, runner: Runner) -> bool:
+        """Compare the clock; several ranks compare rank 0's, in few iterations between files."""
+        done = runner.iter + 1
+        if done < self.look_at:
+            return False
+        passed = time.monotonic() - self.marked[0]
+        share = passed / (60 * self.every_minutes)
+        if runner.world_size > 1:
+            counted = done - self.marked[1]
+            left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
+            found = share, done + max(1, min(counted, int(left / 2)))
+            share, self.look_at = runner.trainer.strategy.broadcast(found)
+        return bool(share >= 1)
+
+    def _mark_due(self, runner: Runner, file: tuple[str, str], done: int) -> None:
         """Mark a file as due, with the number of iterations done."""
-        when = next((w for w in self.when if w.point == point and w.is_due(self, runner)), None)
-        if when is None:
-            return
-        counts_epochs = when.point == "after_train_epoch"
-        self._due = self._file_of(runner.epoch + 1 if counts_epochs else done, counts_epochs)
+        self._due = file
         self.marked = time.monotonic(), done
         if self.sync_buffer:
             for buffer in runner.module.buffers():
@@ -308,10 +274,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
                     mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
                     buffer.copy_(mean)
 
-    def _file_of(self, number: int, counts_epochs: bool) -> tuple[str, str]:
+    def _file_of(self, number: int, unit: str) -> tuple[str, str]:
         """Return the name of a file, and the moment for the log."""
-        template = self.filename_tmpl if counts_epochs == self.by_epoch else "iter_{}.pth"
-        unit = "epochs" if counts_epochs else "iterations"
+        counts_so = (unit == "epochs") == self.by_epoch
+        template = self.filename_tmpl if counts_so else "iter_{}.pth"
         return os.path.normpath(template.format(number)).replace(os.sep, "/"), f"{number} {unit}"
 
     # -- Lightning's events: the file is written -------------------------------------------
@@ -330,8 +296,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Write the last file, if training has ended early; wait for the thread."""
         runner = self.store.runner
         if self.save_last and self.marked[1] != runner.iter:
-            number = runner.epoch if self.by_epoch else runner.iter
-            self._due = self._file_of(number, self.by_epoch)
+            unit, number = (
+                ("epochs", runner.epoch) if self.by_epoch else ("iterations", runner.iter)
+            )
+            self._due = self._file_of(number, unit)
             self._write(trainer)
         super().on_train_end(trainer, pl_module)
 
@@ -355,8 +323,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             return
         runner = self.store.runner
         try:
-            self._mark_if_due(runner, "on_exception", runner.iter)
-            if self._due is not None:
+            if self._due is not None or runner.iter != self.marked[1]:
+                self._mark_due(runner, self._file_of(runner.iter, "iterations"), runner.iter)
                 self._write(trainer)
                 self.store.wait()
             runner.logger.info(

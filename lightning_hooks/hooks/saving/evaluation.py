@@ -21,7 +21,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
-from lightning_hooks.engine.driver.collect import is_lightnings_default
+from lightning_hooks.engine.driver.collect import callbacks_of, is_lightnings_default
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.lightning_api.events import skip_events
@@ -319,7 +319,7 @@ class EvalHook(SavingHook):
         self.ranking.current = None
         self.best_ckpt_path = messages.get(f"best_ckpt{self.ranking.suffix(self.key_indicator)}")
         self._require_distinct_keys(runner)
-        self._warn_of_lightnings_best(runner.trainer.callbacks)
+        self._warn_of_lightnings_best(callbacks_of(runner.trainer))
         self._open_directory(runner)
         for key in self.ranking.rules:  # a killed process may have left superseded files
             choose_old = self.ranking.choose_old(messages, key)
@@ -550,7 +550,7 @@ class EvalHook(SavingHook):
         """Mark a checkpoint as due if a score, or any score of a dict, is among the best."""
         done, unit = self._evaluated_at(runner)
         scores = key_score if isinstance(key_score, Mapping) else {self.key_indicator: key_score}
-        messages, ranking = runner.meta["hook_msgs"], self.ranking
+        messages, ranking = self._messages, self.ranking
         for key, score in scores.items():
             if key not in ranking.rules:  # the first score resolves "auto"
                 self._add_rule()
@@ -565,7 +565,7 @@ class EvalHook(SavingHook):
         """Share rank 0's decision, so that all ranks write a checkpoint or none."""
         if self.save_best is None or runner.world_size == 1:
             return
-        messages = runner.meta["hook_msgs"]
+        messages = self._messages
         own = {k: v for k, v in messages.items() if k.startswith("best_")}
         decision = self._due, own, self.best_ckpt_path, self.ranking.current
         found = runner.trainer.strategy.broadcast(decision)

@@ -19,14 +19,12 @@ from lightning_hooks.engine.driver.collect import hooks_of, is_lightnings_defaul
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
 from lightning_hooks.storage import files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import (
-    AtomicCheckpointIO,
-    is_replaceable,
+    check_reads,
     wait_for_writer,
     writes_for,
 )
@@ -175,16 +173,11 @@ class SavingHook(Hook):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Verify checkpoints when the Trainer reads them."""
-        strategy, own_io, fit = trainer.strategy, trainer.strategy.checkpoint_io, self.joined_fit
-        reads_itself = strategy.restore_checkpoint_after_setup
-        if fit is not None and reads_itself and "load_checkpoint" not in vars(strategy):
-            patch = MethodPatch(strategy, "load_checkpoint", partial(_verify, trainer))
-            fit.callback(patch.remove)
-        if fit is not None and is_replaceable(own_io) and getattr(own_io, "for_fit", None) is None:
-            strategy.checkpoint_io = AtomicCheckpointIO(
-                for_fit=lambda: trainer.state.fn == TrainerFn.FITTING
-            )
-            fit.callback(setattr, strategy, "checkpoint_io", own_io)
+        strategy, fit = trainer.strategy, self.joined_fit
+        if fit is not None:
+            if strategy.restore_checkpoint_after_setup and "load_checkpoint" not in vars(strategy):
+                fit.patch(strategy, "load_checkpoint", partial(_verify, trainer))
+            check_reads(trainer, fit)
         self._load_last(trainer)
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
@@ -202,7 +195,7 @@ class SavingHook(Hook):
         if hooks[0] is not self:
             return
         is_lost = trainer.ckpt_path is None and entry_point.asks_for_last(trainer)
-        path = _newest(trainer) if is_lost else None
+        path = trainer.strategy.broadcast(_newest(trainer)) if is_lost else None
         found = path or trainer.ckpt_path
         for hook in hooks:
             hook.store.resumed_from = None if found is None else str(found)
@@ -272,9 +265,9 @@ class SavingHook(Hook):
 
     @property
     def _messages(self) -> dict[str, Any]:
-        meta = self.store.runner.meta if self.store.runner is not None else None
-        found: dict[str, Any] = (meta or {}).get("hook_msgs") or {}
-        return found
+        meta = None if self.store.runner is None else self.store.runner.meta
+        found: dict[str, Any] | None = (meta or {}).get("hook_msgs")
+        return {} if found is None else found
 
     @property
     def last_checkpoint(self) -> str:

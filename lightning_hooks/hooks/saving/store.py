@@ -65,9 +65,9 @@ class CheckpointStore:
     """The file that the present fit goes on from; None for a new run."""
     _earlier: frozenset[Entry] = frozenset()
     """The files listed when the run began."""
-    _begun: str = ""
-    """The last run with a report of other runs' files."""
-    _written: tuple[str, int] | None = None
+    reported: str = ""
+    """The last run that other runs' files were reported to."""
+    written: tuple[str, int] | None = None
     """Path and iteration of the last file, for stores of the same file names."""
 
     def __init__(
@@ -130,8 +130,8 @@ class CheckpointStore:
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.writes_files:
             return
-        begun = [store.path for store in beside if store._begun == runner.run_id]
-        listed, self._begun = manifest.read(directory), runner.run_id
+        begun = [store.path for store in beside if store.reported == runner.run_id]
+        listed, self.reported = manifest.read(directory), runner.run_id
         self._earlier = frozenset(listed)
         if directory not in begun:
             resumed = self.resumed_from
@@ -178,7 +178,7 @@ class CheckpointStore:
         strategy, thread = trainer.strategy, self.thread
         target = target._replace(earlier=self._earlier)
         path = files.join(target.directory, target.name)
-        self._written = path, self.runner.iter
+        self.written = path, self.runner.iter
         receivers = self._receivers("on_checkpoint_saved")
         if self.on_saved is not None:
             receivers.insert(0, self.on_saved)
@@ -229,15 +229,15 @@ class CheckpointStore:
         self, target: Target, choose_old: ChooseOld | None, others: Sequence[CheckpointStore]
     ) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
-        self._written = files.join(target.directory, target.name), self.runner.iter
+        self.written = files.join(target.directory, target.name), self.runner.iter
         for other in others:
-            if other._written == self._written and other.save_optimizer >= self.save_optimizer:
+            if other.written == self.written and other.save_optimizer >= self.save_optimizer:
                 other.wait()
                 if self.runner.trainer.is_global_zero:
                     old = checkpoints.claim(target._replace(earlier=self._earlier), choose_old)
                     self._report_deleted(target.directory, old)
                     if self.on_saved is not None:
-                        self.on_saved(self._written[0])
+                        self.on_saved(self.written[0])
                 return True
         return False
 

@@ -6,7 +6,7 @@ import contextlib
 import itertools
 import math
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
@@ -23,10 +23,19 @@ from lightning_hooks.hooks.updaters.param_groups import (
 )
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["check_schedule", "warn_of_early_monitors", "warn_of_rivals"]
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.updaters.updater import Updater
+
+__all__ = [
+    "check_schedule",
+    "family_of",
+    "overrides",
+    "warn_of_early_monitors",
+    "warn_of_rivals",
+]
 
 
-def check_schedule(hook: Any, runner: Runner) -> None:
+def check_schedule(hook: Updater, runner: Runner) -> None:
     """Check a schedule against the run, before the first iteration.
 
     Args:
@@ -56,7 +65,7 @@ def check_schedule(hook: Any, runner: Runner) -> None:
     _warn_of_long_warm_up(hook, runner, name)
 
 
-def _length(hook: Any, runner: Runner) -> int | None:
+def _length(hook: Updater, runner: Runner) -> int | None:
     """Return the length of the run in the policy's unit; ``max_steps`` in whole epochs."""
     total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
     if total is None and hook.by_epoch and runner.max_iters is not None:
@@ -65,7 +74,7 @@ def _length(hook: Any, runner: Runner) -> int | None:
     return total
 
 
-def _check_values(hook: Any, runner: Runner, total: int | None) -> bool:
+def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
     """Raise for an invalid value during the run; return whether the values change."""
     if not hook.is_predictable() or (hook.needs_length and total is None):
         return True
@@ -89,7 +98,9 @@ def _check_values(hook: Any, runner: Runner, total: int | None) -> bool:
     return moves or not checked
 
 
-def _moments(hook: Any, runner: Runner, positions: list[int]) -> Iterator[tuple[str, int, float]]:
+def _moments(
+    hook: Updater, runner: Runner, positions: list[int]
+) -> Iterator[tuple[str, int, float]]:
     """Yield a name, the policy's position and the warm-up's factor for moments of the run."""
     length, total = hook.warmup_length(runner), hook.run_length(runner)
     batches: float = 1
@@ -112,7 +123,7 @@ def _sample(length: int) -> list[int]:
     return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
 
 
-def _warn_of_long_warm_up(hook: Any, runner: Runner, name: str) -> None:
+def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:
     total = runner.max_iters
     if hook.warmup is None or total is None:
         return
@@ -124,7 +135,7 @@ def _warn_of_long_warm_up(hook: Any, runner: Runner, name: str) -> None:
         )
 
 
-def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
+def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
     """Warn of hooks, schedulers and ``StochasticWeightAveraging`` for the same values.
 
     Args:
@@ -132,15 +143,12 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         trainer: The hook's Trainer.
     """
     runner = Driver.of(trainer).runner
-    family = next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
-    own = _optimizers(hook, runner)
+    family, own = family_of(hook), _optimizers(hook, runner)
     hooks = [
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not _overrides(
-            other, family, f"_set_{hook.quantity.symbol}"
-        )  # may set some groups only
+        and not overrides(other, family, f"_set_{hook.quantity.symbol}")  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -165,7 +173,7 @@ def warn_of_rivals(hook: Any, trainer: L.Trainer) -> None:
         )
 
 
-def _bases(hook: Any) -> str:
+def _bases(hook: Updater) -> str:
     """Return the distinct bases of a hook's groups."""
     each = hook.base.values() if isinstance(hook.base, dict) else [hook.base]
     return listed(list(dict.fromkeys(str(base) for bases in each for base in bases)))
@@ -178,13 +186,18 @@ def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     return {name: one for name, one in found if not isinstance(base, dict) or name in base}
 
 
-def _overrides(hook: Any, family: str, name: str) -> bool:
+def family_of(hook: Updater) -> str:
+    """Return ``"LrUpdaterHook"`` or ``"MomentumUpdaterHook"``."""
+    return next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
+
+
+def overrides(hook: Any, family: str, name: str) -> bool:
     """Whether a hook overrides a method of its family's base class, mmcv's or ours."""
     base = next(base for base in type(hook).__mro__ if base.__name__ == family)
     return name in vars(hook) or getattr(type(hook), name, None) is not getattr(base, name, None)
 
 
-def warn_of_early_monitors(hook: Any, trainer: L.Trainer) -> None:
+def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
     """Warn of a ``LearningRateMonitor`` before the hooks, with the rates of the last step.
 
     Args:

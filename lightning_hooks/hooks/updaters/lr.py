@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
@@ -146,7 +145,10 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        return map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
+        factor, regular = self.warmup_factor(cur_iters), self.regular
+        if isinstance(regular, dict):
+            return map_values(lambda rate: factor * rate, regular)
+        return [factor * rate for rate in regular]
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer
@@ -165,12 +167,3 @@ class LrUpdaterHook(Updater):
             self.regular = self.get_regular_lr(runner)
         rates = self.regular if warm_up_at is None else self.get_warmup_lr(warm_up_at)
         self._set_lr(runner, rates)
-
-    def is_predictable(self) -> bool:
-        """Whether :meth:`value` alone computes the rates, so they are known before the run."""
-        cls, own = type(self), vars(self)
-        inherits = not any(
-            name in own or getattr(cls, name) is not getattr(LrUpdaterHook, name)
-            for name in ("get_lr", "_set_lr")
-        )
-        return inherits and super().is_predictable()

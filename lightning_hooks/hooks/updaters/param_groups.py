@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import is_finite
 from lightning_hooks.utils.warn import rank_zero_warn
+
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.updaters.updater import Updater
 
 __all__ = [
     "Values",
@@ -105,7 +108,7 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
     return list(value)
 
 
-def adopt_new_groups(hook: Any, runner: Runner) -> bool:
+def adopt_new_groups(hook: Updater, runner: Runner) -> bool:
     """Read the bases of groups added by ``optimizer.add_param_group`` or a callback.
 
     Args:

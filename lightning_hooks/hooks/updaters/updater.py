@@ -15,7 +15,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.updaters.checks import check_schedule, warn_of_rivals
+from lightning_hooks.hooks.updaters import checks
 from lightning_hooks.hooks.updaters.param_groups import (
     Values,
     adopt_new_groups,
@@ -172,7 +172,11 @@ class Updater(Hook):
 
     def is_predictable(self) -> bool:
         """Whether :meth:`value` alone computes the values, so they are known before the run."""
-        return type(self).value is not Updater.value
+        family, symbol = checks.family_of(self), self.quantity.symbol
+        changed = any(
+            checks.overrides(self, family, f"{name}_{symbol}") for name in ("get", "_set")
+        )
+        return not changed and type(self).value is not Updater.value
 
     # -- the quantity ------------------------------------------------------------------------
 
@@ -225,7 +229,7 @@ class Updater(Hook):
         self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
         if self.warmup_epochs is not None:
             self.warmup_iters = None  # an earlier fit may have had another loader
-        check_schedule(self, runner)
+        checks.check_schedule(self, runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
@@ -251,7 +255,7 @@ class Updater(Hook):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of rivals, once every hook has its bases."""
-        warn_of_rivals(self, trainer)
+        checks.warn_of_rivals(self, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""

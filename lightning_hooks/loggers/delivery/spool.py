@@ -65,8 +65,6 @@ class Spool:
         """The error that ended the writing of the file, if any."""
         self.dropped = 0
         """The number of lost records."""
-        self.refused_path = f"{path.removesuffix('.jsonl')}.refused.jsonl"
-        """The spool of refused records, if there are any."""
         self.seq = 0
         """The number of the next record."""
         self._file: IO[bytes] | None = None
@@ -82,7 +80,6 @@ class Spool:
         try:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
             self.path, self._file = _open_new(path)
-            self.refused_path = f"{self.path.removesuffix('.jsonl')}.refused.jsonl"
             # a search for unsent records holds the lock for a moment
             self._lock.enter_context(locked(self.path, os.O_RDWR))
             with contextlib.suppress(FileNotFoundError):  # of a removed file
@@ -93,6 +90,11 @@ class Spool:
             return
         self._write(self._head)
         self._first = self._start = self._read_to = self._end
+
+    @property
+    def refused_path(self) -> str:
+        """The spool of refused records, if there are any."""
+        return f"{self.path.removesuffix('.jsonl')}.refused.jsonl"
 
     # -- called by the logging thread ------------------------------------------------------
 

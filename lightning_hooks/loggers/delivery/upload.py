@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
+import shutil
+import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
-
-from lightning_hooks.storage import staging
 
 __all__ = ["Upload", "as_label"]
 
@@ -48,6 +49,9 @@ class Upload:
     def staged(cls, path: str, folder: str, name: str, aliases: Sequence[str]) -> Upload:
         """Keep a checkpoint beside the spool, independently of the original file.
 
+        A hard link costs no time, whatever the size. The file is copied to another disk, or to a
+        disk without links.
+
         Args:
             path: The checkpoint.
             folder: The folder of the spool.
@@ -57,7 +61,17 @@ class Upload:
         Raises:
             OSError: if neither a link nor a copy is possible.
         """
-        return cls(staging.stage(path, folder, PREFIX, name), tuple(aliases))
+        target = os.path.join(tempfile.mkdtemp(prefix=PREFIX, dir=folder), name)
+        upload = cls(target, tuple(aliases))
+        try:
+            try:
+                os.link(path, target)
+            except OSError:
+                shutil.copyfile(path, target)
+        except BaseException:
+            upload.discard()
+            raise
+        return upload
 
     @classmethod
     def from_fields(cls, name: str, fields: Mapping[str, Any], folder: str) -> Upload:
@@ -101,5 +115,7 @@ class Upload:
         return expected
 
     def discard(self) -> None:
-        """Delete the file beside the spool; the original checkpoint stays."""
-        staging.discard(self.path)
+        """Delete the file beside the spool, with its folder; the original checkpoint stays."""
+        for remove, path in ((os.unlink, self.path), (os.rmdir, os.path.dirname(self.path))):
+            with contextlib.suppress(OSError):
+                remove(path)

@@ -7,7 +7,7 @@ import functools
 import os
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -92,7 +92,7 @@ class TrackerHook(LoggerHook):
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
         most trackers). Images are tensors or arrays ``[C, H, W]`` with 1, 3 or 4 channels,
         floats from 0 to 1 or integers from 0 to 255. ``module.hparams`` are the run's
-        hyper-parameters.
+        hyper-parameters. Each line of a fit has the number of the epoch as ``epoch``.
     """
 
     writer_class: type[Writer]
@@ -100,6 +100,12 @@ class TrackerHook(LoggerHook):
 
     package: str = ""
     """The backend's package, and the name of the extra; empty for a backend without a package."""
+
+    imported: Sequence[str] = ()
+    """Modules that the client imports at the start, beside the package."""
+
+    start_function: str = ""
+    """The function of the package that starts the client with ``init_kwargs``."""
 
     logs_epoch: bool = True
     """Whether each line has the number of the epoch, by the name ``epoch``."""
@@ -116,21 +122,8 @@ class TrackerHook(LoggerHook):
     init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: tuple[str, ...] = (
-        "_session",
-        "_peers",
-        "_ended",
-        "_tracked",
-        "_restored",
-        "_rates_at",
-    )
-    timeout = 10.0
-    strict = all_groups = timings = False
-    resume = "allow"
-    names = "mmcv"
-    upload: str | None = None
+    transient: Sequence[str] = "_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"
     uploads: CheckpointUploads | None = None
-    _client_run: Any = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
@@ -199,13 +192,9 @@ class TrackerHook(LoggerHook):
         if self.package:
             require(self.package, type(self).__name__)
 
-    def client_function(self) -> Callable[..., Any] | None:
-        """Return the function that starts the client with ``init_kwargs``."""
-        return None
-
     def modules(self, runner: Runner) -> Sequence[str]:
-        """Return the modules imported by the client at the start."""
-        return (self.package,) if self.package else ()
+        """Return the modules imported at the start."""
+        return (self.package, *self.imported) if self.package else ()
 
     def start_arguments(self) -> Collection[str]:
         """Return the names of the user's arguments for a new run, useless to an open run."""
@@ -361,6 +350,7 @@ class TrackerHook(LoggerHook):
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as failed."""
+        self._restored = None  # a fit may fail before its beginning
         self._close_all()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:

@@ -8,8 +8,8 @@ import json
 import math
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
@@ -213,7 +216,8 @@ class ClearMLLoggerHook(TrackerHook):
         of the console log.
     """
 
-    package = "clearml"
+    package, start_function = "clearml", "Task.init"
+    imported = ("matplotlib.pylab", "clearml.utilities.plotlympl")
     writer_class = ClearMLWriter
     run_attribute = "get_logger"
     clearml = Package("clearml")
@@ -248,15 +252,7 @@ class ClearMLLoggerHook(TrackerHook):
         """Return the program's current task."""
         return self.clearml.Task.current_task()
 
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.clearml.Task.init  # type: ignore[no-any-return]
-
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return the modules of the client and of its plots."""
-        return "clearml", "matplotlib.pylab", "clearml.utilities.plotlympl"
-
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, unless a server is configured."""
         offline = not has_clearml_server()
         local = is_local(runner.work_dir)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import csv
 import glob
 import os
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +19,9 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 
@@ -156,7 +159,8 @@ class DvcliveLoggerHook(TrackerHook):
         gets a ``_``, with a warning (DVCLive fails, or loses a value).
     """
 
-    package = "dvclive"
+    package, start_function = "dvclive", "Live"
+    imported = ("dvc.repo", "dvc.scm")
     writer_class = DvcliveWriter
     run_attribute = "log_metric"
     dvclive_package = Package("dvclive")
@@ -205,15 +209,7 @@ class DvcliveLoggerHook(TrackerHook):
         """The ``Live``; None before the start."""
         return self.client_run
 
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.dvclive_package.Live  # type: ignore[no-any-return]
-
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return the modules of the client and of the search for a repository."""
-        return "dvclive", "dvc.repo", "dvc.scm"
-
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
         options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
@@ -223,11 +219,11 @@ class DvcliveLoggerHook(TrackerHook):
                 options["dir"] += f"-{self._tracked.key}"
         return {"options": options, "after": self._tracked.after}
 
-    def last_step(self, runner: Any) -> int:
+    def last_step(self, runner: Runner) -> int:
         """The iterations done, or the epochs if the run is counted in epochs."""
         return int(runner.epoch) if self._counts_epochs else super().last_step(runner)
 
-    def get_iter(self, runner: Any, inner_iter: bool = False) -> int:
+    def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, or of the epoch if the run is counted in epochs."""
         if self._counts_epochs:
             return self.get_epoch(runner)
@@ -237,19 +233,19 @@ class DvcliveLoggerHook(TrackerHook):
     def _counts_epochs(self) -> bool:
         return self.by_epoch and self.names == "mmcv"
 
-    def after_train_epoch(self, runner: Any) -> None:
+    def after_train_epoch(self, runner: Runner) -> None:
         """Save the model; log the results of other hooks, by epoch with the epoch's averages."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
         super().after_train_epoch(runner)
 
-    def after_train_iter(self, runner: Any) -> None:
+    def after_train_iter(self, runner: Runner) -> None:
         """Log every ``interval`` iterations, unless the run is counted in epochs."""
         if not self.by_epoch:
             super().after_train_iter(runner)
 
-    def _log_end_of_epoch(self, runner: Any) -> None:
+    def _log_end_of_epoch(self, runner: Runner) -> None:
         if not self.by_epoch:
             super()._log_end_of_epoch(runner)
             return

@@ -155,7 +155,9 @@ class LightningLoggerHook(TrackerHook):
     The keys are the keys of ``get_loggable_tags``. By default the loggers are the Trainer's own:
     the hook adds the values missing in the module's ``self.log``, at Lightning's step, while the
     training waits, because Lightning calls the same loggers. Any other logger is called beside the
-    training, at the iteration, with all values and the module's hyper-parameters.
+    training, at the iteration, with all values and the module's hyper-parameters. The
+    loggers of TensorBoard, MLflow, W&B and Comet get images and tables, SwanLab's gets images. The
+    end of a short run waits up to a minute for a logger that is slow to start, such as Comet's.
 
     Args:
         logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a
@@ -180,7 +182,7 @@ class LightningLoggerHook(TrackerHook):
     """
 
     writer_class = LightningWriter
-    transient: tuple[str, ...] = (*TrackerHook.transient, "_current", "_shares")
+    transient = (*TrackerHook.transient, "_current", "_shares")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False

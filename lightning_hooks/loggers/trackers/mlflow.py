@@ -5,10 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib.metadata
-import inspect
 import json
 import os
-import random
 import re
 import secrets
 import sqlite3
@@ -27,7 +25,12 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, metric_key
+from lightning_hooks.loggers.trackers.inputs import (
+    Names,
+    flatten_params,
+    is_lightning_logger,
+    metric_key,
+)
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
@@ -117,11 +120,7 @@ class MlflowWriter(Writer):
             after: The iterations of the checkpoint of a continued run.
         """
         from mlflow import MlflowClient
-        from mlflow.tracking import client as module
         from mlflow.tracking.context.registry import resolve_tags
-
-        if hasattr(module, "random"):  # else images get their names from the training's numbers
-            module.random = random.SystemRandom()
 
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
@@ -229,22 +228,20 @@ class MlflowWriter(Writer):
 
     def delete_checkpoint(self, name: str) -> None:
         """Delete a file in ``checkpoints``."""
-        from mlflow.store.artifact import artifact_repository_registry as registry
+        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
 
-        find: Any = registry.get_artifact_repository
         with environment(**SHORT_WAITS):
-            options = {}
-            if "tracking_uri" in inspect.signature(find).parameters:
-                options["tracking_uri"] = self.client.tracking_uri
             location = self.client.get_run(self.run).info.artifact_uri
-            find(location, **options).delete_artifacts(f"{_FOLDER}/{name}")
+            store: Any = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
+            store.delete_artifacts(f"{_FOLDER}/{name}")
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store parameters as text, as MLflow does."""
         from mlflow.entities import Param
 
         texts = [
-            Param(self._param_keys.of(str(name)), str(value)) for name, value in params.items()
+            Param(self._param_keys.of(name), str(value))
+            for name, value in flatten_params(params).items()
         ]
         changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
         if changed:
@@ -406,9 +403,9 @@ def _sample_calls(
 def _stored_samples(client: Any, run_id: str) -> set[str]:
     """Return the places of the images and tables in a run."""
     tables = json.loads(client.get_run(run_id).data.tags.get("mlflow.loggedArtifacts", "[]"))
-    name = re.compile(r"images/(.+)[%+]step[%+](\d+)[%+]timestamp.+")  # the older and newer form
-    images = [name.fullmatch(each.path) for each in client.list_artifacts(run_id, "images")]
-    places = {f"images/{re.sub('[#~]', '/', each[1])}/{each[2]}" for each in images if each}
+    paths = (each.path for each in client.list_artifacts(run_id, "images"))
+    images = (re.match(r"images/(.+)\+step\+(\d+)\+", path) for path in paths)
+    places = {f"images/{each[1].replace('~', '/')}/{each[2]}" for each in images if each}
     return places | {each["path"] for each in tables}
 
 
@@ -515,7 +512,7 @@ class MlflowLoggerHook(TrackerHook):
     def modules(self, runner: Runner) -> Sequence[str]:
         """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
-        return "mlflow", *(store if self._uses_file(runner) else ())
+        return *super().modules(runner), *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Runner) -> bool:
         """Whether the store is an SQLite file, because no store is configured."""
@@ -570,13 +567,14 @@ class MlflowLoggerHook(TrackerHook):
             return []
         from mlflow.utils.logging_utils import suppress_logs
 
-        save, model, path = self.mlflow_pytorch.save_model, unwrap(runner.model), f"{folder}/models"
-        options: dict[str, Any] = {"pip_requirements": [*requirements_of(model)]}
-        options["signature"] = signature_of(runner.module)
-        if "serialization_format" in inspect.signature(save).parameters:
-            options["serialization_format"] = "pickle"
+        model, path = unwrap(runner.model), os.path.join(folder, "models")
         with suppress_logs("mlflow.pytorch", re.compile("serialization_format")):
-            save(model, path, **options)
+            self.mlflow_pytorch.save_model(
+                *(model, path),
+                pip_requirements=[*requirements_of(model)],
+                signature=signature_of(runner.module),
+                serialization_format="pickle",
+            )
         written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
         return [(file, os.path.relpath(file, folder)) for file in sorted(written)]
 

@@ -9,7 +9,7 @@ import os
 import random
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,6 +21,9 @@ from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["NeptuneLoggerHook", "NeptuneWriter", "is_neptune_run", "read_neptune"]
 
@@ -171,6 +174,7 @@ class NeptuneLoggerHook(TrackerHook):
     """
 
     package = "neptune"
+    imported = ("IPython",)
     writer_class = NeptuneWriter
     run_attribute = "get_structure"
     neptune = Package("neptune")
@@ -203,11 +207,7 @@ class NeptuneLoggerHook(TrackerHook):
         """Neptune's run; None before the start."""
         return self.client_run
 
-    def modules(self, runner: Any) -> Sequence[str]:
-        """Return the client, and IPython, imported by the client."""
-        return "neptune", "IPython"
-
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
         mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         local = is_local(runner.work_dir)

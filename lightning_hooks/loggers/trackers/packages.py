@@ -7,6 +7,7 @@ import gc
 import importlib
 import importlib.util
 import inspect
+import operator
 import os
 import sys
 import warnings
@@ -108,7 +109,7 @@ def check_client(hook: Any) -> None:
     """Check the user's arguments for the client of a tracker hook."""
     function = None
     with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-        function = hook.client_function()
+        function = operator.attrgetter(hook.start_function)(importlib.import_module(hook.package))
     if function is not None:
         check_arguments(function, hook.init_kwargs, type(hook).__name__)
 

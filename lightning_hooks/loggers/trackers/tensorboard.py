@@ -193,6 +193,7 @@ class TensorboardLoggerHook(TrackerHook):
     """
 
     package = "tensorboard"
+    imported = ("torch.utils.tensorboard",)
     writer_class = TensorboardWriter
     run_attribute = "add_scalar"
     texts = True
@@ -216,10 +217,6 @@ class TensorboardLoggerHook(TrackerHook):
     def writer(self) -> Any:
         """The ``SummaryWriter``; None before the start."""
         return self.client_run
-
-    def modules(self, runner: Runner) -> Sequence[str]:
-        """Return the module of torch's writer."""
-        return ("torch.utils.tensorboard",)
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""

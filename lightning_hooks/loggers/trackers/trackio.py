@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.registry import HOOKS
@@ -117,7 +117,7 @@ class TrackioLoggerHook(TrackerHook):
         mmcv has no such hook.
     """
 
-    package = "trackio"
+    package, start_function = "trackio", "init"
     writer_class = TrackioWriter
     run_attribute = "log_system"
     trackio = Package("trackio")
@@ -143,10 +143,6 @@ class TrackioLoggerHook(TrackerHook):
     def active_run(self) -> Any:
         """Return a run started by the program."""
         return self.trackio.context_vars.current_run.get()
-
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.trackio.init  # type: ignore[no-any-return]
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the project and the run."""

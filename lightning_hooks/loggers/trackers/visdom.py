@@ -5,8 +5,8 @@ from __future__ import annotations
 import html
 import json
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
@@ -15,6 +15,9 @@ from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["VisdomLoggerHook", "VisdomWriter"]
 
@@ -194,7 +197,7 @@ class VisdomLoggerHook(TrackerHook):
         mmcv has no such logger; the model is a writer of cvpods' users.
     """
 
-    package = "visdom"
+    package, start_function = "visdom", "Visdom"
     writer_class = VisdomWriter
     run_attribute = "replay_log"
     visdom = Package("visdom")
@@ -215,11 +218,7 @@ class VisdomLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
 
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.visdom.Visdom  # type: ignore[no-any-return]
-
-    def target(self, runner: Any) -> dict[str, Any]:
+    def target(self, runner: Runner) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {**_STRICT}
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}

@@ -5,13 +5,11 @@ from __future__ import annotations
 import atexit
 import glob
 import json
-import netrc
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -284,7 +282,7 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
-_HOSTS = ("api.wandb.ai", "api.forge.coreweave.com")
+_SERVERS = ("https://api.wandb.ai", "https://api.forge.coreweave.com")
 
 
 @HOOKS.register_module()
@@ -333,7 +331,8 @@ class WandbLoggerHook(TrackerHook):
         too, as with ``with_step=False``.
     """
 
-    package = "wandb"
+    package, start_function = "wandb", "init"
+    imported = ("wandb.apis.public",)
     writer_class = WandbWriter
     run_attribute = "define_metric"
     wandb = Package("wandb")
@@ -380,14 +379,6 @@ class WandbLoggerHook(TrackerHook):
         """Return a run started by the program."""
         return None if self.wandb.run is WandbWriter._idle else self.wandb.run
 
-    def client_function(self) -> Callable[..., Any]:
-        """Return the function that starts the client."""
-        return self.wandb.init  # type: ignore[no-any-return]
-
-    def modules(self, runner: Runner) -> Sequence[str]:
-        """Return the modules imported by ``wandb.init``."""
-        return "wandb", "wandb.apis.public"
-
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
         # flushed every second, which a kill may lose; W&B's default is every 15 seconds
@@ -433,15 +424,9 @@ class WandbLoggerHook(TrackerHook):
 
 def has_wandb_key() -> bool:
     """Whether the environment or the netrc file has a key of W&B's."""
+    from requests.utils import get_netrc_auth  # a requirement of wandb
+
     if os.environ.get("WANDB_API_KEY") or os.environ.get("WANDB_IDENTITY_TOKEN_FILE"):
         return True
-    hosts = [urlsplit(os.environ.get("WANDB_BASE_URL", "")).netloc, *_HOSTS]
-    files = [os.environ["NETRC"]] if "NETRC" in os.environ else ["~/.netrc", "~/_netrc"]
-    for path in map(os.path.expanduser, files):
-        try:
-            accounts = netrc.netrc(path).hosts
-        except (OSError, netrc.NetrcParseError):
-            continue
-        if any(host and host in accounts for host in hosts):
-            return True
-    return False
+    servers = [os.environ.get("WANDB_BASE_URL"), *_SERVERS]
+    return any(server and get_netrc_auth(server) for server in servers)

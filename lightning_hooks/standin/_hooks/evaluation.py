@@ -1,4 +1,4 @@
-"""``EvalHook`` and ``DistEvalHook`` that save the best checkpoint as mmcv does."""
+"""``EvalHook`` and ``DistEvalHook``, with the best checkpoint in mmcv's files."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ __all__ = ["DistEvalHook", "EvalHook"]
 
 @asserting
 class EvalHook(evaluation.EvalHook):
-    """An EvalHook that saves the best checkpoint with ``runner.save_checkpoint``.
+    """Evaluate, and save the best checkpoint with ``runner.save_checkpoint``.
 
-    In a Trainer the hook behaves as :class:`lightning_hooks.EvalHook`, which describes the
-    arguments. Under the stand-in's runners, as in mmcv, an evaluation leaves the model in
-    evaluation mode and changes the random state, a progress bar counts the samples, and a score of
-    exactly 0 is never the best.
+    :class:`lightning_hooks.EvalHook` describes the arguments, and the hook's work in a Trainer.
+    Under the stand-in's runners, as in mmcv, an evaluation leaves the model in evaluation mode and
+    changes the random state, a progress bar counts the samples, and a score of exactly 0 is never
+    the best.
 
     Source: mmcv's ``EvalHook``, reproduced.
     """
@@ -59,7 +59,7 @@ class EvalHook(evaluation.EvalHook):
 
     @under_mmcv(evaluation.EvalHook)
     def _values(self, runner: Runner, scores: Any) -> dict[str, Any]:
-        """Return the scores; mmcv's text log formats numpy's types in its own way."""
+        """Return the scores; mmcv's text log formats numpy's types as numpy does."""
         return dict(scores)
 
     @under_mmcv(evaluation.EvalHook)
@@ -68,7 +68,7 @@ class EvalHook(evaluation.EvalHook):
 
     @under_mmcv(evaluation.EvalHook)
     def _save_ckpt(self, runner: Runner, key_score: Any) -> None:
-        """Save a checkpoint if its score is the best so far."""
+        """Save a checkpoint with the best score so far."""
         if isinstance(key_score, dict):  # of several keys
             super()._save_ckpt(runner, key_score)
             return

@@ -46,6 +46,7 @@ class LastValues(LogBuffer):
 
     def window(self, n: int) -> dict[str, float]:
         """Return the averages of the last ``n`` values."""
+        self.before_average()
         return self.means(dict.fromkeys(self.val_history, n))
 
 
@@ -181,7 +182,7 @@ class Engine(JoinsTrainer):
         """Call the hooks at a batch's point in a run; return False for any other call."""
         in_batch = self._driver is not None and point in BATCH_POINTS
         if in_batch:
-            self._driver.call_in_batch(point)
+            self._driver.calls.run(point)
         return in_batch
 
     def end_of_border(self, point: str) -> None:

@@ -22,11 +22,13 @@ from lightning_hooks import (
     OptimizerHook,
     TextLoggerHook,
 )
+from lightning_hooks.standin.runner.epoch_based_runner import EpochBasedRunner
 from support.torture.bad_batches import (
     GRADIENTS,
     INPUT,
     LOSS,
     BadModule,
+    NormModel,
     batches,
     loader,
     norm_module,
@@ -274,6 +276,22 @@ def test_the_log_within_the_batches_of_a_skipped_step_has_no_nan(tmp_path: Path)
     lines = train_lines(tmp_path)
     assert all(math.isfinite(line["loss"]) for line in lines)
     assert [line.get("skipped_steps") for line in lines] == [None, 1, 1, 1]
+
+
+def test_the_log_of_an_old_runner_has_no_nan(tmp_path: Path) -> None:
+    model = NormModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    logger = logging.getLogger("old runner")
+    runner = EpochBasedRunner(
+        model, optimizer=optimizer, work_dir=str(tmp_path), logger=logger, max_epochs=1
+    )
+    log = {"interval": 2, "hooks": [{"type": "TextLoggerHook"}]}
+    runner.register_training_hooks({"policy": "fixed"}, {"grad_clip": None}, None, log)
+    runner.register_hook(CheckInvalidLossHook(action="skip"))
+    runner.run([loader(batches(6, {3: LOSS}))], [("train", 1)])
+    lines = train_lines(tmp_path)
+    assert all(math.isfinite(line["loss"]) for line in lines)
+    assert [line.get("skipped_steps") for line in lines] == [None, 1, 1]
 
 
 @pytest.mark.parametrize(("name", "per_step"), [("adam-fused", 0), ("sgd", 1)])

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import itertools
+import json
 import pickle
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,11 +15,12 @@ from typing import Any
 import job
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger
 from torch.utils.data import IterableDataset
 
 from lightning_hooks import (
+    BestCheckpointHook,
     CheckpointHook,
     EvalHook,
     GradientCumulativeOptimizerHook,
@@ -189,6 +193,54 @@ def test_a_hooks_checkpoint_and_evaluation_are_theirs(tmp_path: Path) -> None:
     check(found["hooks"]["CheckpointHook"]["total"], 3 * 0.04)
     check(found["phases"]["evaluation"]["total"], 3 * 0.05)
     check(found["phases"]["checkpoint"]["total"], 3 * 0.04)
+
+
+@pytest.mark.filterwarnings("ignore:Checkpoint directory")
+def test_the_rows_add_up(tmp_path: Path) -> None:
+    class SlowSave(TinyModule):
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            time.sleep(0.01)
+
+    hook = StepTimeHook(warmup_iters=0, table=False)
+    best, last = BestCheckpointHook("val_loss"), CheckpointHook(interval=2, by_epoch=False)
+    theirs = ModelCheckpoint(tmp_path / "theirs", every_n_train_steps=3, save_top_k=-1)
+    callbacks = [hook, Slow(0.001), best, last, theirs]
+    options: dict[str, Any] = {"enable_checkpointing": True, "max_epochs": 2}
+    make_trainer(tmp_path, *callbacks, **options).fit(SlowSave(), make_loader(6), make_loader(1))
+    found = hook.summary()
+    hooks: Counter[str] = Counter()
+    for row in found["hooks"].values():
+        hooks[row["phase"]] += row["total"]
+    phases = {name: row["total"] for name, row in found["phases"].items()}
+    assert sum(phases.values()) == pytest.approx(found["seconds"])
+    for phase in ("hooks", "checkpoint"):
+        assert hooks[phase] == pytest.approx(phases[phase])
+    rows = {name for name, row in found["hooks"].items() if row["phase"] == "checkpoint"}
+    assert rows == {"BestCheckpointHook: checkpoint", "CheckpointHook", "Trainer.save_checkpoint"}
+    check(found["hooks"]["CheckpointHook"]["total"], 6 * 0.01)
+    check(found["hooks"]["Trainer.save_checkpoint"]["total"], 4 * 0.01)
+
+
+def test_the_phases_of_an_interval_add_up_to_its_time(tmp_path: Path) -> None:
+    class Clock(Hook):
+        priority = "LOWEST"
+
+        def __init__(self) -> None:
+            self.ends: list[float] = []
+
+        def after_train_iter(self, runner: Any) -> None:
+            if self.every_n_iters(runner, 4):
+                self.ends.append(time.perf_counter())
+
+    clock, save = Clock(), CheckpointHook(interval=4, by_epoch=False)
+    hooks = [StepTimeHook(interval=4, warmup_iters=0, log=True, table=False), save, clock]
+    trainer = make_trainer(tmp_path, *hooks, TextLoggerHook(interval=4), enable_checkpointing=True)
+    trainer.fit(SlowModule(), make_loader(16))
+    (file,) = tmp_path.glob("*.log.json")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    shown = [sum(v for k, v in line.items() if k.startswith("step_time/")) for line in lines]
+    measured = [(end - start) / 4 for start, end in itertools.pairwise(clock.ends)]
+    assert shown[1:] == pytest.approx(measured, rel=0.2)
 
 
 def test_the_log_has_the_phases_and_mmcvs_keys_are_as_they_were(tmp_path: Path) -> None:

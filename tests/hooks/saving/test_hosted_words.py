@@ -96,6 +96,27 @@ def test_last_is_validated_with_a_new_trainer(tmp_path: Path) -> None:
     assert weights(module) == weights(trained)
 
 
+@lightning_warns
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_the_newest_of_two_directories_has_the_most_iterations(tmp_path: Path, host: bool) -> None:
+    def train(epochs: int, **words: Any) -> TinyModule:
+        early = CheckpointHook(5, by_epoch=False, save_last=False, out_dir=str(tmp_path / "early"))
+        hooks, module = [early, CheckpointHook(1)], TinyModule()
+        if host:
+            hooks = [HookAdapter(hooks, work_dir=str(tmp_path / "run"))]
+        options = {"max_epochs": epochs, "enable_checkpointing": not host}
+        trainer = make_trainer(tmp_path / "run", *hooks, **options)
+        trainer.fit(module, make_loader(), **words)
+        found = hooks[0].last_checkpoint if host else hooks[1].last_model_path
+        assert found == str(tmp_path / f"run/epoch_{epochs}.pth")
+        return module
+
+    train(2)
+    for path in (tmp_path / "early/run").glob("*.pth"):
+        os.utime(path, (2**32, 2**32))  # as if the clock had been set back since
+    assert len(train(3, ckpt_path="last").losses) == 4
+
+
 class Brings(TinyModule):
     """Has its own hooks, alone or in an adapter."""
 
@@ -143,7 +164,7 @@ def test_last_goes_on_in_the_processes_of_a_launcher(tmp_path: Path) -> None:
         if __name__ == "__main__":
             epochs, word = int(sys.argv[1]), sys.argv[2] or None
             hooks = HookAdapter([CheckpointHook(interval=1)])
-            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn")
+            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn", devices=2)
             trainer.fit(TinyModule(), make_loader(), ckpt_path=word)
     """
     Path(tmp_path / "train.py").write_text(textwrap.dedent(script))

@@ -287,6 +287,17 @@ def test_bad_arguments_are_refused(make: Any, message: str) -> None:
         make()
 
 
+def test_a_policy_that_a_subclass_replaces_is_not_judged(tmp_path: Path) -> None:
+    class Half(StepMomentumUpdaterHook):
+        def get_momentum(self, runner: Any, base_momentum: Any) -> float:
+            return 0.5
+
+    hook = Half(step=1, gamma=2.0)  # 1.8 in the second epoch
+    trainer = make_trainer(tmp_path, hook, max_epochs=3)
+    trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+    assert trainer.optimizers[0].param_groups[0]["momentum"] == 0.5
+
+
 def test_registered_at_mmcvs_priority_and_pickled() -> None:
     for cls in (
         *(StepMomentumUpdaterHook, CosineAnnealingMomentumUpdaterHook, CyclicMomentumUpdaterHook),

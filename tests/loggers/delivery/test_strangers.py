@@ -98,6 +98,7 @@ ARGUMENTS: dict[str, dict[str, Any]] = {
     "mlflow": {"uri": "http://host", "experiment": "digits", "label": "1f", "tags": {}},
     "neptune": {"init": {"project": "me/x", "mode": "sync"}, "folder": "/w", "custom_run_id": "1f"},
     "tensorboard": {"log_dir": "/w/tf_logs", "purge_step": 5},
+    "trackio": {"init": {"project": "digits", "name": "first"}},
     "visdom": {"init": {"server": "http://host", "port": 8097, "env": "digits"}},
     "wandb": {
         "init": {"project": "digits", "mode": "online", "settings": {"base_url": "http://host"}},

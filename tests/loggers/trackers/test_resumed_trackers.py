@@ -212,7 +212,7 @@ def test_neptune_offline_begins_a_file_that_goes_on_after_the_checkpoint(work: P
     folders = sorted((work / ".neptune/offline").iterdir())
     found = []
     for folder in folders:
-        records, _ = read_neptune(str(folder))
+        records = read_neptune(str(folder))[0]
         found.append([r.step for r in records if "train/loss" in r.scalars])
     assert sorted(found) == [[1, 2, 3, 4, 5, 6, 7], [5, 6, 7, 8]]
 

@@ -1,0 +1,188 @@
+"""A training as users write it, killed and resumed, by Lightning's loggers, autolog and the hooks.
+
+The table of docs/families/writers.md has what is read back here.
+"""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from support.logs.trackers import client_of, history, inspect_wandb
+from support.paths import ROOT
+from support.processes import environment
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+PROGRAM = """
+import os, signal, sys, time
+import torch
+import lightning_hooks as h
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
+from support.training import TinyModule, make_loader, make_trainer
+
+kind, work, ckpt = sys.argv[1], sys.argv[2], sys.argv[3] or None
+IMAGE, ROWS = torch.linspace(0, 1, 60).reshape(3, 4, 5), {"id": [1, 2], "label": ["cat", None]}
+
+
+class Net(TinyModule):
+    example_input_array = torch.zeros(1, 4)
+
+    def __init__(self, lr=0.1, aug=None):
+        super().__init__(lr)
+        self.save_hyperparameters()
+
+    def forward(self, x):
+        return self.net(x)
+
+    def training_step(self, batch, batch_idx):
+        if ckpt is None and self.global_step == 6:
+            time.sleep(8)  # what was logged has arrived by then
+            os.kill(os.getpid(), signal.SIGKILL)
+        time.sleep(0.1)
+        return super().training_step(batch, batch_idx)
+
+    def validation_step(self, batch, batch_idx):
+        self.log("val_acc", 0.5 + 0.1 * self.current_epoch)
+        if batch_idx == 0 and kind.endswith("Hook"):
+            h.log_image(self, "sample", IMAGE)
+            h.log_table(self, "worst", ROWS)
+        elif batch_idx == 0 and kind == "WandbLogger":
+            self.logger.log_image("sample", [IMAGE])
+            self.logger.log_table("worst", [*ROWS], [[1, "cat"], [2, None]])
+
+    def test_step(self, batch, batch_idx):
+        self.log("test_acc", 0.25)
+
+
+best, last = {"monitor": "val_acc", "mode": "max"}, {"save_last": True}
+callbacks, logger = [ModelCheckpoint(work, **best, **last)], None
+if kind.endswith("Hook"):
+    tracker = getattr(h, kind)(interval=2, upload="best", timeout=120.0)
+    saved = [h.CheckpointHook(interval=1), h.BestCheckpointHook("val_acc", rule="greater")]
+    hooks = [*saved, h.SystemMetricsHook(0.05), tracker]
+    callbacks = [h.HookAdapter(hooks, work_dir=work)]
+elif kind == "MLFlowLogger":
+    uri = f"sqlite:///{work}/mlflow.db"
+    logger = MLFlowLogger(tracking_uri=uri, log_model=True, artifact_location=f"file://{work}/art")
+elif kind == "WandbLogger":
+    logger = WandbLogger(save_dir=work, offline=True)  # log_model=True wants a server
+else:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
+    mlflow.pytorch.autolog()
+options = {"max_epochs": 3, "log_every_n_steps": 2, "enable_checkpointing": True}
+options = {**options, "inference_mode": True}
+trainer = make_trainer(work, *callbacks, logger=logger or False, **options)
+module = Net(aug={"crop": 32})
+trainer.fit(module, make_loader(4), make_loader(2), ckpt_path=ckpt)
+trainer.test(module, make_loader(2), verbose=False)
+"""
+KINDS = ("MLFlowLogger", "autolog", "MlflowLoggerHook", "WandbLogger", "WandbLoggerHook")
+
+
+def train(kind: str, work: Path) -> None:
+    """Train in a process that is killed in the second epoch, and in another that resumes."""
+    work.mkdir()
+    variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true", "LOGNAME": "ada"}
+    variables |= {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    (work / "train.py").write_text(PROGRAM)
+    ends = []
+    for _ in range(2):
+        files = sorted([*work.glob("last.ckpt"), *work.glob("epoch_*.pth")])
+        command = [sys.executable, "-W", "ignore", "train.py", kind, str(work)]
+        with (work / "output.txt").open("ab") as out:
+            done = subprocess.run(
+                [*command, str(files[-1]) if files else ""],
+                **{"env": {**environment(), **variables}, "cwd": work, "timeout": 400},
+                **{"stdout": out, "stderr": out},
+            )
+        ends.append(done.returncode)
+    assert ends == [-signal.SIGKILL, 0], (work / "output.txt").read_text()[-3000:]
+
+
+def in_mlflow(work: Path) -> dict[str, bool]:
+    """What the last run of MLflow has."""
+    client = client_of(work / "mlflow.db")
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    runs = client.search_runs(experiments, order_by=["attribute.start_time DESC"])
+    tags, metrics = runs[0].data.tags, runs[0].data.metrics
+    steps = {
+        name: [point.step for point in client.get_metric_history(runs[0].info.run_id, name)]
+        for name in metrics
+    }
+    losses = next(steps[name] for name in ("train/loss", "train_loss") if name in steps)
+    models = client.search_logged_models(experiments)
+    folders = [Path(model.artifact_location.removeprefix("file://")) for model in models]
+    texts = [folder / "requirements.txt" for folder in folders]
+    return {
+        "one run after a kill and a resume": len(runs) == 1 and len({*losses}) == len(losses) > 4,
+        "metrics of trainer.test": any("test_acc" in name for name in metrics),
+        "hyper-parameters of the module": "32" in runs[0].data.params.values(),
+        "nested hyper-parameters": False,
+        "user and source": {"mlflow.user", "mlflow.source.name"} <= tags.keys(),
+        "the epoch": "epoch" in metrics,
+        "system metrics": any(name.startswith("system/") for name in metrics),
+        "images and tables": {"mlflow.loggedImages", "mlflow.loggedArtifacts"} <= tags.keys(),
+        "the best checkpoint": bool([*work.glob("art/**/*.ckpt"), *work.glob("mlart*/**/*.pth")]),
+        # of this package or of Lightning, which MLflow leaves to this package
+        "a model with requirements": any(
+            "lightning" in path.read_text() for path in texts if path.exists()
+        ),
+    }
+
+
+def in_wandb(work: Path) -> dict[str, bool]:
+    """What the run of W&B has; its offline files add up to one run."""
+    files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
+    last = [file for file in files if file.name == files[-1].name]
+    records = [record for file in last for record in inspect_wandb(file)]
+    rows = [row for file in last for row in history(inspect_wandb(file)).values()]
+    names = set().union(*rows)
+    config: dict[str, Any] = {}
+    for record in records:
+        config |= record.get("config", {}).get("update", {})
+    losses = [row for row in rows if {"train_loss", "train/loss"} & row.keys()]
+    everything = json.dumps(records)
+    return {
+        "one run after a kill and a resume": len({file.name for file in files}) == 1
+        and len(losses) > 4,
+        "metrics of trainer.test": any("test_acc" in name for name in names),
+        "hyper-parameters of the module": config.get("lr") == 0.1,
+        "nested hyper-parameters": config.get("aug") == {"crop": 32},
+        "the epoch": "epoch" in names,
+        "system metrics": any(record["type"] == "stats" for record in records)
+        or "system/cpu" in names,
+        "images and tables": any("sample" in name for name in names) and "worst" in str(names),
+        "the best checkpoint": '"best"' in everything,
+    }
+
+
+def column(kind: str) -> dict[str, bool]:
+    """The cells of the page's table for one of the ways, without the empty cells."""
+    page = (ROOT / "docs/families/writers.md").read_text()
+    table = page[page.index("| the run in the tracker has |") :].partition("\n\n")[0].splitlines()
+    rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table]
+    at = rows[0].index(kind)
+    return {row[0]: row[at].startswith("yes") for row in rows[2:] if row[at]}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_of_the_page_has_what_is_read_back(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    train(kind, tmp_path / "work")
+    found = (in_wandb if "Wandb" in kind else in_mlflow)(tmp_path / "work")
+    assert column(kind) == found
