@@ -43,7 +43,7 @@ def over_interval(momentum: float, interval: int) -> float:
     >>> over_interval(0.5, 2)
     0.75
     """
-    return 1 - (1 - momentum) ** interval
+    return momentum if interval == 1 else 1 - (1 - momentum) ** interval
 
 
 def ema_momentum(step: int, momentum: float, warm_up: int) -> float:

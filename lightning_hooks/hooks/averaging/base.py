@@ -254,7 +254,7 @@ class AveragingHook(Hook):
         """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            check_strategy(self, trainer, resumes=self.resume_from is not None)
+            check_strategy(self, trainer, self.resume_from)
             self._is_evaluated = None
         if self._after_run is not None:
             self._after_run.remove()

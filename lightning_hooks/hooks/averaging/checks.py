@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import math
-from typing import TYPE_CHECKING, Any
-
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
@@ -12,28 +9,23 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 
 from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.schedules.averages import share_of_beginning
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.utils.warn import rank_zero_warn
 
-if TYPE_CHECKING:
-    from lightning_hooks.hooks.averaging.base import AveragingHook
-    from lightning_hooks.hooks.averaging.ema import EMAHook
-
-__all__ = ["check_device", "check_rivals", "check_strategy", "warn_of_young_average"]
+__all__ = ["check_device", "check_rivals", "check_strategy"]
 
 
-def check_strategy(hook: AveragingHook, trainer: L.Trainer, resumes: bool = False) -> None:
+def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
     """Check for a strategy without changes to the parameters.
 
     Args:
         hook: The average.
         trainer: The Trainer.
-        resumes: Whether the hook loads a checkpoint itself.
+        resume_from: The checkpoint that the hook loads itself.
 
     Raises:
-        ValueError: for a strategy with flattened or partitioned parameters, and with ``resumes``
-            for a strategy with its own way to load checkpoints.
+        ValueError: for a strategy with flattened or partitioned parameters, and with
+            ``resume_from`` for a strategy with its own way to load checkpoints.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
@@ -43,9 +35,9 @@ def check_strategy(hook: AveragingHook, trainer: L.Trainer, resumes: bool = Fals
             "parameters are not the module's own; use ModelParallelStrategy, with "
             "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
         )
-    if shards and resumes:
+    if shards and resume_from is not None:
         raise ValueError(
-            f"resume_from={hook.resume_from!r} does not work with {type(strategy).__name__}, "
+            f"resume_from={resume_from!r} does not work with {type(strategy).__name__}, "
             "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
         )
 
@@ -64,7 +56,7 @@ def check_device(device: object) -> str | None:
         raise ValueError(message) from None
 
 
-def check_rivals(hook: AveragingHook, trainer: L.Trainer) -> None:
+def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
 
     Args:
@@ -89,27 +81,3 @@ def check_rivals(hook: AveragingHook, trainer: L.Trainer) -> None:
                 f"{type(callback).__name__} and {name} both set the weights of the module to an "
                 "average; leave one out"
             )
-
-
-def warn_of_young_average(hook: EMAHook, runner: Runner) -> None:
-    """Warn of a run too short for an ``EMAHook`` to leave the first weights.
-
-    Args:
-        hook: The ``EMAHook``.
-        runner: The run.
-    """
-    steps: float = runner.max_optimizer_steps or 0
-    trainer: Any = runner.trainer
-    if steps == 0 or math.isinf(steps) or trainer.fast_dev_run:
-        return
-    begins = [(hook.begin_epoch, runner.max_epochs), (hook.begin_iter, runner.max_iters)]
-    waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
-    averaged = round(steps * max(0.0, 1 - waited))
-    kept = share_of_beginning(hook.momentum, hook.warm_up, averaged, hook.interval)
-    if averaged and kept > 0.5:
-        runner.logger.warning(
-            f"{class_name(hook)}(momentum={hook.momentum}, warm_up={hook.warm_up}) is validated "
-            f"with an average that is too young: after the {averaged} optimizer steps of this run "
-            f"{kept:.0%} of the average is still its first weights; a larger momentum, or a "
-            "smaller warm_up, follows the model faster"
-        )

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
-from lightning_hooks.hooks.averaging.checks import warn_of_young_average
-from lightning_hooks.schedules.averages import ema_momentum, over_interval
+from lightning_hooks.schedules.averages import ema_momentum, over_interval, share_of_beginning
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = ["EMAHook", "ema_momentum"]
@@ -82,4 +83,22 @@ class EMAHook(AveragingHook):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check rivals; warn of a run too short for the average."""
         super().on_train_start(trainer, pl_module)
-        warn_of_young_average(self, Driver.of(trainer).runner)
+        self._warn_of_young_average(Driver.of(trainer).runner)
+
+    def _warn_of_young_average(self, runner: Runner) -> None:
+        """Warn of a run too short for the average to leave the first weights."""
+        steps: float = runner.max_optimizer_steps or 0
+        trainer: Any = runner.trainer
+        if steps == 0 or math.isinf(steps) or trainer.fast_dev_run:
+            return
+        begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
+        waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
+        averaged = round(steps * max(0.0, 1 - waited))
+        kept = share_of_beginning(self.momentum, self.warm_up, averaged, self.interval)
+        if averaged and kept > 0.5:
+            runner.logger.warning(
+                f"{class_name(self)}(momentum={self.momentum}, warm_up={self.warm_up}) is "
+                f"validated with an average that is too young: after the {averaged} optimizer "
+                f"steps of this run {kept:.0%} of the average is still its first weights; a larger "
+                "momentum, or a smaller warm_up, follows the model faster"
+            )
