@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from lightning_hooks.engine.error_notes import class_name, listed
-from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import is_finite
-from lightning_hooks.utils.warn import rank_zero_warn
-
-if TYPE_CHECKING:
-    from lightning_hooks.hooks.updaters.updater import Updater
 
 __all__ = [
     "Values",
-    "adopt_new_groups",
     "check_per_group",
     "describe_groups",
     "describe_optimizers",
     "map_values",
     "optimizers_of",
+    "parameter_names",
     "per_group",
     "with_groups",
 ]
@@ -108,43 +102,7 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
     return list(value)
 
 
-def adopt_new_groups(hook: Updater, runner: Runner) -> bool:
-    """Read the bases of groups added by ``optimizer.add_param_group`` or a callback.
-
-    Args:
-        hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
-        runner: The runner.
-
-    Returns:
-        Whether any group was added.
-    """
-    found = False
-    for name, optimizer in optimizers_of(runner.optimizer):
-        known = hook.base.get(name) if isinstance(hook.base, dict) else hook.base
-        if known is None or len(known) >= len(optimizer.param_groups):
-            continue  # with fewer groups the first bases count, as in mmcv
-        try:
-            bases = hook.bases_of(name, optimizer)
-        except ValueError as error:
-            what = f"the {hook.quantity.name} of added groups as it is"
-            rank_zero_warn(f"{class_name(hook)} leaves {what}: {error}")
-            continue
-        new = range(len(known), len(bases))
-        for group in new:
-            runner.logger.info(
-                "%s also sets the %s of %s from now on, with the base %s: %s",
-                class_name(hook),
-                hook.quantity.name,
-                describe_groups(name, optimizer, group),
-                bases[group],
-                listed(_names(runner.module, optimizer.param_groups[group]["params"])),
-            )
-        bases = [*known, *bases[len(known) :]]
-        hook.base = {**hook.base, name: bases} if isinstance(hook.base, dict) else bases
-        found = True
-    return found
-
-
-def _names(module: Any, parameters: Sequence[Any]) -> list[str]:
+def parameter_names(module: Any, parameters: Sequence[Any]) -> list[str]:
+    """Return the names of parameters in a module, or their shapes."""
     known = {id(parameter): name for name, parameter in module.named_parameters()}
     return [known.get(id(one), f"a parameter of shape {tuple(one.shape)}") for one in parameters]

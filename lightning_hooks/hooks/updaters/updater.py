@@ -12,19 +12,21 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import checks
 from lightning_hooks.hooks.updaters.param_groups import (
     Values,
-    adopt_new_groups,
     describe_groups,
     map_values,
     optimizers_of,
+    parameter_names,
 )
 from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
 
@@ -260,8 +262,36 @@ class Updater(Hook):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
-        if runner.adopts_new_groups and adopt_new_groups(self, runner) and self.by_epoch:
+        if runner.adopts_new_groups and self._adopt_new_groups(runner) and self.by_epoch:
             self.update(self.as_counted(runner))
+
+    def _adopt_new_groups(self, runner: Runner) -> bool:
+        """Read the bases of groups added in the last epoch; return whether there are any."""
+        found = False
+        for name, optimizer in optimizers_of(runner.optimizer):
+            known = self.base.get(name) if isinstance(self.base, dict) else self.base
+            if known is None or len(known) >= len(optimizer.param_groups):
+                continue  # with fewer groups the first bases count, as in mmcv
+            try:
+                bases = self.bases_of(name, optimizer)
+            except ValueError as error:
+                what = f"the {self.quantity.name} of added groups as it is"
+                rank_zero_warn(f"{class_name(self)} leaves {what}: {error}")
+                continue
+            for group in range(len(known), len(bases)):
+                added = optimizer.param_groups[group]["params"]
+                runner.logger.info(
+                    "%s also sets the %s of %s from now on, with the base %s: %s",
+                    class_name(self),
+                    self.quantity.name,
+                    describe_groups(name, optimizer, group),
+                    bases[group],
+                    listed(parameter_names(runner.module, added)),
+                )
+            bases = [*known, *bases[len(known) :]]
+            self.base = {**self.base, name: bases} if isinstance(self.base, dict) else bases
+            found = True
+        return found
 
     def _keep_count(self) -> None:
         self._skipped_before, self._applied = self._skipped, None
