@@ -12,6 +12,7 @@ import torch
 
 from lightning_hooks import HOOKS, CheckpointHook, Hook, HookAdapter, register_training_hooks
 from lightning_hooks.cli.app import run
+from lightning_hooks.standin.utils.config import Config
 from lightning_hooks.utils.secrets import describe, masked, masked_text
 from support.training import NoValidation, make_loader, make_trainer
 
@@ -91,6 +92,27 @@ def test_the_command_shows_no_secret(
     assert 'Sends(api_token="***", headers={"Authorization": "***"})' in shown.out
     assert "'api_token': '***'" in shown.err
     assert "1234" not in shown.out + shown.err
+
+
+def test_a_printed_config_of_the_stand_in_shows_no_secret() -> None:
+    config = Config({"custom_hooks": [CONFIG], "uri": "http://me:1234@host/x"})
+    shown = "{'custom_hooks': [{'type': 'Sends', 'api_token': '***'}], 'uri': 'http://***@host/x'}"
+    assert repr(config) == str(config) == f"Config (path: None): {shown}"
+    assert "1234" in config.pretty_text  # the file that the config is written to is the user's
+
+
+@pytest.mark.parametrize("error", ["ValueError", "SystemExit", "ImportError"])
+def test_the_check_of_a_project_shows_no_secret(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str
+) -> None:
+    project = tmp_path / "project.py"
+    text = "server = connect(api_key='1234', uri='http://me:1234@host/x')"
+    project.write_text(f"class A:\n    raise {error}({text!r})\n")
+    for options in ([], ["--json"]):
+        run(["check", str(project), *options])
+        shown = capsys.readouterr()
+        assert "connect(api_key='***'" in shown.out
+        assert "1234" not in shown.out + shown.err
 
 
 def test_a_checkpoint_has_no_secret_of_a_hooks_arguments(tmp_path: Path) -> None:

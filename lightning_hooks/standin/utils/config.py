@@ -14,6 +14,7 @@ from typing import Any
 from lightning_hooks.standin.fileio.io import dump
 from lightning_hooks.standin.utils.misc import import_modules_from_strings
 from lightning_hooks.utils.config_files import read_with_files
+from lightning_hooks.utils.secrets import masked
 
 __all__ = [
     "BASE_KEY",
@@ -262,7 +263,7 @@ class Config:
         return key in self._cfg_dict
 
     def __repr__(self) -> str:
-        return f"Config (path: {self.filename}): {self._cfg_dict!r}"
+        return f"Config (path: {self.filename}): {masked(self._cfg_dict)!r}"
 
     def __getstate__(self) -> tuple[Any, ...]:
         return self._cfg_dict, self.filename, self.text
