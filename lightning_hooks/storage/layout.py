@@ -11,7 +11,7 @@ import torch
 
 from lightning_hooks.utils.random_state import random_state
 
-__all__ = ["ENTRY", "DamagedCheckpointError", "check_layout", "entry_of"]
+__all__ = ["ENTRY", "DamagedCheckpointError", "check_layout", "check_weights", "entry_of"]
 
 ENTRY = "lightning_hooks"
 """The key of this package's entry in a checkpoint."""
@@ -92,6 +92,33 @@ def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") ->
         if name in checkpoint:
             try:
                 _check(checkpoint[name], form, "it")
+            except TypeError as error:
+                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
+
+
+def check_weights(
+    state: Mapping[str, Any], own: Mapping[str, Any], name: str, path: str = "the checkpoint"
+) -> None:
+    """Check that a saved state dict has tensors where the module has tensors.
+
+    Args:
+        state: The saved state dict; extra states and keys unknown to the module may have any form.
+        own: The module's state dict.
+        name: The key of ``state`` in the checkpoint, for the error.
+        path: The file, for the error.
+
+    Raises:
+        DamagedCheckpointError: for a value of another type; the message has the path and the keys.
+
+    >>> check_weights({"w": 5}, {"w": torch.zeros(1)}, "state_dict", "a.pth")
+    Traceback (most recent call last):
+    lightning_hooks.storage.layout.DamagedCheckpointError: a.pth's 'state_dict' is damaged: \
+'w' must be a Tensor, got 5
+    """
+    for key in state.keys() & own.keys():
+        if isinstance(own[key], torch.Tensor):
+            try:
+                _check(state[key], torch.Tensor, repr(key))
             except TypeError as error:
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 

@@ -86,3 +86,29 @@ def test_a_run_is_not_resumed_from_nonsense(
     trainer = make_trainer(tmp_path, hook(), max_epochs=2, **options)
     with pytest.raises(DamagedCheckpointError, match=f"odd.pth's '{keys[0]}' is damaged"):
         trainer.fit(TinyModule(), make_loader(), make_loader(1), ckpt_path=path)
+
+
+WEIGHT = "net.weight"
+AVERAGES = (OURS, "averages", 0)
+
+
+@pytest.mark.parametrize("nonsense", [5, "x", [1]])
+@pytest.mark.parametrize(
+    "keys", [("state_dict",), ("current_model_state",), (*AVERAGES, "exact")], ids=repr
+)
+@pytest.mark.parametrize("way", ["ckpt_path", "resume_from", "validate"])
+def test_a_weight_that_is_no_tensor_is_named_by_file_and_key(
+    saved: dict[str, Any], tmp_path: Path, keys: Any, nonsense: Any, way: str
+) -> None:
+    path = tmp_path / "odd.pth"
+    saved = copy.deepcopy(saved)
+    saved[OURS]["averages"][0]["exact"] = {}
+    write(saved, (*keys, WEIGHT), nonsense, path)
+    hook = EMAHook(resume_from=str(path) if way == "resume_from" else None)
+    trainer = make_trainer(tmp_path, hook, max_epochs=2)
+    wanted = f"odd.pth's '{keys[0]}' is damaged: '{WEIGHT}' must be a Tensor, got {nonsense!r}"
+    run = trainer.validate if way == "validate" else trainer.fit
+    loaders = [make_loader()] * (1 if way == "validate" else 2)
+    with pytest.raises(DamagedCheckpointError) as error:
+        run(TinyModule(), *loaders, ckpt_path=None if hook.resume_from else path)
+    assert str(error.value).endswith(wanted)

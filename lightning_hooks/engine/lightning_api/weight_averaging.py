@@ -22,6 +22,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_hooks.utils import dtensors
 
 __all__ = [
+    "RAW",
     "average_in",
     "has_average",
     "put_average",
@@ -31,6 +32,7 @@ __all__ = [
 ]
 
 RAW, STATE = "current_model_state", "averaging_state"
+"""The keys of the raw weights, and of the average's counters."""
 
 
 def has_average(checkpoint: Mapping[str, Any]) -> bool:

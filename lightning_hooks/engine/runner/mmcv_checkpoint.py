@@ -13,10 +13,11 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.lightning_api.weight_averaging import has_average, raw_weights
+from lightning_hooks.engine.lightning_api.weight_averaging import RAW, has_average, raw_weights
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
+from lightning_hooks.storage.layout import check_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -174,6 +175,7 @@ class MmcvCheckpoints:
         model = unwrap(self.model)
         state = with_keys_of(model, state)
         own = model.state_dict()
+        check_weights(state, own, "state_dict", filename)
         wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
         if strict:
             model.load_state_dict(state)
@@ -199,7 +201,9 @@ class MmcvCheckpoints:
         found = self.load_checkpoint(checkpoint, map_location=where)
         if has_average(found):  # the average is loaded now
             model = unwrap(self.model)
-            model.load_state_dict(with_keys_of(model, raw_weights(found)), strict=False)
+            raw = with_keys_of(model, raw_weights(found))
+            check_weights(raw, model.state_dict(), RAW, checkpoint)
+            model.load_state_dict(raw, strict=False)
         meta = found.get("meta")
         if meta is None:
             raise ValueError(

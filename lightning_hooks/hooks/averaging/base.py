@@ -277,7 +277,7 @@ class AveragingHook(Hook):
             runner.resume(self.resume_from)
             checkpoint = torch_files.load_torch(self.resume_from)
             hooks = averages_of(trainer)
-            found = find_averages(checkpoint, runner.module, hooks)
+            found = find_averages(checkpoint, runner.module, hooks, self.resume_from)
             self.take(found[hooks.index(self)], for_fit=True)
         self._statistics = PreciseBNHook.of_average(self.precise_bn, class_name(self))
         if self._statistics is not None:
@@ -439,7 +439,8 @@ class AveragingHook(Hook):
         hooks = averages_of(trainer)
         if not hooks or hooks[0] is not self:
             return
-        found = find_averages(checkpoint, trainer.lightning_module, hooks)
+        path = str(trainer.ckpt_path)
+        found = find_averages(checkpoint, trainer.lightning_module, hooks, path)
         for hook, saved in zip(hooks, found, strict=True):
             hook.take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
         if any(saved is not None and saved.is_validated for saved in found):

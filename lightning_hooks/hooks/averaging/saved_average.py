@@ -11,6 +11,7 @@ import torch
 from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.engine.lightning_api import weight_averaging
+from lightning_hooks.storage.layout import check_weights
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
@@ -104,7 +105,10 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
 
 
 def find_averages(
-    checkpoint: dict[str, Any], module: torch.nn.Module, hooks: Sequence[Any]
+    checkpoint: dict[str, Any],
+    module: torch.nn.Module,
+    hooks: Sequence[Any],
+    path: str = "the checkpoint",
 ) -> list[SavedAverage | None]:
     """Return the saved average of each hook (or None), and remove it from the checkpoint's entry.
 
@@ -112,9 +116,20 @@ def find_averages(
         checkpoint: Lightning's dict.
         module: The module to load into.
         hooks: The averages of a Trainer, in the order given.
+        path: The file, for the error.
+
+    Raises:
+        DamagedCheckpointError: for a weight that is no tensor.
     """
     present = [Identity.of(hook) for hook in hooks]
     saved = read_averages(checkpoint, module)
+    own = module.state_dict()
+    for one in saved:
+        name = "state_dict" if one.is_validated else KEY
+        check_weights(one.tensors, own, name, path)
+        check_weights(one.exact, own, KEY, path)
+    raw = weight_averaging.RAW
+    check_weights(checkpoint.get(raw, {}), own, raw, path)
     found = pair([one.of or present[0] for one in saved], present) if present else {}
     entries = entry_of(checkpoint).get("averages")
     if entries:

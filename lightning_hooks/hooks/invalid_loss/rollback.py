@@ -138,7 +138,8 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            averages = find_averages(checkpoint, trainer.lightning_module, averages_of(trainer))
+            hooks = averages_of(trainer)
+            averages = find_averages(checkpoint, trainer.lightning_module, hooks, path)
             found = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
