@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 import pickle
@@ -15,6 +16,7 @@ import pytest
 import torch
 
 from lightning_hooks import (
+    BestCheckpointHook,
     CheckInvalidLossHook,
     CheckpointHook,
     EMAHook,
@@ -23,6 +25,8 @@ from lightning_hooks import (
     load_batch,
     newest_valid,
 )
+from lightning_hooks.cli.app import run
+from lightning_hooks.dialects.steps.hooks import Checkpointer
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.standin.runner import checkpoint
 from lightning_hooks.storage import manifest
@@ -117,11 +121,52 @@ WAYS: dict[str, Callable[[Path], Any]] = {
     "runner.resume": lambda p: fit(p.parent / "new", Asks(lambda runner: runner.resume(str(p)))),
     "the stand-in's load_checkpoint": lambda p: checkpoint.load_checkpoint(TinyModule(), str(p)),
     "the stand-in's loader by URL": lambda p: by_url(p),
+    "a Checkpointer": lambda p: Checkpointer(TinyModule()).load(str(p)),
+    "EMA's apply_to": lambda p: apply_to(p),
+    "export": lambda p: export(p),
+    "lightning-hooks plot": lambda p: command("plot", str(p)),
+    "lightning-hooks plot, as a log": lambda p: command("plot", renamed(p, "x.log.json")),
+    "lightning-hooks convert": lambda p: command("convert", str(p)),
+    "lightning-hooks convert, as YAML": lambda p: command("convert", renamed(p, "x.yaml")),
+    "lightning-hooks convert, as JSON": lambda p: command("convert", renamed(p, "x.json")),
+    "lightning-hooks check": lambda p: command("check", str(p)),
+    "lightning-hooks replay": lambda p: command("replay", str(p), "--to", "tensorboard"),
     "load_batch": lambda p: load_batch(str(p)),
     "the last good state": lambda p: restore(p),
     "replay": lambda p: replay(str(p), to="tensorboard", log_dir=str(p.parent / "tb")),
     "the list of checkpoints": lambda p: listed(p),
 }
+
+
+def apply_to(path: Path) -> None:
+    """The hook's average, whatever became of the run that was to begin with it."""
+    hook = EMAHook(resume_from=str(path))
+    try:
+        fit(path.parent, hook, max_epochs=3)
+    finally:
+        with contextlib.suppress(RuntimeError):
+            hook.apply_to(TinyModule())
+
+
+def export(path: Path) -> None:
+    """Of the best weights, in a file that somebody has replaced after the run."""
+    hook = BestCheckpointHook("val_loss")
+    work = path.parent / "exported"
+    fit(work, hook)
+    (best,) = work.glob("best_*.pth")
+    forge(best, path.parents[1] / "fired")
+    hook.export(str(work / "weights.pth"))
+
+
+def renamed(path: Path, name: str) -> str:
+    """A copy under another name: the command decides by the name how it reads a file."""
+    return str(shutil.copy(path, path.with_name(name)))
+
+
+def command(*words: str) -> None:
+    """Run the command; 2 is wrong input, 1 that nothing could be done with it."""
+    if code := run([*words]):
+        raise ValueError(f"lightning-hooks {words[0]} ends with {code}")
 
 
 def by_itself(path: Path) -> None:
