@@ -6,6 +6,7 @@ import os
 import re
 import shlex
 import signal
+import sqlite3
 import subprocess
 import sys
 import time
@@ -54,7 +55,7 @@ wait("after the fit")
 """
 
 
-VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true")
+VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_DISABLE_TELEMETRY="true")
 
 
 def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
@@ -126,6 +127,50 @@ def test_rows_of_an_offline_run_are_complete_up_to_the_checkpoint(tmp_path: Path
     rows = rows_of_wandb(work)
     assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
     assert {6, 8, 9} <= rows.keys()
+
+
+def losses_of_wandb(work: Path) -> list[list[int]]:
+    """Return the steps with a loss of each run, in order of the runs' beginnings."""
+    runs: dict[str, list[int]] = {}
+    for file in sorted(work.glob("wandb/offline-run-*/run-*.wandb")):
+        rows = history(inspect_wandb(file))
+        runs.setdefault(file.stem, []).extend(s for s, row in rows.items() if "train/loss" in row)
+    return [*runs.values()]
+
+
+def losses_of_mlflow(work: Path) -> list[list[int]]:
+    """Return the steps with a loss of each run."""
+    runs: dict[str, list[int]] = {}
+    with sqlite3.connect(work / "mlflow.db") as db:
+        for run, step in db.execute(
+            "select run_uuid, step from metrics where key = 'train/loss' order by step"
+        ):
+            runs.setdefault(run, []).append(step)
+    return [*runs.values()]
+
+
+LOSSES = {"WandbLoggerHook": losses_of_wandb, "MlflowLoggerHook": losses_of_mlflow}
+
+
+@pytest.mark.parametrize("tracker", LOSSES)
+@pytest.mark.parametrize(("halt", "unsent"), [("iteration 3", 1), ("iteration 5", 3)])
+def test_what_a_kill_while_the_client_starts_has_left_is_sent_or_named(
+    tmp_path: Path, tracker: str, halt: str, unsent: int
+) -> None:
+    pytest.importorskip("wandb" if tracker == "WandbLoggerHook" else "mlflow")
+    work = tmp_path / "work"
+    with killed(work, tracker, halt) as spool:
+        assert spool is not None
+        assert count_rest(str(spool)) == unsent  # the client has taken nothing yet
+    said = train(work, tracker)
+    whole = [2, 4, 6, 8]
+    if halt == "iteration 3":  # before the first checkpoint: the next process begins a new run
+        assert f"earlier runs have left {unsent} records" in said
+        run_as_told(said, work)
+        assert sorted(LOSSES[tracker](work)) == [[2], whole]
+    else:
+        assert LOSSES[tracker](work) == [whole]
+    assert not spool.exists()
 
 
 def test_a_kill_after_the_fit_costs_no_row_of_wandb(tmp_path: Path) -> None:
