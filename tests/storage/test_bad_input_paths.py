@@ -18,12 +18,15 @@ import torch
 from lightning_hooks import (
     BestCheckpointHook,
     CheckpointHook,
+    ClearMLLoggerHook,
     DvcliveLoggerHook,
     Hook,
     HookAdapter,
     MlflowLoggerHook,
+    NeptuneLoggerHook,
     TensorboardLoggerHook,
     TextLoggerHook,
+    VisdomLoggerHook,
     WandbLoggerHook,
     newest_valid,
 )
@@ -110,6 +113,9 @@ def test_the_best_by_any_name_is_in_the_work_directory(work: Path) -> None:
         DvcliveLoggerHook,
         pytest.param(MlflowLoggerHook, marks=pytest.mark.slow),
         pytest.param(WandbLoggerHook, marks=pytest.mark.slow),
+        pytest.param(ClearMLLoggerHook, marks=pytest.mark.slow),
+        pytest.param(NeptuneLoggerHook, marks=pytest.mark.slow),
+        VisdomLoggerHook,
     ],
 )
 def test_metrics_of_any_name_are_logged_in_the_work_directory(kind: Any, work: Path) -> None:
@@ -119,6 +125,31 @@ def test_metrics_of_any_name_are_logged_in_the_work_directory(kind: Any, work: P
     trainer = make_trainer(work, adapter, max_steps=2)
     trainer.fit(Trains(), make_loader(2))
     assert any(work.rglob("*"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["../../../x", "..", "a/../../../x", "ABSOLUTE"])
+@pytest.mark.parametrize(
+    ("kind", "argument"),
+    [
+        *((WandbLoggerHook, one) for one in ("name", "project", "group", "id")),
+        *((MlflowLoggerHook, one) for one in ("exp_name", "run_name")),
+        *((ClearMLLoggerHook, one) for one in ("project_name", "task_name")),
+        *((NeptuneLoggerHook, one) for one in ("name", "project")),
+        (VisdomLoggerHook, "env"),
+        (DvcliveLoggerHook, "exp_name"),
+    ],
+)
+def test_runs_of_any_name_are_logged_in_the_work_directory(
+    kind: Any, argument: str, name: str, work: Path
+) -> None:
+    name = str(work.parent / "x") if name == "ABSOLUTE" else name
+    options = {"init_kwargs": {"id": name}} if argument == "id" else {argument: name}
+    hook = kind(interval=1, by_epoch=False, timeout=60, **options)
+    make_trainer(work, HookAdapter([hook]), max_steps=2).fit(Trains(), make_loader(2))
+    status = hook.status()
+    left = [*work.glob("spool/*.jsonl")]  # of a name that the client refuses, nothing is lost
+    assert status["sent"] == status["logged"] > 0 or (not status["sent"] and left)
 
 
 def test_a_list_of_checkpoints_deletes_and_finds_nothing_elsewhere(work: Path) -> None:

@@ -138,8 +138,8 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            hooks = averages_of(trainer)
-            averages = find_averages(checkpoint, trainer.lightning_module, hooks, path)
+            module, averaging = trainer.lightning_module, averages_of(trainer)
+            averages = find_averages(checkpoint, module, averaging, path)
             found = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],

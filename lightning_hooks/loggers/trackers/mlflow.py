@@ -90,7 +90,7 @@ class MlflowWriter(Writer):
         self.client = client
         self._params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
-        self._sample_keys = Names(_sample_key)
+        self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
         self._model_id: str | None = None
 
