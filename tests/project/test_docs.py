@@ -26,6 +26,7 @@ DOCS = ROOT / "docs"
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "hooks"]
 
 
+@pytest.mark.slow
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]

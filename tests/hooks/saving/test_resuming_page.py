@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +54,14 @@ def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int:
     return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
 
 
+@pytest.fixture
+def ctrl_c() -> Iterator[None]:
+    """Let SIGINT interrupt, also where a shell has started the tests in the background."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
 @pytest.mark.parametrize(
     ("how", "options", "newest"),
     [
@@ -71,7 +80,7 @@ def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int:
     ],
 )
 def test_what_the_end_of_a_run_loses(
-    tmp_path: Path, how: str, options: dict[str, Any], newest: str
+    tmp_path: Path, how: str, options: dict[str, Any], newest: str, ctrl_c: None
 ) -> None:
     if how == "SIGKILL":
         assert run_in_a_process(tmp_path, how, options) == -signal.SIGKILL
