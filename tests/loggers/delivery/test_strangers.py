@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shlex
+import socket
 from pathlib import Path
 from typing import Any
 
@@ -78,6 +79,43 @@ def test_a_spool_is_sent_where_the_command_says(
     assert len([*(tmp_path / "to").glob(FILES[name])]) == 1
     assert [*here.iterdir()] == []
     assert not Path(path).exists()
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        {"uri": " {server}", "tracking_uri": " {server}"},  # a space passed as no URL once
+        {"artifacts": "{server}", "experiment": "digits", "artifact_location": "{server}"},
+        {
+            "type": "MLFlowLogger",
+            "tracking_uri": "{server}",
+            "kwargs": {"tracking_uri": "{server}"},
+        },
+        {"experiment": "$DATABASE_URL", "label": "${DATABASE_URL}", "tags": {"a": "***"}},
+    ],
+    ids=["space", "artifacts", "logger", "variable"],
+)
+def test_a_strangers_spool_meets_no_server_and_gets_no_secret(
+    tmp_path: Path, here: Path, monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any]
+) -> None:
+    pytest.importorskip("mlflow")
+    import mlflow
+
+    monkeypatch.setenv("MLFLOW_TRACKING_TOKEN", "s3cret")
+    monkeypatch.setenv("DATABASE_URL", "postgres://me:s3cret@host/db")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        server.setblocking(False)
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        evil = json.loads(json.dumps(arguments).replace("{server}", url))
+        path = spool_of(tmp_path / "work", "mlflow", arguments=evil, **evil)
+        own = f"sqlite:///{tmp_path}/mlflow.db"
+        replay(path, "mlflow", tracking_uri=own, experiment="mine")
+        with pytest.raises(BlockingIOError):  # nobody has connected
+            server.accept()
+    client = mlflow.MlflowClient(own)
+    assert {one.name for one in client.search_experiments()} == {"Default", "mine"}
+    kept = [file.read_bytes() for file in tmp_path.rglob("*") if file.is_file()]
+    assert not any(b"s3cret" in content for content in kept)
 
 
 def test_a_spool_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
