@@ -51,7 +51,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 FILES = {
     "clearml": "offline/*/metrics.jsonl",
     "dvclive": "plots/metrics/loss.tsv",
-    "mlflow": "mlartifacts/**/1.png",
+    "mlflow": "mlartifacts/**/sample*.png",
     "neptune": "offline/run__*/data-1.log",
     "tensorboard": "events*",
     "visdom": "1f.log",
