@@ -1,7 +1,7 @@
 """One set of Lightning's classes under the names of both packages.
 
-``lightning`` and ``pytorch_lightning`` hold the same code twice, with two classes ``Trainer`` that
-know nothing of each other.
+``lightning`` and ``pytorch_lightning`` hold the same code twice, with two unrelated classes
+``Trainer``.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from typing import Any
 __all__ = ["use_with_pytorch_lightning"]
 
 TWINS = {"pytorch_lightning": "lightning.pytorch", "lightning_fabric": "lightning.fabric"}
-"""The packages that repeat a package of ``lightning``, with the package that they repeat."""
+"""The repeating package, and the package of ``lightning`` with the same code."""
 
 
 class _TwinFinder(MetaPathFinder, Loader):
-    """Imports each module of a twin as the module of ``lightning``, however late."""
+    """Imports each module of a twin, early or late, as the module of ``lightning``."""
 
     def find_spec(self, fullname: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
-        """Return a spec for a module of a twin; None where ``lightning`` has no such module."""
+        """Return a spec for a twin's module; None for a module unknown to ``lightning``."""
         package, dot, module = fullname.partition(".")
         original = TWINS.get(package, "") + dot + module
         if package in TWINS and importlib.util.find_spec(original):
@@ -39,16 +39,15 @@ class _TwinFinder(MetaPathFinder, Loader):
 
 
 def use_with_pytorch_lightning() -> None:
-    """Let hooks train a model of a library that imports ``pytorch_lightning``.
+    """Let hooks train models of libraries built on ``pytorch_lightning``.
 
     For the rest of the process ``pytorch_lightning`` is another name of ``lightning.pytorch``, and
     ``lightning_fabric`` of ``lightning.fabric``, so that the library's Trainer is
-    ``lightning.Trainer``. Call the function at the top of the script, before the library is
-    imported; processes that the script spawns need the call, too. A second call does nothing.
+    ``lightning.Trainer``. Call the function at the top of the script, before importing the
+    library; spawned processes need the call, too. A second call does nothing.
 
     Raises:
-        RuntimeError: if one of the two packages is already imported; the message names the modules
-            that have imported it.
+        RuntimeError: if a twin is already imported; the message names the importing modules.
 
     >>> import lightning_hooks
     >>> lightning_hooks.use_with_pytorch_lightning()  # doctest: +SKIP
@@ -67,7 +66,7 @@ def use_with_pytorch_lightning() -> None:
 
 
 def _importers(package: str) -> list[str]:
-    """Return modules that have imported a package: of each library the first to be complete."""
+    """Return the importers of a package: for each library the first complete module."""
     first: dict[str, str] = {}
     for name, module in list(sys.modules.items()):
         names = getattr(module, "__dict__", {})

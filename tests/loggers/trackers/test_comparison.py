@@ -9,6 +9,7 @@ import json
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +149,10 @@ def in_wandb(work: Path) -> dict[str, bool]:
     """What the run of W&B has; its offline files add up to one run."""
     files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
     last = [file for file in files if file.name == files[-1].name]
+    for _ in range(60):  # on a busy machine W&B's service ends after the process
+        if any(record["type"] == "exit" for record in inspect_wandb(files[-1])):
+            break
+        time.sleep(0.5)
     records = [record for file in last for record in inspect_wandb(file)]
     rows = [row for file in last for row in history(inspect_wandb(file)).values()]
     names = set().union(*rows)
