@@ -12,9 +12,10 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
 from lightning_hooks.engine.lightning_api.private_names import (
-    DATA_CONNECTOR,
+    keep_first_iteration,
+    keep_loaders,
     needs,
-    private_import,
+    set_loader,
 )
 
 __all__ = [
@@ -30,8 +31,6 @@ __all__ = [
     "validates_within_epochs",
 ]
 
-_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
-
 evaluates = needs("validations and tests run by hooks")
 switches_mode = needs("after_train_epoch in train mode")
 
@@ -45,12 +44,13 @@ def batches_begun(trainer: L.Trainer) -> int:
 def _on_loader(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
     """Give the validation's loop another loader in the block; yield the loop."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    own = loop._data_source, loop._combined_loader, loop._max_batches
-    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
-    try:
-        yield loop
-    finally:
-        loop._data_source, loop._combined_loader, loop._max_batches = own
+    batches = loop._max_batches
+    with keep_loaders(loop):
+        set_loader(loop, loader)
+        try:
+            yield loop
+        finally:
+            loop._max_batches = batches
 
 
 @evaluates
@@ -64,15 +64,12 @@ def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitSt
 @evaluates
 def run_validation(trainer: L.Trainer, loader: Any) -> None:
     """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
-    connector = trainer._logger_connector
-    first_iteration = connector._first_loop_iter
     trainer.validating = True
     try:
-        with _on_loader(trainer, loader) as loop:
+        with keep_first_iteration(trainer), _on_loader(trainer, loader) as loop:
             loop.run()
     finally:
         trainer.training = True
-        connector._first_loop_iter = first_iteration
 
 
 def evaluation_loop(trainer: L.Trainer) -> Any:
@@ -84,10 +81,15 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
 
 
+def _flags_before(trainer: L.Trainer) -> Any:
+    """Return Lightning's note of the train flags from before the running validation."""
+    return trainer.fit_loop.epoch_loop.val_loop._module_mode
+
+
 @switches_mode
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags from before the running validation."""
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+    _flags_before(trainer).restore(trainer.lightning_module)
 
 
 @contextlib.contextmanager
@@ -114,7 +116,7 @@ def train_flags(trainer: L.Trainer) -> Iterator[None]:
 def evaluate_as_before(trainer: L.Trainer) -> None:
     """Keep the current flags for the training after the validation, and switch to evaluation."""
     module = trainer.lightning_module
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
+    _flags_before(trainer).capture(module)
     module.on_validation_model_eval()
 
 
