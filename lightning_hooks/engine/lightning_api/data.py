@@ -12,7 +12,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, patched
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.lightning_api.private_names import (
     SAMPLERS,
     combined_loader,
@@ -47,6 +47,9 @@ __all__ = [
 ]
 
 _set_sampler_epoch = private_import(SAMPLERS, "_set_sampler_epoch")
+
+ITERATES_NEXT = "_load_combined_loader_states"
+"""The method of the fit loop after which Lightning makes the training iterator."""
 
 changes_data = needs("training data changed by hooks")
 
@@ -175,8 +178,7 @@ def before_iterator(
     trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
 ) -> None:
     """Call a function when Lightning is about to make an iterator of newly set up loaders."""
-    name = "_load_combined_loader_states"
-    fit.patch(trainer.fit_loop, name, after=lambda _: call(), until=until)
+    fit.patch(trainer.fit_loop, ITERATES_NEXT, after=lambda _: call(), until=until)
 
 
 @changes_data
@@ -218,8 +220,11 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     """
     loop = trainer.fit_loop
     set_loader(loop, loader)
-    with patched(loop, "_load_combined_loader_states", after=lambda _: leave_unread(trainer)):
+    patch = MethodPatch(loop, ITERATES_NEXT, after=lambda _: leave_unread(trainer))
+    try:
         loop.setup_data()
+    finally:
+        patch.remove()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
 

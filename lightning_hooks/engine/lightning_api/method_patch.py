@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerState, TrainerStatus
 
-__all__ = ["Fit", "MethodPatch", "patched"]
+__all__ = ["Fit", "MethodPatch"]
 
 
 class MethodPatch:
@@ -163,18 +163,3 @@ class Fit(contextlib.ExitStack):
         """Remove a patch at the end of the fit, or of a part of the fit."""
         patch.fit = self
         (until or self).callback(patch.remove)
-
-
-@contextlib.contextmanager
-def patched(
-    owner: Any,
-    name: str,
-    before: Callable[..., None] | None = None,
-    after: Callable[[Any], None] | None = None,
-) -> Iterator[None]:
-    """Call a function before or after the method inside the block."""
-    patch = MethodPatch(owner, name, before, after)
-    try:
-        yield
-    finally:
-        patch.remove()

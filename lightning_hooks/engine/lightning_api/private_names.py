@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
 import lightning as L
-
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.utils.warn import rank_zero_warn
