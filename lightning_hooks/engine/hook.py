@@ -188,11 +188,11 @@ class Hook(JoinsTrainer):
 
     def is_last_epoch(self, runner: Runner) -> bool:
         """Whether the epoch is the run's last."""
-        return bool(runner.epoch + 1 == runner._max_epochs)
+        return bool(runner.epoch + 1 == runner.max_epochs)
 
     def is_last_iter(self, runner: Runner) -> bool:
         """Whether the iteration is the run's last."""
-        return bool(runner.iter + 1 == runner._max_iters)
+        return bool(runner.iter + 1 == runner.max_iters)
 
     def get_triggered_stages(self) -> list[str]:
         """The overridden points, in mmcv's order."""

@@ -19,8 +19,8 @@ ORDER_KEYS = ("run_before", "run_after")
 T = TypeVar("T", bound=type)
 
 _OTHERS = (
-    "Checkpoint Closure DistSamplerSeed EMA EmptyCache Fp16Optimizer GradientCumulativeFp16Optimizer "
-    "GradientCumulativeOptimizer IterTimer Optimizer Profiler SyncBuffers"
+    "Checkpoint Closure DistSamplerSeed EMA EmptyCache Fp16Optimizer IterTimer Optimizer Profiler "
+    "GradientCumulativeFp16Optimizer GradientCumulativeOptimizer SyncBuffers"
 )
 _LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
 _LR_POLICIES = (

@@ -239,7 +239,7 @@ class TrackerHook(LoggerHook):
 
     def _log_all(self, runner: Runner) -> None:
         super()._log_all(runner)
-        for name, sample in runner.waiting_samples:  # of an evaluation outside of a fit
+        for name, sample in runner.samples.waiting:  # of an evaluation outside of a fit
             self.log_sample(runner, name, sample)
 
     # -- the run ---------------------------------------------------------------------------
@@ -334,8 +334,8 @@ class TrackerHook(LoggerHook):
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
         if self.all_groups:
-            tags.update(by_group("learning_rate", runner, runner.step_lr))
-            tags.update(by_group("momentum", runner, runner.step_momentum))
+            tags.update(by_group("learning_rate", runner, runner.step_rates.lr))
+            tags.update(by_group("momentum", runner, runner.step_rates.momentum))
         if not is_mmcv and self.get_mode(runner) == "train":
             tags = as_module_calls(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
