@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api.logged_values import epoch_means
 from lightning_hooks.engine.lightning_api.private_names import (
     RESULTS,
     combined_loader,
-    keep_first_iteration,
+    logger_connector,
     private_import,
 )
 from lightning_hooks.engine.lightning_api.validation import evaluation_loop
@@ -92,12 +92,13 @@ class ExtraPass:
     def _logging(self, event: str) -> Iterator[None]:
         """Have the module log into the results of the pass, as in an event of Lightning."""
         trainer, loop = self._trainer, evaluation_loop(self._trainer)
-        module = trainer.lightning_module
-        before = trainer.state.stage, module._current_fx_name, loop._results
+        module, connector = trainer.lightning_module, logger_connector(trainer)
+        before = trainer.state.stage, module._current_fx_name
+        results, first = loop._results, connector._first_loop_iter
         trainer.state.stage, module._current_fx_name = _STAGES[self._stage], event
-        loop._results = self._results
+        loop._results, connector._first_loop_iter = self._results, None
         try:
-            with keep_first_iteration(trainer):
-                yield
+            yield
         finally:
-            trainer.state.stage, module._current_fx_name, loop._results = before
+            trainer.state.stage, module._current_fx_name = before
+            loop._results, connector._first_loop_iter = results, first

@@ -22,7 +22,6 @@ __all__ = [
     "check_private_names",
     "combined_loader",
     "data_fetcher",
-    "keep_first_iteration",
     "keep_loaders",
     "logger_connector",
     "needs",
@@ -163,14 +162,3 @@ def set_fetcher(loop: Any, fetcher: Any) -> None:
 def logger_connector(trainer: L.Trainer) -> Any:
     """Return the Trainer's keeper of logged values."""
     return trainer._logger_connector
-
-
-@contextlib.contextmanager
-def keep_first_iteration(trainer: L.Trainer) -> Iterator[None]:
-    """Let steps in the block count as first steps of a loop, and as none after the block."""
-    connector = logger_connector(trainer)
-    first, connector._first_loop_iter = connector._first_loop_iter, None
-    try:
-        yield
-    finally:
-        connector._first_loop_iter = first

@@ -12,7 +12,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
 from lightning_hooks.engine.lightning_api.private_names import (
-    keep_first_iteration,
     keep_loaders,
     needs,
     set_loader,
@@ -24,7 +23,6 @@ __all__ = [
     "evaluation_loop",
     "keep_train_flags",
     "replace_val_loader",
-    "run_validation",
     "train_as_before_validation",
     "train_flags",
     "val_metrics",
@@ -40,36 +38,20 @@ def batches_begun(trainer: L.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
-@contextlib.contextmanager
-def _on_loader(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
-    """Give the validation's loop another loader in the block; yield the loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    batches = loop._max_batches
-    with keep_loaders(loop):
-        set_loader(loop, loader)
-        try:
-            yield loop
-        finally:
-            loop._max_batches = batches
-
-
 @evaluates
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
-    loop = until.enter_context(_on_loader(trainer, loader))
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    batches = loop._max_batches
+
+    def restore() -> None:
+        loop._max_batches = batches
+
+    until.callback(restore)
+    until.enter_context(keep_loaders(loop))
+    set_loader(loop, loader)
     loop.setup_data()
     loop.reset()
-
-
-@evaluates
-def run_validation(trainer: L.Trainer, loader: Any) -> None:
-    """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
-    trainer.validating = True
-    try:
-        with keep_first_iteration(trainer), _on_loader(trainer, loader) as loop:
-            loop.run()
-    finally:
-        trainer.training = True
 
 
 def evaluation_loop(trainer: L.Trainer) -> Any:
