@@ -228,7 +228,11 @@ class LoggerHook(Hook):
         results = buffer.take_results()
         results.pop(leave_out, None)
         for hook in self._others or (self,):
-            hook._results = {**hook._results, **results}
+            hook.add_results(results)
+
+    def add_results(self, results: Mapping[str, Any]) -> None:
+        """Take other hooks' values for the next line."""
+        self._results = {**self._results, **results}
 
     def _forget_epoch(self, buffer: LogBuffer) -> None:
         reach = [hook.interval for hook in self._others if not hook.by_epoch]
