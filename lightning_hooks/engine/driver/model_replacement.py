@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -61,15 +60,13 @@ class ModelWatch:
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
         self._is_assigned = False
-        self._takes_at_once = False
 
     def assigned(self) -> None:
-        """Note an assignment of ``runner.model`` by a hook."""
+        """Use a model that a hook assigns to ``runner.model``: later hooks keep its parameters."""
         self._is_assigned = True
-        if self._takes_at_once:
-            # the model may be assigned for a moment only; else the next step raises the error
-            with contextlib.suppress(TypeError, RuntimeError):
-                self.take()
+        # the model may be assigned for a moment only; else the next step raises the error
+        with contextlib.suppress(TypeError, RuntimeError):
+            self.take()
 
     def take(self) -> None:
         """Train and validate with the assigned model, if a hook has assigned a model."""
@@ -80,15 +77,6 @@ class ModelWatch:
             self._guards = None
             self.guard()
         self._is_assigned = False
-
-    @contextlib.contextmanager
-    def taken_at_once(self) -> Iterator[None]:
-        """Use assigned models at once in the block: later hooks keep the new parameters."""
-        self._takes_at_once = True
-        try:
-            yield
-        finally:
-            self._takes_at_once = False
 
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""

@@ -519,13 +519,11 @@ class Runner(MmcvCheckpoints):
         """The hooks in calling order; may be rewritten."""
         return self._hook_list
 
-    @property
-    def _hooks(self) -> HookList:
-        return self._hook_list
-
-    @_hooks.setter
-    def _hooks(self, hooks: Any) -> None:
+    @hooks.setter
+    def hooks(self, hooks: Any) -> None:
         self._hook_list[:] = hooks
+
+    _hooks = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority; by default the priority of the hook's family.

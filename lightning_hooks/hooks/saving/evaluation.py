@@ -21,11 +21,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
-from lightning_hooks.engine.driver.collect import callbacks_of, is_lightnings_default
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls

@@ -15,7 +15,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loop_trainer import device_of, loop_trainer
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -88,14 +87,26 @@ def make_trainer(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
             "the length of the run, accumulate and clip gradients, log and save"
         )
-    device = device_of(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     arguments = {
+        "accelerator": device.type,
+        "devices": 1 if device.type == "cpu" else [device.index or 0],
+        "max_epochs": -1,  # the loop ends
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+        "inference_mode": False,
+        "num_sanity_val_steps": 0,
         "default_root_dir": work_dir or os.getcwd(),
         **distributed_arguments(device),
         **options,
         "callbacks": [engine, *options.get("callbacks", [])],
     }
-    return loop_trainer(device, **arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model's device counts
+        return L.Trainer(**arguments)
 
 
 class RunnerModule(TrainStepModule):
