@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -16,7 +14,6 @@ __all__ = [
     "batch_idx",
     "batch_is_open",
     "batches_processed",
-    "counting_steps",
     "epoch_is_over",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -26,9 +23,7 @@ __all__ = [
     "keep_global_step",
     "last_logged_step",
     "leave_resumed_epoch",
-    "lift_minimum",
     "logged_step",
-    "set_batches",
     "set_epoch",
     "validates_next",
 ]
@@ -122,12 +117,6 @@ def set_epoch(trainer: L.Trainer, epoch: int) -> None:
     progress.processed = progress.completed = epoch
 
 
-def set_batches(trainer: L.Trainer, number: int) -> None:
-    """Set the number of training batches done before the run."""
-    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
-    total.ready = total.started = total.processed = total.completed = number
-
-
 def logged_step(trainer: L.Trainer) -> int:
     """Return the step of Lightning's loggers: the number of earlier batches with a step."""
     loop = trainer.fit_loop.epoch_loop
@@ -142,14 +131,6 @@ def last_logged_step(trainer: L.Trainer) -> int:
     if not trainer.lightning_module.automatic_optimization:
         return batches_processed(trainer) - 1  # each of several optimizers counts global steps
     return int(trainer.global_step) - 1
-
-
-def lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
-    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
-    loop = trainer.fit_loop
-    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
-    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
-    loop.min_epochs, loop.epoch_loop.min_steps = 0, None
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
@@ -180,14 +161,3 @@ def keep_global_step(trainer: L.Trainer) -> None:
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
-
-
-@contextlib.contextmanager
-def counting_steps(trainer: L.Trainer) -> Iterator[None]:
-    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
-    loop.on_run_start()
-    try:
-        yield
-    finally:
-        loop.on_run_end()

@@ -35,7 +35,6 @@ __all__ = [
     "train_as_before_validation",
     "train_flags",
     "val_metrics",
-    "validates_within_epochs",
 ]
 
 _ResultCollection = private_import(RESULTS, "_ResultCollection")
@@ -119,32 +118,6 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the module's logged values of the ending validation or test."""
     return epoch_means(logged_by(evaluation_loop(trainer)))
-
-
-def why_none(trainer: L.Trainer) -> str:
-    """Return why the Trainer does not validate in a fit, with a remedy; empty if it does."""
-    if not trainer.enable_validation:
-        return "does not validate in this fit; give it a validation loader"
-    batches = trainer.num_val_batches
-    if batches and not any(batches):
-        return "has a validation loader without a batch; give it data"
-    every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
-    if every is not None and epochs is not None and 0 < epochs < every:
-        return (
-            f"validates every {every} epochs, and the run has {epochs}; give it "
-            f"check_val_every_n_epoch={epochs} at most"
-        )
-    return ""
-
-
-def validates_within_epochs(trainer: L.Trainer) -> bool:
-    """Whether the Trainer validates at other places than the ends of epochs."""
-    every = trainer.val_check_batch
-    return bool(
-        trainer.check_val_every_n_epoch is None
-        or every is None  # by time
-        or every < trainer.num_training_batches
-    )
 
 
 class ExtraPass:

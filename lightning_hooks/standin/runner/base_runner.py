@@ -16,7 +16,6 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.ownership import is_ours
-from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
@@ -294,7 +293,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     @iter.setter
     def iter(self, value: int) -> None:
-        progress.set_batches(self.trainer, value)
+        total: Any = self._counts
+        total.ready = total.started = total.processed = total.completed = value
 
     _iter = iter
 

@@ -14,7 +14,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.hook import JoinsTrainer
-from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -171,7 +171,7 @@ class Engine(JoinsTrainer):
         """Run the runner's loop instead of Lightning's."""
         self._driver = Driver.of(trainer)
         try:
-            with progress.counting_steps(trainer):
+            with _counting_steps(trainer):
                 self._loop()
         finally:
             self._driver = None
@@ -238,3 +238,14 @@ class Engine(JoinsTrainer):
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""
         return self._runner.trainer.precision_plugin.train_step_context()
+
+
+@contextlib.contextmanager
+def _counting_steps(trainer: L.Trainer) -> Iterator[None]:
+    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
+    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
+    loop.on_run_start()
+    try:
+        yield
+    finally:
+        loop.on_run_end()
