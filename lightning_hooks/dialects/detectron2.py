@@ -17,7 +17,6 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint.
 
 from __future__ import annotations
 
-import datetime
 import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -100,26 +99,14 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
 
     def line(self, storage: events.EventStorage) -> str:
         """Return the line of the current iteration, with detectron2's spaces."""
-        eta = self._remaining_seconds(storage)
-        start = "" if eta is None else f"eta: {datetime.timedelta(seconds=int(eta))}  "
+        start = "  ".join([*self._eta(storage), f"iter: {storage.iter}"])
         losses, metrics = ("  ".join(self._medians(storage, p)) for p in ("loss", "[metric]"))
-        histories = storage.histories()
-        times = data_times = ""
-        if "time" in histories:
-            time = histories["time"]
-            times = f"time: {time.global_avg():.4f}  last_time: {time.latest():.4f}  "
-        if "data_time" in histories:
-            time = histories["data_time"]
-            mean = time.avg(storage.count_samples("data_time", self._window_size))
-            data_times = f"data_time: {mean:.4f}  last_data_time: {time.latest():.4f}  "
-        lr = f"{histories['lr'].latest():.5g}" if "lr" in histories else "N/A"
-        memory = ""
-        if torch.cuda.is_available():
-            memory = f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M"
-        return (
-            f" {start}iter: {storage.iter}  {losses}  {metrics}  {times}{data_times} "
-            f"lr: {lr}  {memory}"
+        times = "".join(
+            f"{name}: {mean:.4f}  last_{name}: {last:.4f}  "
+            for name, mean, last in self._times(storage, self._window_size)
         )
+        memory = "".join(self._memory())
+        return f" {start}  {losses}  {metrics}  {times} {self._rate(storage)}  {memory}"
 
 
 hooks = sys.modules[__name__]

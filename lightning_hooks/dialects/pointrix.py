@@ -39,7 +39,6 @@ import torch
 from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
-from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
@@ -527,8 +526,7 @@ class TrainerFacade(Facade):
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self._logged: dict[str, torch.Tensor] = {}
-        self._seen: dict[str, torch.Tensor] = {}
+        self._logged_now: dict[str, torch.Tensor] = {}
         self._writer: Any = None
         self._step_shift = 0  # difference of an assigned `global_step` from the run's
         self._given_logger = self._user_attribute("given_logger")
@@ -562,7 +560,7 @@ class TrainerFacade(Facade):
     def loss_dict(self) -> dict[str, Any]:
         """The step's ``loss``, the other returned scalars and the values logged in the step."""
         outputs = getattr(self.native_runner, "outputs", None) or {}
-        return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged})
+        return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged_now})
 
     @property
     def cfg(self) -> Any:
@@ -606,18 +604,14 @@ class TrainerFacade(Facade):
     # -- events ----------------------------------------------------------------------------
 
     def at_before_train(self) -> None:
-        """Call ``after_load_checkpoint`` of the hooks in a resumed run."""
-        for hosted in self.hosted_hooks():
-            if hosted.loaded_checkpoint is not None:
-                hosted.call_with_checkpoint("after_load_checkpoint", hosted.loaded_checkpoint)
-                hosted.loaded_checkpoint = None
+        """Call ``after_load_checkpoint`` between ``before_run`` and ``before_train``."""
+        self.pass_loaded_checkpoint()
 
     def at_after_train_iter(self) -> None:
         """Read the values logged in the step; after the last step, make Lightning validate."""
-        trainer = self.native_runner.trainer
-        self._logged = logged_values.step_metrics(trainer, self._seen)
+        self._logged_now = self.logged_in_step()
         if self.max_steps is not None and self.iter + 1 >= self.max_steps:
-            trainer.should_stop = True  # Lightning validates before a stop
+            self.native_runner.trainer.should_stop = True  # Lightning validates before a stop
 
     def at_after_val_iter(self) -> None:
         """Read the result of the step: numbers, images, names."""

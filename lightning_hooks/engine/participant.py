@@ -10,6 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = ["Participant", "RunnerOptions", "each_once", "merge_options", "natives_with"]
@@ -95,8 +96,9 @@ def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     Raises:
         ValueError: if a hook is given twice.
     """
-    for index, (hook, _) in enumerate(entries):
-        if any(hook is other for other, _ in entries[:index]):
+    hooks = [foreign(hook) for hook, _ in entries]
+    for index, hook in enumerate(hooks):
+        if any(hook is other for other in hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
