@@ -40,8 +40,8 @@ from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params
-from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.config_files import read_config
@@ -51,7 +51,6 @@ __all__ = [
     "DIALECT",
     "HOOK_REGISTRY",
     "WRITER_REGISTRY",
-    "BackendWriter",
     "CheckPointHook",
     "Hook",
     "HookRegistry",
@@ -397,7 +396,7 @@ def built(registry: HookRegistry, name_key: str, entry: Any, what: str, *argumen
 
 
 WRITER_REGISTRY = HookRegistry("writer")
-"""Writers for ``parse_writer``: ``TensorboardWriter``, ``BackendWriter`` and users' writers."""
+"""Writers for ``parse_writer``: ``TensorboardWriter`` and users' writers."""
 
 
 class Writer:
@@ -440,58 +439,40 @@ class NullWriter(Writer):
 
 
 @WRITER_REGISTRY.register()
-class BackendWriter(Writer):
-    """Writes to a tracker of this package, from a separate thread.
+class TensorboardWriter(Writer):
+    """Writes for TensorBoard, from a separate thread.
 
-    If the backend fails, a warning is logged; undelivered values stay in ``{logfolder}/spool``.
-
-    Args:
-        logfolder: Directory of the files.
-        backend: ``tensorboard``, ``wandb``, ``mlflow``, ``neptune``, ``dvclive``, ``visdom`` or
-            ``clearml``.
-        arguments: Arguments of the backend's writer: ``init=dict(project="digits",
-            mode="offline")`` of ``wandb``, ``uri=`` of ``mlflow``, ``log_dir=`` of
-            ``tensorboard``.
-
-    Raises:
-        UnknownNameError: for another backend.
-        ImportError: if the backend's package is not installed.
-    """
-
-    def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
-        super().__init__(logfolder)
-        if backend not in TRACKERS:
-            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, TRACKERS)}")
-        folder = os.path.join(self.logfolder, "spool")
-        self._backend = Backend(writer_class(backend), type(self).__name__, folder, **arguments)
-
-    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
-        """Send a number of a step."""
-        self._backend.send(step, scalars={name: float(scalar)})
-
-    def write_image(self, name: str, image: Any, step: int) -> None:
-        """Send an image (channels, height, width) of a step."""
-        self._backend.send(step, images={name: image})
-
-    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
-        """Send a config as the run's parameters, under the name."""
-        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
-
-    def close(self) -> None:
-        """Wait until all values are sent."""
-        self._backend.close()
-
-
-@WRITER_REGISTRY.register()
-class TensorboardWriter(BackendWriter):
-    """Writes for TensorBoard.
+    If a file cannot be written, a warning is logged; unwritten values stay in
+    ``{logfolder}/spool``, for ``lightning-hooks replay``.
 
     Args:
         logfolder: Directory of the event files.
+
+    Raises:
+        ImportError: if tensorboard is not installed.
     """
 
     def __init__(self, logfolder: str) -> None:
-        super().__init__(logfolder, "tensorboard", log_dir=os.fspath(logfolder))
+        super().__init__(logfolder)
+        name, spool = type(self).__name__, os.path.join(self.logfolder, "spool")
+        writer_class = tensorboard.TensorboardWriter
+        self._backend = Backend(writer_class, name, spool, log_dir=self.logfolder)
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        """Write a number of a step."""
+        self._backend.send(step, scalars={name: float(scalar)})
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        """Write an image (channels, height, width) of a step."""
+        self._backend.send_image(step, name, image)
+
+    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
+        """Write a config for the tab HPARAMS, under the name."""
+        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
+
+    def close(self) -> None:
+        """Wait until all values are written."""
+        self._backend.close()
 
 
 def parse_writer(

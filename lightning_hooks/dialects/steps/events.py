@@ -603,7 +603,7 @@ class VisdomWriter(_WindowWriter):
             self._page.send(iteration, scalars=row)
         storage = self.storage()
         for name, image, iteration in storage.vis_data:
-            self._page.send(iteration, images={name: image})
+            self._page.send_image(iteration, name, image)
         storage.clear_images()
 
     def close(self) -> None:
