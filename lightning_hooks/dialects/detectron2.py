@@ -19,13 +19,12 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import load_state_of, state_of
 from lightning_hooks.dialects.steps import events, trainer_facade
 from lightning_hooks.dialects.steps import hooks as step_hooks
 from lightning_hooks.dialects.steps.events import (
@@ -261,8 +260,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     Note:
         Departures from detectron2: until replaced, ``_data_loader_iter`` is a second iterator over
         the training loader, independent of the Trainer's batches. In ``before_step`` Lightning has
-        loaded the batch already, so the data cannot be replaced there. ``run_step()`` raises
-        NotImplementedError: Lightning runs the step.
+        loaded the batch already, so the data cannot be replaced there.
     """
 
     storage_class = EventStorage
@@ -335,54 +333,6 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         """Train on the loader returned by a function, from the next step on."""
         self.data_loader = data_loader_builder()
         self._data_loader_iter_obj = None
-
-    def run_step(self) -> None:
-        """Refuse: Lightning runs the step.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(
-            "trainer.run_step() cannot be called, since Lightning runs training_step: write the "
-            "code in training_step, or in before_step and after_step of a hook"
-        )
-
-    def _write_metrics(
-        self,
-        loss_dict: Mapping[str, Any],
-        data_time: float,
-        prefix: str = "",
-        iter: int | None = None,
-    ) -> None:
-        """Store losses, their sum and the loading time, as detectron2's trainer does."""
-        scalars = {"data_time": data_time, "rank_data_time": data_time}
-        scalars[f"{prefix}total_loss"] = sum(loss_dict.values())
-        if len(loss_dict) > 1:
-            scalars.update(loss_dict)
-        self.storage.feed(scalars, iter)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the iteration and the states of the hooks and the optimizer."""
-        hooks: dict[str, Any] = {}
-        for hosted in self.hosted_hooks():
-            hook = hosted.foreign_hook
-            state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
-            if state:
-                hooks.setdefault(type(hook).__qualname__, state)
-        more = {"hooks": hooks} if hooks else {}
-        return {"iteration": self.iter, **more, "optimizer": state_of(self.optimizer)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
-        self.iter = state_dict["iteration"]
-        all_hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
-        hooks = {type(hook).__qualname__: hook for hook in reversed(all_hooks)}
-        for name, state in state_dict.get("hooks", {}).items():
-            if name in hooks:
-                hooks[name].load_state_dict(state)
-            else:
-                self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
-        load_state_of(self.optimizer, state_dict["optimizer"])
 
 
 class _Batches:
