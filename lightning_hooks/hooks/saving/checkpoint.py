@@ -213,8 +213,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, self.filename_tmpl, make=True)
-        if runner.writes_files:
-            runner.logger.info("Checkpoints will be saved to %s", self.store.path)
         self._find_others(runner)
         self.store.clean_up(self._series, self._choose_old(), runner.iter)
 

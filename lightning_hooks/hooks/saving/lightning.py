@@ -148,6 +148,10 @@ class SavingHook(Hook):
         """Whether the hook writes files."""
         return True
 
+    def checkpoint_directory(self, runner: Runner) -> str:
+        """Return the directory of the hook's checkpoints."""
+        return self.store.directory(runner)
+
     @property
     def background(self) -> bool:
         """Whether a thread writes the files."""
