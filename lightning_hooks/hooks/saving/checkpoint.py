@@ -316,10 +316,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         super().on_exception(trainer, pl_module, exception)
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
-        dry = trainer.fast_dev_run  # type: ignore[attr-defined]
-        if dry or not (has_run and is_shared and self.writes_on_exception):
-            return
         runner = self.store.runner
+        if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
+            return
         try:
             if self._due is not None or runner.iter != self.marked[1]:
                 self._mark_due(runner, self._file_of(runner.iter, "iterations"), runner.iter)
@@ -334,9 +333,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def _write(self, trainer: L.Trainer) -> None:
         (name, moment), self._due = self._due, None
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
         runner, choose_old = self.store.runner, self._choose_old()
+        if not runner.writes_files:
+            return
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
