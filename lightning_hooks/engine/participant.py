@@ -68,6 +68,10 @@ class Participant(Callback):
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
         return False
 
+    def checkpoint_directory(self, runner: Any) -> str | None:
+        """Return the directory of the hook's checkpoints; None without checkpoints."""
+        return None
+
     def owns_backward(self, module: L.LightningModule) -> bool:
         """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
         return True
