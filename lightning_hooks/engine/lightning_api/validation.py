@@ -23,7 +23,6 @@ __all__ = [
     "evaluation_loop",
     "keep_train_flags",
     "replace_val_loader",
-    "run_validation",
     "train_as_before_validation",
     "train_flags",
     "val_metrics",
@@ -41,38 +40,19 @@ def batches_begun(trainer: L.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
-@contextlib.contextmanager
-def _on_loader(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
-    """Give the validation's loop another loader in the block; yield the loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    own = loop._data_source, loop._combined_loader, loop._max_batches
-    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
-    try:
-        yield loop
-    finally:
-        loop._data_source, loop._combined_loader, loop._max_batches = own
-
-
 @evaluates
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
-    loop = until.enter_context(_on_loader(trainer, loader))
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    own = loop._data_source, loop._combined_loader, loop._max_batches
+
+    def restore() -> None:
+        loop._data_source, loop._combined_loader, loop._max_batches = own
+
+    until.callback(restore)
+    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
     loop.setup_data()
     loop.reset()
-
-
-@evaluates
-def run_validation(trainer: L.Trainer, loader: Any) -> None:
-    """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
-    connector = trainer._logger_connector
-    first_iteration = connector._first_loop_iter
-    trainer.validating = True
-    try:
-        with _on_loader(trainer, loader) as loop:
-            loop.run()
-    finally:
-        trainer.training = True
-        connector._first_loop_iter = first_iteration
 
 
 def evaluation_loop(trainer: L.Trainer) -> Any:
