@@ -7,8 +7,6 @@ reordered, moved into an adapter or given other arguments when a run is resumed.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -42,23 +40,6 @@ class Identity(NamedTuple):
     def of(cls, hook: Any) -> Identity:
         """Return the identity of a hook."""
         return cls(type(hook).__qualname__, plain(hook.state_arguments()))
-
-    @classmethod
-    def parse(cls, key: str) -> Identity | None:
-        """Return the identity in a state key, for a file without a table of hooks; else None.
-
-        >>> Identity.parse("EMAHook{'momentum': 0.1}[2]")
-        Identity(name='EMAHook', arguments={'momentum': 0.1})
-        >>> Identity.parse("EMAHook")
-        Identity(name='EMAHook', arguments={})
-        """
-        found = re.fullmatch(r"([\w.<>]+)(\{.*\})?(\[\d+\])?", key, re.DOTALL)
-        if found is None:
-            return None
-        try:
-            return cls(found[1], ast.literal_eval(found[2] or "{}"))
-        except (SyntaxError, ValueError):
-            return None
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

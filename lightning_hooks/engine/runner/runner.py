@@ -540,28 +540,32 @@ class Runner(MmcvCheckpoints):
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in calling order, the directory of their files and misspelt points.
+        """Log the hooks in calling order and the place of their files; warn of misspelt points.
 
         A runner of the stand-in logs what mmcv logs: a table of the points, and no directory.
         """
-        hooks, logger = self.hooks, self.logger
+        told = []
         if self.loops_itself:
             table = self.get_hook_info()
-            logger.info("Hooks will be executed in the following order:\n%s", table)
-        elif hooks:
-            number = f"{len(hooks)} hooks" if len(hooks) > 1 else "1 hook"
-            logger.info("%s, called in this order: %s", number, ", ".join(map(class_name, hooks)))
+            self.logger.info("Hooks will be executed in the following order:\n%s", table)
+        elif self.hooks:
+            number = f"{len(self.hooks)} hooks" if len(self.hooks) > 1 else "1 hook"
+            order = ", ".join(map(class_name, self.hooks))
+            told.append(f"{number}, called in this order: {order}")
         if not self.writes_files:
-            names = ", ".join(self._writers()) or "runner.save_checkpoint()"
-            logger.info("fast_dev_run: nothing is written by %s", names)
+            writers = [class_name(hook) for hook in self._writers()]
+            names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"
+            told.append(f"fast_dev_run: nothing is written by {names}")
         elif self._writers() and not self.loops_itself:
-            logger.info("the files of this run will be in %s", self.work_dir)
+            told.append(f"files in {self._places()}")
+        if told:
+            self.logger.info("%s", "; ".join(told))
         self.announce_misspelt()
 
     def announce_end(self) -> None:
-        """Log the directory of the run's files; in a spawned process, the end of hooks' values."""
+        """Log the place of the run's files; in a spawned process, the end of hooks' values."""
         if self.writes_files and self._writers() and not self.loops_itself:
-            self.logger.info("the files of this run are in %s", self.work_dir)
+            self.logger.info("the files of this run are in %s", self._places())
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
             self.logger.info(
@@ -578,10 +582,15 @@ class Runner(MmcvCheckpoints):
                 message = "%s.%s() is called at no point; did you mean %s()?"
                 self.logger.warning(message, class_name(hook), name, point)
 
-    def _writers(self) -> list[str]:
-        """Return the classes of the hooks that write files, each once."""
-        natives = [hook for hook in self.hooks if isinstance(hook, Participant)]
-        return [*dict.fromkeys(class_name(hook) for hook in natives if hook.writes_files)]
+    def _writers(self) -> list[Participant]:
+        """Return the hooks that write files."""
+        return [hook for hook in self.hooks if isinstance(hook, Participant) and hook.writes_files]
+
+    def _places(self) -> str:
+        """Return the work directory, and the directories of checkpoints elsewhere."""
+        found = dict.fromkeys(hook.checkpoint_directory(self) for hook in self._writers())
+        others = ", ".join(place for place in found if place not in (None, self.work_dir))
+        return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to the result of a validation or test step."""

@@ -18,7 +18,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.participant import hooks_of
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
@@ -148,6 +148,10 @@ class SavingHook(Hook):
         """Whether the hook writes files."""
         return True
 
+    def checkpoint_directory(self, runner: Runner) -> str:
+        """Return the directory of the hook's checkpoints."""
+        return self.store.directory(runner)
+
     @property
     def background(self) -> bool:
         """Whether a thread writes the files."""
@@ -179,9 +183,9 @@ class SavingHook(Hook):
                 fit.patch(strategy, "load_checkpoint", partial(_verify, trainer))
             check_reads(trainer, fit)
         self._load_last(trainer)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
-        if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
+        has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
+        if is_hosted and has_default and not self._warned:
             self._warned = True
             warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "

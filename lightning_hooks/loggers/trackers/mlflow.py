@@ -36,6 +36,7 @@ from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import USERINFO, without_secrets
 
 if TYPE_CHECKING:
@@ -392,12 +393,11 @@ def _sample_calls(
     """Yield the place of each image and table of a record in a run, and the call to store it."""
     for name, image in record.images.items():
         key, step, time = key_of(name), record.step, int(record.time * 1000)
-        store = functools.partial(client.log_image, run_id, image.transpose(1, 2, 0))
+        store = functools.partial(client.log_image, run_id, as_picture(image))
         yield f"images/{key}/{step}", functools.partial(store, key=key, step=step, timestamp=time)
     for name, table in record.tables.items():
         path = f"tables/{key_of(name)}/{record.step}.json"
-        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
-        yield path, functools.partial(client.log_table, run_id, columns, path)
+        yield path, functools.partial(client.log_table, run_id, table.by_column(), path)
 
 
 def _stored_samples(client: Any, run_id: str) -> set[str]:

@@ -25,6 +25,7 @@ from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
+from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -273,8 +274,8 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
         name_of: A function that returns a valid path of a file for a name.
     """
     found: dict[str, Any] = {}
-    for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
-        found[name_of(name)] = client.Image(image.transpose(1, 2, 0).squeeze())
+    for name, image in record.images.items():
+        found[name_of(name)] = client.Image(as_picture(image))
     for name, table in record.tables.items():
         rows = [*map(list, table.rows)]
         found[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
