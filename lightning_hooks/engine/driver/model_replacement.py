@@ -59,24 +59,19 @@ class ModelWatch:
         self._is_whole = self._trained is runner.module
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
-        self._is_assigned = False
 
     def assigned(self) -> None:
         """Use a model that a hook assigns to ``runner.model``: later hooks keep its parameters."""
-        self._is_assigned = True
         # the model may be assigned for a moment only; else the next step raises the error
         with contextlib.suppress(TypeError, RuntimeError):
             self.take()
 
     def take(self) -> None:
         """Train and validate with the assigned model, if a hook has assigned a model."""
-        if not self._is_assigned:
-            return
         if self._replace() and self._guards is not None:
             self._guards.close()
             self._guards = None
             self.guard()
-        self._is_assigned = False
 
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""

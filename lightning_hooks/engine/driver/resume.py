@@ -174,13 +174,17 @@ class ResumeState:
         """
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
-        runner.iter = entry.get("iter", progress.batches_processed(trainer))
+        runner.iter = entry.get("iter", progress.batches(trainer).total.processed)
         runner.steps_before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if in_epoch else 0
-        # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
-        runner.restore_counters(entry, closed=mid_epoch and not in_epoch)
+        if runner.counts_epochs:
+            # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
+            closed = mid_epoch and not in_epoch
+            runner.closed_epoch = trainer.current_epoch if closed else None
+        else:
+            runner.last_val_iter = entry.get("last_val_iter", runner.iter)
         if self:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:

@@ -327,7 +327,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
         out_dir = os.fspath(out_dir)
-        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        filename = file_name(filename_tmpl or self.filename_tmpl, self.file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
         if create_symlink and files.is_local(out_dir):
