@@ -166,12 +166,12 @@ class Facade:
     @contextlib.contextmanager
     def naming_as_model(self, checkpoint: dict[str, Any]) -> Iterator[None]:
         """Name the weights in a checkpoint as ``model`` does, in the block."""
-        weights, parts = checkpoint["state_dict"], self.native_runner.module.named_modules()
-        prefix = next((f"{name}." for name, part in parts if name and part is self.model), None)
-        if prefix is None or not any(name.startswith(prefix) for name in weights):
+        weights, parts = checkpoint.get("state_dict", {}), self.native_runner.module.named_modules()
+        prefix = next((f"{name}." for name, part in parts if name and part is self.model), "")
+        own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+        if not prefix or not own:  # the module itself, or already the names of the model
             yield
             return
-        own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
         checkpoint["state_dict"] = own
         try:
             yield
