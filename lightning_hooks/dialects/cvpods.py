@@ -47,6 +47,7 @@ from lightning_hooks.utils.arguments import check_int
 __all__ = [
     "DIALECT",
     "MASTER",
+    "AutogradProfiler",
     "CallbackHook",
     "Checkpointer",
     "CommonMetricPrinter",
@@ -212,6 +213,7 @@ PeriodicWriter = of_dialect(
     HookBase, hooks.PeriodicWriter, writes_first=True, writes_after_train=False
 )
 LRScheduler = of_dialect(HookBase, hooks.LRScheduler)
+AutogradProfiler = of_dialect(HookBase, hooks.AutogradProfiler)
 EvalHook = of_dialect(HookBase, hooks.EvalHook, last_in_after_train=False)
 PreciseBN = of_dialect(HookBase, hooks.PreciseBN)
 CallbackHook = of_dialect(HookBase, hooks.CallbackHook)

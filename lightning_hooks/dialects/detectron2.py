@@ -17,9 +17,12 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint.
 
 from __future__ import annotations
 
+import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.steps import events, trainer_facade
@@ -31,13 +34,15 @@ from lightning_hooks.dialects.steps.events import (
     TensorboardXWriter,
     VisdomWriter,
 )
-from lightning_hooks.dialects.steps.hooks import Checkpointer, of_dialect
+from lightning_hooks.dialects.steps.hooks import Checkpointer, is_due, of_dialect
 from lightning_hooks.dialects.steps.trainer_facade import step_dialect
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
     "DIALECT",
+    "AutogradProfiler",
     "BestCheckpointer",
     "CallbackHook",
     "Checkpointer",
@@ -55,6 +60,8 @@ __all__ = [
     "PeriodicWriter",
     "PreciseBN",
     "TensorboardXWriter",
+    "TorchMemoryStats",
+    "TorchProfiler",
     "VisdomWriter",
     "get_event_storage",
     "has_event_storage",
@@ -127,6 +134,7 @@ PeriodicWriter = of_dialect(HookBase, step_hooks.PeriodicWriter)
 PeriodicCheckpointer = of_dialect(HookBase, step_hooks.PeriodicCheckpointer)
 BestCheckpointer = of_dialect(HookBase, step_hooks.BestCheckpointer)
 LRScheduler = of_dialect(HookBase, step_hooks.LRScheduler)
+AutogradProfiler = of_dialect(HookBase, step_hooks.AutogradProfiler)
 PreciseBN = of_dialect(HookBase, step_hooks.PreciseBN)
 CallbackHook = of_dialect(HookBase, step_hooks.CallbackHook)
 
@@ -150,6 +158,95 @@ class EvalHook(step_hooks.EvalHook, HookBase):
         """Evaluate the result of a complete run."""
         if self._eval_after_train:
             super().after_train()
+
+
+class TorchProfiler(step_hooks.StepProfiler, HookBase):
+    """Profiles selected iterations with ``torch.profiler``, each into a file.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
+            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
+            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+        activities: Profiled activities; by default the CPU, and the GPU if available.
+        save_tensorboard: Whether the files are for TensorBoard.
+    """
+
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool],
+        output_dir: str,
+        *,
+        activities: Sequence[Any] | None = None,
+        save_tensorboard: bool = True,
+    ) -> None:
+        super().__init__(enable_predicate, output_dir)
+        self._activities = activities
+        self._save_tensorboard = save_tensorboard
+
+    def _make_profiler(self) -> Any:
+        on_trace_ready = None
+        if self._save_tensorboard:
+            on_trace_ready = torch.profiler.tensorboard_trace_handler(
+                os.path.join(self._output_dir, "log"),
+                worker_name=f"profiler-tensorboard-iter{self.trainer.iter}",
+            )
+        return torch.profiler.profile(
+            activities=self._activities,
+            on_trace_ready=on_trace_ready,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=True,
+            with_flops=True,
+        )
+
+    def _write(self, profiler: Any) -> None:
+        if not self._save_tensorboard:
+            super()._write(profiler)
+        if torch.cuda.is_available():
+            table = profiler.key_averages().table(sort_by="cuda_time_total")
+            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
+                file.write(table)
+
+
+_MIB = 2**20
+
+
+class TorchMemoryStats(HookBase):
+    """Logs the memory of the GPU at the end of the first periods; without a GPU, nothing.
+
+    Args:
+        period: Number of iterations between two lines.
+        max_runs: Number of lines of a run; torch's memory summary follows the last line.
+    """
+
+    def __init__(self, period: int = 20, max_runs: int = 10) -> None:
+        check_int("period", period, 1)
+        check_int("max_runs", max_runs, 0)
+        self._period = period
+        self._max_runs = max_runs
+        self._runs = 0
+
+    def after_step(self) -> None:
+        """Log the memory if the iteration ends a period or the run."""
+        trainer = self.trainer
+        if self._runs >= self._max_runs or not is_due(trainer.iter, self._period, trainer.max_iter):
+            return
+        if not torch.cuda.is_available():
+            return
+        self._runs += 1
+        trainer.logger.info(
+            " iter: %s  max_reserved_mem: %.0fMB  reserved_mem: %.0fMB  "
+            "max_allocated_mem: %.0fMB  allocated_mem: %.0fMB ",
+            trainer.iter,
+            torch.cuda.max_memory_reserved() / _MIB,
+            torch.cuda.memory_reserved() / _MIB,
+            torch.cuda.max_memory_allocated() / _MIB,
+            torch.cuda.memory_allocated() / _MIB,
+        )
+        if self._runs == self._max_runs:
+            trainer.logger.info("\n%s", torch.cuda.memory_summary())
+        torch.cuda.reset_peak_memory_stats()
 
 
 class TrainerFacade(trainer_facade.TrainerFacade):

@@ -68,6 +68,10 @@ class Participant(Callback):
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
         return False
 
+    def checkpoint_directory(self, runner: Any) -> str | None:
+        """Return the directory of the hook's checkpoints; None without checkpoints."""
+        return None
+
     def owns_backward(self, module: L.LightningModule) -> bool:
         """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
         return True
@@ -128,11 +132,7 @@ def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     try:
-        return bool(one == other)
+        return one is other or bool(one == other)
     except (RuntimeError, ValueError):  # tensors and arrays
         return False

@@ -382,6 +382,11 @@ def test_checkpoints_by_period_and_the_last(tmp_path: Path) -> None:
     assert torch.load(tmp_path / "model_final.pth") == {"iteration": 5}
 
 
+def test_autograd_profiler_writes_traces_of_selected_steps(tmp_path: Path) -> None:
+    fit(tmp_path, d2.AutogradProfiler(lambda trainer: trainer.iter == 1, str(tmp_path / "prof")))
+    assert [p.name for p in (tmp_path / "prof").iterdir()] == ["profiler-trace-iter1.json"]
+
+
 def test_metric_printer_logs_a_line(tmp_path: Path, caplog: Any) -> None:
     printer = d2.CommonMetricPrinter(max_iter=6)
     with caplog.at_level("INFO"):
@@ -544,7 +549,7 @@ def test_no_evaluation_after_the_run_if_it_is_not_wanted(tmp_path: Path) -> None
 
 
 def test_the_hooks_are_in_a_module_too_as_in_its_engine() -> None:
-    names = {"HookBase", "BestCheckpointer", "EvalHook", "PeriodicWriter", "LRScheduler"}
+    names = {"HookBase", "BestCheckpointer", "EvalHook", "PeriodicWriter", "TorchMemoryStats"}
     assert {name for name in names if getattr(d2.hooks, name) is getattr(d2, name)} == names
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,53 @@ def test_metric_printer_line_of_an_empty_storage(
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     with d2.EventStorage():
         assert line_of(d2.CommonMetricPrinter(), caplog) == " iter: 0       lr: N/A  "
+
+
+# -- torch's profilers ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("tensorboard", [True, False])
+def test_torch_profiler_writes_traces_of_selected_steps(tmp_path: Path, tensorboard: bool) -> None:
+    folder = tmp_path / "prof"
+    hook = d2.TorchProfiler(
+        lambda trainer: trainer.iter == 1,
+        str(folder),
+        activities=[torch.profiler.ProfilerActivity.CPU],
+        save_tensorboard=tensorboard,
+    )
+    fit(tmp_path, hook, max_epochs=1)
+    names = [path.relative_to(folder).as_posix() for path in folder.rglob("*.json")]
+    wanted = r"log/profiler-tensorboard-iter1\..*pt\.trace\.json"
+    assert len(names) == 1
+    assert re.fullmatch(wanted if tensorboard else r"profiler-trace-iter1\.json", names[0])
+
+
+def test_memory_stats_log_the_gpu(
+    tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hook = d2.TorchMemoryStats(period=2, max_runs=2)
+    trainer = make_trainer(tmp_path, HookAdapter([hook]), max_epochs=2)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    for name in ("max_memory_reserved", "memory_reserved", "max_memory_allocated"):
+        monkeypatch.setattr(torch.cuda, name, lambda: 3 * 2**20)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda: 2**20)
+    monkeypatch.setattr(torch.cuda, "memory_summary", lambda: "all of it")
+    monkeypatch.setattr(torch.cuda, "reset_peak_memory_stats", lambda: None)
+    with caplog.at_level("INFO"):
+        trainer.fit(TinyModule(), make_loader(3))
+    lines = [r.getMessage() for r in caplog.records if "allocated_mem" in r.getMessage()]
+    assert [line.split()[1] for line in lines] == ["1", "3"]
+    assert lines[0].endswith("max_allocated_mem: 3MB  allocated_mem: 1MB ")
+    assert "\nall of it" in caplog.messages
+
+
+def test_memory_stats_log_nothing_without_a_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    hook = d2.TorchMemoryStats(period=1)
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook._runs == 0
 
 
 @pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iters"])

@@ -23,6 +23,7 @@ from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.arguments import check_int
 
 __all__ = [
+    "AutogradProfiler",
     "BestCheckpointer",
     "CallbackHook",
     "Checkpointer",
@@ -33,6 +34,7 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
+    "StepProfiler",
     "check_writers",
     "flatten",
     "is_due",
@@ -256,6 +258,72 @@ class CallbackHook(HookBase):
 
 def _do_nothing(trainer: Any) -> None:
     pass
+
+
+class StepProfiler(HookBase):
+    """The base of hooks that profile selected iterations, each into a file.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files.
+    """
+
+    def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
+        self._is_enabled = enable_predicate
+        self._output_dir = os.fspath(output_dir)
+        self._profiler: Any = None
+
+    def before_step(self) -> None:
+        """Start a profiler if ``enable_predicate`` selects this step."""
+        if self._is_enabled(self.trainer):
+            self._profiler = self._make_profiler()
+            self._profiler.__enter__()
+
+    def after_step(self) -> None:
+        """Stop the profiler, and write the files."""
+        profiler = self._stop()
+        if profiler is not None:
+            os.makedirs(self._output_dir, exist_ok=True)
+            self._write(profiler)
+
+    def after_train(self) -> None:
+        """Stop the profiler of a failed step."""
+        self._stop()
+
+    def _make_profiler(self) -> Any:
+        raise NotImplementedError
+
+    def _write(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+
+    def _path(self, name: str) -> str:
+        return os.path.join(self._output_dir, name.format(self.trainer.iter))
+
+    def _stop(self) -> Any:
+        profiler, self._profiler = self._profiler, None
+        if profiler is not None:
+            profiler.__exit__(None, None, None)
+        return profiler
+
+
+class AutogradProfiler(StepProfiler):
+    """Profiles selected iterations, each into a file for Chrome's tracing page.
+
+    Args:
+        enable_predicate: Function of the trainer, called before each step; True profiles the step.
+        output_dir: Directory of the files ``profiler-trace-iter{iteration}.json``.
+        use_cuda: Whether the GPU is profiled too.
+    """
+
+    def __init__(
+        self, enable_predicate: Callable[[Any], bool], output_dir: str, *, use_cuda: bool = True
+    ) -> None:
+        super().__init__(enable_predicate, output_dir)
+        self._use_cuda = use_cuda
+
+    def _make_profiler(self) -> Any:
+        device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
+        return torch.autograd.profiler.profile(use_device=device)
 
 
 def speed_lines(count: int, in_steps: float, total: float) -> Iterator[str]:
