@@ -276,9 +276,9 @@ class CheckInvalidLossHook(Hook):
             self._action.on_saved(filepath)
 
     def _before_save(self, runner: Runner) -> None:
-        counts = progress.batch_counts(runner.trainer)
+        counts = progress.batches(runner.trainer).total
         # a callback before the hooks may save an unrecorded step
-        if progress.batches_processed(runner.trainer) > counts.completed:
+        if counts.processed > counts.completed:
             self._history.record(runner, runner.iter)
         self._check(runner)
 
