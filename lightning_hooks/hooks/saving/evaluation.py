@@ -279,7 +279,7 @@ class EvalHook(SavingHook):
         self.ranking.key = self.key_indicator
         if self.rule is not None and self.key_indicator != "auto":
             worst = self.init_value_map[self.rule]
-            self.ranking.add_rule(self.key_indicator, self.compare_func, worst)
+            self.ranking.rules[self.key_indicator] = self.compare_func, worst
 
     @property
     def writes_files(self) -> bool:
@@ -418,9 +418,8 @@ class EvalHook(SavingHook):
     def _decide_interval(self, runner: Runner) -> None:
         """Set the interval in force, if intervals are dynamic."""
         if self.use_dynamic_intervals:
-            self.interval = interval_at(
-                self._counter(runner) + 1, self.dynamic_milestones, self.dynamic_intervals
-            )
+            place = bisect.bisect(self.dynamic_milestones, self._counter(runner) + 1)
+            self.interval = self.dynamic_intervals[place - 1]
 
     def _should_evaluate(self, runner: Runner) -> bool:
         """Return whether to evaluate after the present epoch or iteration."""
@@ -465,8 +464,7 @@ class EvalHook(SavingHook):
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
             runner.log_buffer.clear_output()
-        if self._due is not None:  # now: the first step changes the weights
-            self._write(runner.trainer)
+        self.write_due(runner.trainer)  # now: the first step changes the weights
 
     # -- how -------------------------------------------------------------------------------
 
@@ -572,13 +570,8 @@ class EvalHook(SavingHook):
         self._due, of_rank_0, self.best_ckpt_path, self.ranking.current = found
         messages.update(of_rank_0)
 
-    def write_due(self, trainer: L.Trainer) -> None:
-        """Write the due files."""
-        if self._due is not None:
-            self._write(trainer)
-
     def _write(self, trainer: L.Trainer) -> None:
-        due, self._due = self._due or [], None
+        due, self._due = self._due, None
         runner, ranking = Driver.of(trainer).runner, self.ranking
         if not runner.writes_files:
             return
@@ -855,15 +848,6 @@ def is_due(done: int, start: int | None, interval: int) -> bool:
     if start is None:
         return done % interval == 0
     return done >= start and (done - start) % interval == 0
-
-
-def interval_at(done: int, milestones: Sequence[int], intervals: Sequence[int]) -> int:
-    """Return the interval in force at the ``done``-th epoch or iteration.
-
-    >>> [interval_at(n, [0, 3, 5], [4, 2, 1]) for n in range(1, 7)]
-    [4, 4, 2, 2, 1, 1]
-    """
-    return intervals[bisect.bisect(milestones, done) - 1]
 
 
 def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:
