@@ -18,7 +18,6 @@ __all__ = [
     "DIALECTS_KEY",
     "Identity",
     "adopt_states",
-    "distinct_names",
     "finds_none",
     "has_no_owner",
     "has_state",
@@ -76,21 +75,6 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
         name not in one or name not in other or one[name] != other[name]
         for name in one.keys() | other.keys()
     )
-
-
-def distinct_names(identities: Sequence[Identity]) -> list[str]:
-    """Return the class name of each identity, with the arguments that differ within the class.
-
-    >>> slow, fast = Identity("EMAHook", {"momentum": 0.1}), Identity("EMAHook", {"momentum": 0.5})
-    >>> distinct_names([slow, fast, Identity("SWA", {})])
-    ['EMAHook(momentum=0.1)', 'EMAHook(momentum=0.5)', 'SWA']
-    """
-    found = []
-    for name, arguments in identities:
-        same = [other.arguments for other in identities if other.name == name]
-        differing = {k: v for k, v in arguments.items() if any(one.get(k) != v for one in same)}
-        found.append(str(Identity(name, differing)) if differing else name)
-    return found
 
 
 def has_no_owner(what: str, identity: object) -> str:

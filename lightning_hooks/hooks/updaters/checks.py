@@ -169,11 +169,13 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
             if isinstance(one, StochasticWeightAveraging)
         ]
     if len(names) > 1:
+        start = ""
+        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
         rank_zero_warn(
             f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
-            "each step takes the value that was set last; leave out all but one. "
-            f"{class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
-            + ("; base_lr=... gives another base rate" if hook.quantity.symbol == "lr" else "")
+            f"each step takes the value that was set last; leave out all but one{start}"
         )
 
 

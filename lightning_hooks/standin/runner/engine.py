@@ -114,6 +114,11 @@ class RunnerModule(TrainStepModule):
         self.optimizer_names = list(self._optimizers) if named else None
         self.automatic_optimization = False
 
+    def on_train_start(self) -> None:
+        """Run the runner's loop instead of Lightning's: all callbacks have started."""
+        callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+        next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
+
 
 class Engine(JoinsTrainer):
     """The callback that connects a runner and the runner's hooks to the Trainer.
@@ -156,8 +161,8 @@ class Engine(JoinsTrainer):
         if devices and devices[0][1].type != "cpu":  # Lightning has moved the model to the CPU
             unwrap(runner.model).to(devices[0][1])
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the runner's loop instead of Lightning's."""
+    def run(self, trainer: L.Trainer) -> None:
+        """Run the runner's loop; then end the fit."""
         self._driver = Driver.of(trainer)
         try:
             with progress.counting_steps(trainer):
