@@ -101,7 +101,9 @@ class ProfilerHook(Hook):
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
-        self.schedule = _checked_schedule(schedule)
+        self.schedule = check_dict("schedule", schedule)
+        if self.schedule is not None:
+            profiler.schedule(**self.schedule)  # raises for bad arguments
         self.on_trace_ready = _checked_handler(on_trace_ready)
         self.json_trace_path = check_path("json_trace_path", json_trace_path)
         if self.json_trace_path and self._writes_for_tensorboard:
@@ -211,13 +213,6 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     if unknown or not names:
         raise ValueError(f"activities must be some of {sorted(known)}, got {names!r}")
     return [known[name.lower()] for name in names]
-
-
-def _checked_schedule(value: Any) -> dict[str, Any] | None:
-    schedule = check_dict("schedule", value)
-    if schedule is not None:
-        profiler.schedule(**schedule)  # raises for bad arguments
-    return schedule
 
 
 def _refuse_another(trainer: Any) -> None:
