@@ -65,6 +65,7 @@ class ProfilerHook(Hook):
     """
 
     reads_step = False
+    transient = ("profiler", "_running")
     profiler: torch.profiler.profile | None = None
     """The running profiler, or the last profiler with its records."""
 
@@ -199,10 +200,6 @@ class ProfilerHook(Hook):
         if self.json_trace_path is not None:
             os.makedirs(os.path.dirname(os.path.abspath(self.json_trace_path)), exist_ok=True)
             running.export_chrome_trace(self.json_trace_path)
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave torch's profiler out of copies."""
-        return {**super().__getstate__(), "profiler": None, "_running": False}
 
 
 def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:

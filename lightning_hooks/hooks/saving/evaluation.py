@@ -171,6 +171,7 @@ class EvalHook(SavingHook):
     dynamic_milestones: list[int]
     dynamic_intervals: list[int]
     reads_step = False
+    _over_ranks = False  # whether a metric is computed over the batches of all ranks
     _at_start = False
     _seen = _compared = 0
     """The Trainer's validations in this run, and the validations with compared scores."""
@@ -495,10 +496,13 @@ class EvalHook(SavingHook):
         if self.dataloader is None:
             return self._logged_scores(runner.trainer)
         if self.metric is None:
-            return self.test_fn(runner.model, self.dataloader)
-        own = self.test_fn is not single_gpu_test
-        pairs = (self.test_fn if own else predictions)(runner.model, self.dataloader)
-        return measure(self.metric, pairs, runner.module.device, over_ranks=False)
+            return self._run_test(runner)
+        is_own = self.test_fn not in (single_gpu_test, multi_gpu_test)
+        pairs = self._run_test(runner) if is_own else predictions(runner.model, self.dataloader)
+        return measure(self.metric, pairs, runner.module.device, over_ranks=self._over_ranks)
+
+    def _run_test(self, runner: Runner) -> Any:
+        return self.test_fn(runner.model, self.dataloader)
 
     def _logged_scores(self, trainer: L.Trainer) -> dict[str, Any]:
         """Return the Trainer's metrics, without metrics logged by earlier validations alone."""
@@ -659,6 +663,8 @@ class DistEvalHook(EvalHook):
         without a process group too.
     """
 
+    _over_ranks = True
+
     def __init__(
         self,
         dataloader: DataLoader[Any] | None = None,
@@ -701,21 +707,13 @@ class DistEvalHook(EvalHook):
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores)
 
-    def _test(self, runner: Runner) -> Any:
-        if self.dataloader is None:
-            return super()._test(runner)
+    def _run_test(self, runner: Runner) -> Any:
         gpu_collect = self.gpu_collect or not runner.writes_files
         tmpdir = self.tmpdir
         if tmpdir is None and files.is_local(runner.work_dir):
             tmpdir = files.join(runner.work_dir, ".eval_hook")
         test_fn: Callable[..., Any] = self.test_fn
-        if self.metric is not None and test_fn is multi_gpu_test:
-            results: Any = predictions(runner.model, self.dataloader)
-        else:
-            results = test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
-        if self.metric is None:
-            return results
-        return measure(self.metric, results, runner.module.device, over_ranks=True)
+        return test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
 
 
 @HOOKS.register_module()

@@ -165,9 +165,6 @@ class SavingHook(Hook):
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_others"}
-
     # -- Lightning's events ----------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
