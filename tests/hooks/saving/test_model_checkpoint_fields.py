@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
 from lightning_hooks.storage import earlier_files, manifest
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -63,10 +64,8 @@ def fields(callback: Any) -> dict[str, Any]:
     scores = {name: getattr(callback, name) for name in ("current_score", "best_model_score")}
     return {
         **scores,
-        "kth_value": callback.kth_value,
         "best_k_models": {number(p): s for p, s in callback.best_k_models.items()},
         "best_model_path": number(callback.best_model_path),
-        "kth_best_model_path": number(callback.kth_best_model_path),
         "of_the_run": [callback.monitor, callback.mode, callback.save_top_k],
     }
 
@@ -83,8 +82,6 @@ class Compare(Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         found, want = fields(self.ours), fields(self.real)
-        if len(self.real.best_k_models) < self.real.save_top_k:  # Lightning's is not set yet
-            want["kth_best_model_path"] = ""
         assert found == want
         assert found["best_model_score"].dtype == want["best_model_score"].dtype
         self.compared += 1
@@ -107,7 +104,7 @@ def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, ev
     for epochs, ckpt_path in ((2, None), (4, tmp_path / "last.ckpt")):
         ours = make(save_best="acc", rule=rule, keep_best=keep)
         real = ModelCheckpoint(tmp_path / "real", monitor="acc", mode=mode, save_top_k=keep)
-        real.kth_value, real.filename = None, "{step}"  # type: ignore[assignment]
+        real.filename = "{step}"
         compare = Compare(ours, real)
         trainer = fit(
             *(tmp_path, ours),
@@ -188,8 +185,8 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
     for make in KINDS.values():
         hook = make(save_best="acc", keep_best=3)
         assert [hook.monitor, hook.mode, hook.save_top_k] == ["acc", "max", 3]
-        assert hook.best_model_path == hook.kth_best_model_path == ""
-        assert hook.best_model_score is hook.current_score is hook.kth_value is None
+        assert hook.best_model_path == ""
+        assert hook.best_model_score is hook.current_score is None
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
             assert (other.store.runner, other.best_k_models) == (None, {})
@@ -317,14 +314,15 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     assert newest_of([(CheckpointStore(), str(tmp_path / "nothing"))]) is None
 
 
-def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
+def test_last_of_files_that_no_manifest_lists_may_be_a_file_that_loading_refuses(tmp_path):
     fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), module=TinyModule, max_epochs=2)
     (tmp_path / manifest.NAME).unlink()
-    (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
-    torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
-    place = CheckpointStore(), str(tmp_path)
-    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
-        assert newest_of([place], for_fit=True) == str(tmp_path / "epoch_2.pth")
-    for number in (1, 2):
-        (tmp_path / f"epoch_{number}.pth").unlink()
-    assert newest_of([place]) == str(tmp_path / "epoch_99.pth")  # loading says why not
+    newest = tmp_path / "epoch_99.pth"
+    newest.write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
+    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.pth")}
+    with (
+        pytest.warns(UserWarning, match="epoch_99.pth is in no"),
+        pytest.raises(DamagedCheckpointError, match=r"epoch_99\.pth"),
+    ):
+        fit(tmp_path, CheckpointHook(interval=1), ckpt_path="last", max_epochs=3)
+    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.pth")} == before
