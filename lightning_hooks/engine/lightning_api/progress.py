@@ -14,6 +14,7 @@ __all__ = [
     "batch_idx",
     "batch_is_open",
     "batches_processed",
+    "count_step",
     "counting_steps",
     "epoch_is_over",
     "is_last_batch",
@@ -189,3 +190,10 @@ def counting_steps(trainer: L.Trainer) -> Iterator[None]:
         yield
     finally:
         loop.on_run_end()
+
+
+def count_step(trainer: L.Trainer) -> None:
+    """Count an optimizer step made without Lightning's optimizer."""
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    steps.increment_ready()
+    steps.increment_completed()

@@ -27,6 +27,9 @@ class Optimizers:
     _counts: Any
     _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
     known_optimizer: Any = None
+    steps_directly: bool = False
+    """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
+
     _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
     @functools.cached_property
@@ -38,6 +41,7 @@ class Optimizers:
     def use_optimizer(self, optimizer: Any) -> None:
         """Set the optimizer for hooks to step; None if Lightning steps."""
         self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.steps_directly = False  # until the next step's result
         self.optimizer = self.known_optimizer = optimizer
         self.renew()
 
@@ -59,7 +63,7 @@ class Optimizers:
             return
         self.trainer.optimizers = many
         if self.hooks_step:
-            self.use_optimizer(optimizers_of_hooks(self.module))
+            self.use_optimizer(optimizers_of_hooks(self))
 
     def _find_optimizer(self) -> Any:
         found = self.trainer.optimizers
