@@ -227,7 +227,9 @@ def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         hook = foreign(one)
         state = states.get(keys[id(hook)])
         if isinstance(one, Hosted):
-            one.loaded_state, one.loaded_checkpoint = state, checkpoint
+            one.loaded_state = state
+            if "after_load_checkpoint" in one.dialect.methods:
+                one.loaded_checkpoint = checkpoint
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))

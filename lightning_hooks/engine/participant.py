@@ -10,6 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = ["Participant", "RunnerOptions", "each_once", "merge_options", "natives_with"]
@@ -67,6 +68,10 @@ class Participant(Callback):
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
         return False
 
+    def checkpoint_directory(self, runner: Any) -> str | None:
+        """Return the directory of the hook's checkpoints; None without checkpoints."""
+        return None
+
     def owns_backward(self, module: L.LightningModule) -> bool:
         """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
         return True
@@ -95,8 +100,9 @@ def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     Raises:
         ValueError: if a hook is given twice.
     """
-    for index, (hook, _) in enumerate(entries):
-        if any(hook is other for other, _ in entries[:index]):
+    hooks = [foreign(hook) for hook, _ in entries]
+    for index, hook in enumerate(hooks):
+        if any(hook is other for other in hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
@@ -126,11 +132,7 @@ def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     try:
-        return bool(one == other)
+        return one is other or bool(one == other)
     except (RuntimeError, ValueError):  # tensors and arrays
         return False

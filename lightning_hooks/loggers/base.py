@@ -210,12 +210,12 @@ class LoggerHook(Hook):
         kept = self._results if buffer.ready else {}  # such results have a separate line
         self._results = {} if kept else self._results
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
-        runner._iter -= 1  # the last iteration is counted by now
+        runner.iter -= 1  # the last iteration is counted by now
         try:
             self._log_line(runner, self._window(buffer, done + 1))  # up to the next iteration
         finally:
             runner.mode, self._results = mode, kept
-            runner._iter += 1
+            runner.iter += 1
 
     def _log_line(self, runner: Runner, averages: dict[str, float] | None = None) -> None:
         """Log averages of steps, and the results of other hooks that are not logged yet."""
@@ -228,7 +228,11 @@ class LoggerHook(Hook):
         results = buffer.take_results()
         results.pop(leave_out, None)
         for hook in self._others or (self,):
-            hook._results = {**hook._results, **results}
+            hook.add_results(results)
+
+    def add_results(self, results: Mapping[str, Any]) -> None:
+        """Take other hooks' values for the next line."""
+        self._results = {**self._results, **results}
 
     def _forget_epoch(self, buffer: LogBuffer) -> None:
         reach = [hook.interval for hook in self._others if not hook.by_epoch]
@@ -280,11 +284,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Runner) -> dict[str, float]:
         """``learning_rate`` of the first group; with several optimizers of each, by name."""
-        return as_tags("learning_rate", runner, runner.step_lr)
+        return as_tags("learning_rate", runner, runner.step_rates.lr)
 
     def get_momentum_tags(self, runner: Runner) -> dict[str, float]:
         """``momentum`` of the first group; with several optimizers of each, by name."""
-        return as_tags("momentum", runner, runner.step_momentum)
+        return as_tags("momentum", runner, runner.step_rates.momentum)
 
     def get_loggable_tags(
         self,

@@ -234,7 +234,7 @@ class TextLoggerHook(LoggerHook):
         if without_lr or (runner.mode == "val" and not in_fit(runner)):
             lr = None  # outside of a fit no hook sets the rates
         else:
-            lr = first_group(runner.step_lr())
+            lr = first_group(runner.step_rates.lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,

@@ -350,7 +350,7 @@ class Driver(Callback):
         self._batches_are_new = False
         if self._first_iter is not None:
             # Lightning has now counted the batch after which the checkpoint was written
-            self.runner._iter, self._first_iter = self._first_iter, None
+            self.runner.iter, self._first_iter = self._first_iter, None
         self.model_watch.take()
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
@@ -409,7 +409,7 @@ class Driver(Callback):
     ) -> None:
         """Call ``before_val_iter``."""
         if self._is_in_validation(trainer):
-            self.runner._inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
+            self.runner.inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
             self.calls.run("before_val_iter")
 

@@ -72,7 +72,7 @@ class EpochCycle:
         self._restore_rng()
         self._calls.run_at_border("before_train_epoch")
         self.in_epoch = True
-        runner._inner_iter = None
+        runner.inner_iter = None
         self._calls.capture_train_mode()
         self._take_data(for_run=runner.new_data_loader is runner.loader_of_run)
 
@@ -109,7 +109,7 @@ class EpochCycle:
             validation.evaluate_as_before(trainer)
         elif self.in_epoch:
             metrics.publish_averages(runner)
-        runner._inner_iter = progress.batch_idx(trainer)
+        runner.inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
         self._val_log.enter_context(runner.val_log())
         self._calls.run_at_border("before_val_epoch")
@@ -127,7 +127,7 @@ class EpochCycle:
         self._val_log.close()
         if self.in_epoch:
             runner.mode = "train"
-            runner._inner_iter = None
+            runner.inner_iter = None
         self._calls.agree_to_stop()
 
     # -- data and random numbers -----------------------------------------------------------
@@ -176,7 +176,7 @@ class IterCycle(EpochCycle):
     def begin_run(self) -> None:
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
-        runner._epoch = trainer.current_epoch
+        runner.epoch = trainer.current_epoch
         inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
         if inside:
             self._restore_rng()

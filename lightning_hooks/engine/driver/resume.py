@@ -159,11 +159,11 @@ class ResumeState:
         """
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
-        runner._iter = entry.get("iter", progress.batches_processed(trainer))
+        runner.iter = entry.get("iter", progress.batches_processed(trainer))
         runner.steps_before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
-        runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0
+        runner.inner_iter = progress.batch_idx(trainer) if in_epoch else 0
         # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
         runner.restore_counters(entry, closed=mid_epoch and not in_epoch)
         if self:

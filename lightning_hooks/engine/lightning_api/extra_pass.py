@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import itertools
 from collections.abc import Iterator
 from typing import Any
@@ -11,11 +12,15 @@ import lightning as L
 import torch
 from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.trainer.states import RunningStage
-from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.engine.lightning_api.data import prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means
-from lightning_hooks.engine.lightning_api.private_names import RESULTS, private_import
+from lightning_hooks.engine.lightning_api.private_names import (
+    RESULTS,
+    combined_loader,
+    logger_connector,
+    private_import,
+)
 from lightning_hooks.engine.lightning_api.validation import evaluation_loop
 
 __all__ = ["ExtraPass"]
@@ -42,7 +47,7 @@ class ExtraPass:
     def loaders(self) -> int:
         """Return the number of loaders iterated in sequence."""
         loop = evaluation_loop(self._trainer)
-        if loop._combined_loader is None:
+        if combined_loader(loop) is None:
             loop.setup_data()
         return loop.num_dataloaders if loop._is_sequential else 1
 
@@ -52,7 +57,7 @@ class ExtraPass:
         The pass is as long as Lightning's own pass, which may be running.
         """
         several, loop = self.loaders() > 1, evaluation_loop(self._trainer)
-        loaders = CombinedLoader(loop._combined_loader.iterables, loop._combined_loader._mode)
+        loaders: Any = copy.copy(combined_loader(loop))  # with an iterator of its own
         loaders.limits = loop.max_batches
         batches = iter(loaders)
         for batch, batch_idx, dataloader_idx in itertools.islice(batches, sized_len(loaders)):
@@ -87,7 +92,7 @@ class ExtraPass:
     def _logging(self, event: str) -> Iterator[None]:
         """Have the module log into the results of the pass, as in an event of Lightning."""
         trainer, loop = self._trainer, evaluation_loop(self._trainer)
-        module, connector = trainer.lightning_module, trainer._logger_connector
+        module, connector = trainer.lightning_module, logger_connector(trainer)
         before = trainer.state.stage, module._current_fx_name
         results, first = loop._results, connector._first_loop_iter
         trainer.state.stage, module._current_fx_name = _STAGES[self._stage], event

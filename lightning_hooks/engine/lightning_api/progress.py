@@ -8,6 +8,8 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.lightning_api.private_names import data_fetcher
+
 __all__ = [
     "batch_counts",
     "batch_counts_of_epoch",
@@ -77,7 +79,7 @@ def epoch_is_over(trainer: L.Trainer) -> bool:
 def validates_next(trainer: L.Trainer) -> bool:
     """Whether a validation follows the ending training batch."""
     loop = trainer.fit_loop
-    fetcher = getattr(loop, "_data_fetcher", None)
+    fetcher = data_fetcher(loop)
     is_due = getattr(loop.epoch_loop, "_should_check_val_fx", None)
     return bool(fetcher and is_due and is_due(fetcher))
 

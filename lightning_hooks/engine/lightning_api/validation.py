@@ -12,9 +12,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
 from lightning_hooks.engine.lightning_api.private_names import (
-    DATA_CONNECTOR,
+    keep_loaders,
     needs,
-    private_import,
+    set_loader,
 )
 
 __all__ = [
@@ -29,8 +29,6 @@ __all__ = [
     "validates_within_epochs",
 ]
 
-_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
-
 evaluates = needs("validations and tests run by hooks")
 switches_mode = needs("after_train_epoch in train mode")
 
@@ -44,13 +42,14 @@ def batches_begun(trainer: L.Trainer) -> int:
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    own = loop._data_source, loop._combined_loader, loop._max_batches
+    batches = loop._max_batches
 
     def restore() -> None:
-        loop._data_source, loop._combined_loader, loop._max_batches = own
+        loop._max_batches = batches
 
     until.callback(restore)
-    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
+    until.enter_context(keep_loaders(loop))
+    set_loader(loop, loader)
     loop.setup_data()
     loop.reset()
 
@@ -64,10 +63,15 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
 
 
+def _flags_before(trainer: L.Trainer) -> Any:
+    """Return Lightning's note of the train flags from before the running validation."""
+    return trainer.fit_loop.epoch_loop.val_loop._module_mode
+
+
 @switches_mode
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags from before the running validation."""
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+    _flags_before(trainer).restore(trainer.lightning_module)
 
 
 @contextlib.contextmanager
@@ -94,7 +98,7 @@ def train_flags(trainer: L.Trainer) -> Iterator[None]:
 def evaluate_as_before(trainer: L.Trainer) -> None:
     """Keep the current flags for the training after the validation, and switch to evaluation."""
     module = trainer.lightning_module
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
+    _flags_before(trainer).capture(module)
     module.on_validation_model_eval()
 
 

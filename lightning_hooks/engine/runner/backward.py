@@ -19,7 +19,7 @@ from lightning_hooks.engine.lightning_api import progress
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from lightning_hooks.engine.runner.optimizers import Optimizers
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "OrphanLoss",
@@ -96,7 +96,7 @@ class OrphanLoss(_Loss):
         )
 
 
-def show_inside(optimizer: Any, runner: Optimizers) -> Any:
+def show_inside(optimizer: Any, runner: Runner) -> Any:
     """Have a LightningOptimizer read and write the attributes of the optimizer inside.
 
     Only Lightning's own attributes, such as ``step``, stay the wrapper's: a flag set by a hook
@@ -132,7 +132,7 @@ def show_inside(optimizer: Any, runner: Optimizers) -> Any:
     return optimizer
 
 
-def optimizers_of_hooks(runner: Optimizers) -> Any:
+def optimizers_of_hooks(runner: Runner) -> Any:
     """Return the optimizer for hooks to step, or a dict of several optimizers by name.
 
     Their steps are counted in ``trainer.global_step``.

@@ -191,7 +191,7 @@ class AveragingHook(Hook):
     def updates(self) -> int:
         """Updates of the average since averaging began."""
         source = self._loaded or self.average
-        return 0 if source is None else source.updates or 0
+        return 0 if source is None else source.updates
 
     # -- the average for others ------------------------------------------------------------
 
@@ -452,9 +452,7 @@ class AveragingHook(Hook):
             rank_zero_warn(finds_none("no average", Identity.of(self)))
         self._loaded = loaded = saved or SavedAverage()
         if loaded.steps is None:  # a file of Lightning's counts the updates only
-            loaded.steps = (loaded.updates or 0) * self.interval
-        if loaded.updates is None:  # an older file of ours counts the steps only
-            loaded.updates = sum(map(self.updates_at, range(loaded.steps)))
+            loaded.steps = loaded.updates * self.interval
         self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:

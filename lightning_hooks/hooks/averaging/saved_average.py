@@ -16,9 +16,6 @@ from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
 
-OLD = "ema_state_dict"
-"""The key of the first average in older files, whose ``state_dict`` has the raw weights."""
-
 
 @dataclasses.dataclass
 class SavedAverage:
@@ -28,7 +25,7 @@ class SavedAverage:
         of: The class (the rule) and the arguments of the hook; None if any hook may continue.
         tensors: The values by the keys of the state dict; empty before the average is made.
         steps: Optimizer steps since averaging began; None if only ``updates`` is known.
-        updates: Updates since averaging began; None if only ``steps`` is known.
+        updates: Updates since averaging began.
         is_validated: Whether the run validated with this average.
         exact: The values of higher precision than in ``tensors``, by the same keys.
     """
@@ -36,7 +33,7 @@ class SavedAverage:
     of: Identity | None = None
     tensors: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps: int | None = 0
-    updates: int | None = 0
+    updates: int = 0
     is_validated: bool = False
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -78,7 +75,7 @@ def write_averages(
     for average in averages:
         if average.is_validated and average.tensors:
             weight_averaging.put_average(
-                checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates or 0
+                checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates
             )
             tensors = None
         else:
@@ -97,11 +94,11 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
     entries = entry_of(checkpoint).get("averages")
     if entries is not None:
         return [_of_entry(entry, checkpoint, module) for entry in entries]
-    if weight_averaging.has_average(checkpoint):
-        tensors = weight_averaging.average_in(checkpoint, module)
-        updates = weight_averaging.updates_in(checkpoint)
-        return [SavedAverage(None, tensors, None, updates, is_validated=True)]
-    return _of_older_file(checkpoint)
+    if not weight_averaging.has_average(checkpoint):
+        return []
+    tensors = weight_averaging.average_in(checkpoint, module)
+    updates = weight_averaging.updates_in(checkpoint)
+    return [SavedAverage(None, tensors, None, updates, is_validated=True)]
 
 
 def find_averages(
@@ -146,26 +143,3 @@ def _of_entry(
     of = Identity(entry["class"], entry["arguments"])
     counts = entry["steps"], entry["updates"]
     return SavedAverage(of, tensors, *counts, is_validated, entry.get("exact", {}))
-
-
-def _of_older_file(checkpoint: Mapping[str, Any]) -> list[SavedAverage]:
-    """Return the averages of an older file, whose ``state_dict`` has the raw weights.
-
-    The steps are in the hook's state, under a key of class and arguments.
-    """
-    others: Mapping[str, Any] = checkpoint.get(f"{OLD}s") or {}
-    states = checkpoint.get("callbacks") or {}
-    counts = {
-        key: state["steps"]
-        for key, state in states.items()
-        if isinstance(state, dict) and [*state] == ["steps"]
-    }
-    first = next((key for key in counts if key not in others), None)
-    found = []
-    if checkpoint.get(OLD):
-        of = None if first is None else Identity.parse(first)
-        steps = counts.get(first, 0) if first is not None else 0
-        found.append(SavedAverage(of, checkpoint[OLD], steps, None, is_validated=True))
-    for key, tensors in others.items():
-        found.append(SavedAverage(Identity.parse(key), tensors, counts.get(key, 0), None))
-    return found

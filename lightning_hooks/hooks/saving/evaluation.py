@@ -328,8 +328,6 @@ class EvalHook(SavingHook):
     def _open_directory(self, runner: Runner) -> None:
         """Check the directory of the files, and make an ``out_dir``."""
         self._open(runner, make=bool(self.out_dir))
-        if self.out_dir:
-            runner.logger.info("The best checkpoint will be saved to %s", self.store.path)
 
     def _require_distinct_keys(self, runner: Runner) -> None:
         hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook is not self]

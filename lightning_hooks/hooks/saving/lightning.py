@@ -15,7 +15,11 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_hooks.engine.driver.collect import hooks_of, is_lightnings_default
+from lightning_hooks.engine.driver.collect import (
+    callbacks_of,
+    hooks_of,
+    is_lightnings_default,
+)
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
@@ -148,6 +152,10 @@ class SavingHook(Hook):
         """Whether the hook writes files."""
         return True
 
+    def checkpoint_directory(self, runner: Runner) -> str:
+        """Return the directory of the hook's checkpoints."""
+        return self.store.directory(runner)
+
     @property
     def background(self) -> bool:
         """Whether a thread writes the files."""
@@ -179,9 +187,9 @@ class SavingHook(Hook):
                 fit.patch(strategy, "load_checkpoint", partial(_verify, trainer))
             check_reads(trainer, fit)
         self._load_last(trainer)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
-        if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
+        has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
+        if is_hosted and has_default and not self._warned:
             self._warned = True
             warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "

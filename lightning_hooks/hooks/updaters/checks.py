@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
 
+from lightning_hooks.engine.driver.collect import callbacks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.priority import FAMILIES, is_family
@@ -162,8 +163,11 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
             and any(config.scheduler.optimizer is one for one in own.values())
         ]
     if hook.quantity.symbol == "lr":
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        names += [type(c).__name__ for c in callbacks if isinstance(c, StochasticWeightAveraging)]
+        names += [
+            type(one).__name__
+            for one in callbacks_of(trainer)
+            if isinstance(one, StochasticWeightAveraging)
+        ]
     if len(names) > 1:
         start = ""
         if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
@@ -208,8 +212,7 @@ def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
     """
     runner = Driver.of(trainer).runner
     first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks)
+    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks_of(trainer))
     if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
         rank_zero_warn(
             f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...] and logs the "

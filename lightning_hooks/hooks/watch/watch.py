@@ -65,7 +65,7 @@ class WatchHook(Hook):
         block = runner.iter // self.interval
         if self._last.get(id(optimizer)) == block or not trainer.is_global_zero:
             return
-        if not runner.holds("histograms"):
+        if not runner.samples.holds("histograms"):
             return
         self._last[id(optimizer)] = block
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}

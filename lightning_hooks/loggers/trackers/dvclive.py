@@ -19,6 +19,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -75,8 +76,7 @@ class DvcliveWriter(PointWriter):
         """Add a row to the file of a number, or an image."""
         self.run.step = record.step
         if isinstance(value, np.ndarray):
-            image = value.transpose(1, 2, 0)
-            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", image.squeeze())
+            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", as_picture(value))
         else:
             self.run.log_metric(self.stored_name(name), value)
             self.note = self._paths.note

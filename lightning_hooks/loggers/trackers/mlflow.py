@@ -36,6 +36,7 @@ from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import USERINFO, without_secrets
 
 if TYPE_CHECKING:
@@ -88,7 +89,7 @@ class MlflowWriter(Writer):
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
         super().__init__(run_id, owned=owned)
         self.client = client
-        self._params: dict[str, str] = {}  # of an open or continued run
+        self.stored_params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
         self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
@@ -139,7 +140,7 @@ class MlflowWriter(Writer):
                 writer.note = note
                 return writer
             writer = cls(client, found, owned=run is None)
-            writer._params = dict(client.get_run(found).data.params)
+            writer.stored_params = dict(client.get_run(found).data.params)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
             if after is not None:
@@ -243,7 +244,7 @@ class MlflowWriter(Writer):
             Param(self._param_keys.of(name), str(value))
             for name, value in flatten_params(params).items()
         ]
-        changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
+        changed = [p.key for p in texts if self.stored_params.get(p.key, p.value) != p.value]
         if changed:
             self.note = (
                 f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the run "
@@ -392,12 +393,11 @@ def _sample_calls(
     """Yield the place of each image and table of a record in a run, and the call to store it."""
     for name, image in record.images.items():
         key, step, time = key_of(name), record.step, int(record.time * 1000)
-        store = functools.partial(client.log_image, run_id, image.transpose(1, 2, 0))
+        store = functools.partial(client.log_image, run_id, as_picture(image))
         yield f"images/{key}/{step}", functools.partial(store, key=key, step=step, timestamp=time)
     for name, table in record.tables.items():
         path = f"tables/{key_of(name)}/{record.step}.json"
-        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
-        yield path, functools.partial(client.log_table, run_id, columns, path)
+        yield path, functools.partial(client.log_table, run_id, table.by_column(), path)
 
 
 def _stored_samples(client: Any, run_id: str) -> set[str]:

@@ -288,13 +288,15 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._data_loader = value
 
     @property
-    def _iter(self) -> int:
-        return self.iter
+    def iter(self) -> int:
+        """Training iterations done, without the current iteration."""
+        return self._counts.completed  # type: ignore[no-any-return]
 
-    @_iter.setter
-    def _iter(self, value: int) -> None:
+    @iter.setter
+    def iter(self, value: int) -> None:
         progress.set_batches(self.trainer, value)
-        self._iter_shift = 0
+
+    _iter = iter
 
     rank = _rank = property(lambda self: get_dist_info()[0])
     """The rank of this process."""
