@@ -87,22 +87,15 @@ class LoggerHook(Hook):
     reads_step = False
     reads_log_buffer = True
 
-    transient: Sequence[str] = ()
-    """Attributes of a run, which are not pickled."""
-
     @property
     def writes_files(self) -> bool:
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    # of a run
+    transient: Sequence[str] = ("_others", "_results", "_line_at")
     _others: Sequence[LoggerHook] = ()
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
     _line_at: int | None = None  # the iteration of the last line
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = (*self.transient, "_others", "_results", "_line_at")
-        return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
     def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""

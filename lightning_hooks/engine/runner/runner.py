@@ -107,6 +107,9 @@ class Runner(MmcvCheckpoints):
     hooks_step: bool = False
     """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
 
+    steps_directly: bool = False
+    """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
+
     steps_before: int = 0
     """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
 
@@ -445,6 +448,7 @@ class Runner(MmcvCheckpoints):
     def use_optimizer(self, optimizer: Any) -> None:
         """Set the optimizer for hooks to step; None if Lightning steps."""
         self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.steps_directly = False  # until the next step's result
         self.optimizer = self.known_optimizer = optimizer
         self.renew()
 
@@ -460,7 +464,7 @@ class Runner(MmcvCheckpoints):
             return
         self.trainer.optimizers = many
         if self.hooks_step:
-            self.use_optimizer(optimizers_of_hooks(self.module))
+            self.use_optimizer(optimizers_of_hooks(self))
 
     def _find_optimizer(self) -> Any:
         found = self.trainer.optimizers

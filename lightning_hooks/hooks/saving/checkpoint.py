@@ -136,6 +136,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     """Moment and iterations of the last due file, or of the beginning."""
     look_at = 0
     """The number of iterations at which the ranks look at the clock."""
+    transient = ("_others",)
     _has_run = False
     _series: str
     _others: Sequence[CheckpointStore] = ()
