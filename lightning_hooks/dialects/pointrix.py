@@ -434,7 +434,7 @@ class TensorboardWriter(Writer):
     ``{logfolder}/spool``, for ``lightning-hooks replay``.
 
     Args:
-        logfolder: Directory of the event files.
+        logfolder: Directory of the event files, local or a URL.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -442,9 +442,8 @@ class TensorboardWriter(Writer):
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder)
-        name, spool = type(self).__name__, os.path.join(self.logfolder, "spool")
-        writer_class = tensorboard.TensorboardWriter
-        self._backend = Backend(writer_class, name, spool, log_dir=self.logfolder)
+        writer_class, name = tensorboard.TensorboardWriter, type(self).__name__
+        self._backend = Backend(writer_class, name, self.logfolder, log_dir=self.logfolder)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Write a number of a step."""

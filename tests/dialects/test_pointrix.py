@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
@@ -259,6 +260,18 @@ def test_tensorboard_has_what_is_written(tmp_path: Path) -> None:
     assert [e.step for e in events.Images("view")] == [1]
     assert b"job/lr" in b"".join(path.read_bytes() for path in tmp_path.glob("events.*"))
     assert not (tmp_path / "spool").exists()  # all of it was taken
+
+
+def test_tensorboards_files_on_a_remote_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = pointrix.TensorboardWriter("memory://events_of_pointrix")
+    writer.write_scalar("loss", 0.5, 1)
+    writer.close()
+    (found,) = fsspec.filesystem("memory").find("/events_of_pointrix")
+    assert "events.out.tfevents" in found
+    assert list(tmp_path.iterdir()) == []  # nothing under the name of the URL
 
 
 def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
