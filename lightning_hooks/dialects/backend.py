@@ -64,7 +64,6 @@ class Backend:
     def _open(self) -> Session:
         name, arguments = self._writer_class.name, self._arguments
         __import__(name)  # not in the thread: simultaneous imports may deadlock
-        os.makedirs(self._folder, exist_ok=True)
         return Session(
             self._writer_class,
             functools.partial(self._writer_class.connect, **arguments),

@@ -274,6 +274,18 @@ def test_tensorboards_files_on_a_remote_storage(
     assert list(tmp_path.iterdir()) == []  # nothing under the name of the URL
 
 
+def test_a_writer_without_a_place_to_write_costs_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "taken").write_text("")
+    writer = pointrix.TensorboardWriter(str(tmp_path / "taken" / "run"))
+    trainer = fit(tmp_path, pointrix.LogHook(1), attributes={"writer": writer})
+    writer.close()
+    assert trainer.global_step == 6
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [line for line in warned if line.startswith("TensorboardWriter: ")]
+
+
 def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
     class Keeps(pointrix.Hook):
         kept = None
