@@ -249,7 +249,10 @@ class LogHook(_BarHook):
             return
         for name, value in trainner.loss_dict.items():
             trainner.writer.write_scalar(name, float(value), step)
-        for index, group in enumerate(trainner.optimizer.param_groups):
+        optimizer = trainner.optimizer
+        optimizers = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        groups = [group for each in optimizers for group in each.param_groups]
+        for index, group in enumerate(groups):
             trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
     def after_val_iter(self, trainner: Any) -> None:

@@ -214,6 +214,35 @@ def test_a_subclass_reads_the_bar_and_the_sums_of_the_log_hook(tmp_path: Path, c
     assert "points=7" in shown
 
 
+def test_the_log_hook_logs_the_rates_of_several_optimizers(tmp_path: Path) -> None:
+    class Two(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = self.loss(batch)
+            self.manual_backward(loss)
+            for optimizer in self.optimizers():
+                optimizer.step()
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            parts = {"points": self.net.weight, "camera": self.net.bias}
+            return [
+                torch.optim.SGD([{"params": [part], "name": name}], lr=0.1 * number)
+                for number, (name, part) in enumerate(parts.items(), 1)
+            ]
+
+    writer = Memory(str(tmp_path))
+    hook = pointrix.LogHook(3)
+    fit(tmp_path, hook, attributes={"writer": writer}, module=Two, max_epochs=1, val=0)
+    assert [one for one in writer.written if one[0].startswith("lr/")] == [
+        ("lr/points", 0.1, 3),
+        ("lr/camera", 0.2, 3),
+    ]
+
+
 def test_the_log_hooks_bar_gives_way_to_lightnings(tmp_path: Path) -> None:
     hook = pointrix.LogHook()
     fit(tmp_path, hook, max_epochs=1, enable_progress_bar=True)
