@@ -38,7 +38,7 @@ from lightning_hooks.hooks.saving.evaluation import (
 )
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook as EvalHook
-from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
+from lightning_hooks.hooks.hub import HubCheckpointHook as HubCheckpointHook
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,
     InvalidLossError as InvalidLossError,
@@ -89,7 +89,7 @@ from lightning_hooks.hooks.updaters.decay import (
 )
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
-from lightning_hooks.hooks.watch.watch import WatchHook as WatchHook
+from lightning_hooks.hooks.watch import WatchHook as WatchHook
 from lightning_hooks.loggers.base import LoggerHook as LoggerHook
 from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,
