@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import posixpath
 import warnings
 from collections.abc import Mapping, Sequence
@@ -133,33 +134,57 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
         )
 
 
-def newest_unlisted(directory: str, templates: Sequence[str]) -> str | None:
+def newest_unlisted(
+    directory: str, templates: Sequence[str], *, for_fit: bool = False
+) -> str | None:
     """Return the path of the newest checkpoint missing in the manifest, None without any.
 
-    Take the target of ``latest.pth``, else the greatest number by the first template with any
-    files, and warn.
+    Try the target of ``latest.pth``, then the greatest numbers by the first template with any
+    files. Pass over files that a Trainer cannot load, and warn of them. If all are, return the
+    first, whose loading raises with the reason.
 
     Args:
         directory: The directory of the files.
         templates: File names with ``{}`` for the number.
+        for_fit: Whether a run is resumed from the file.
     """
     listed = {entry.name for entry in manifest.read(directory)}
     linked = _target_of_link(directory)
     for template in templates:
-        found = [
-            (name == linked, number, files.join(directory, name))
+        numbers = {
+            files.join(directory, name): (name == linked, number)
             for name, number in earlier_files.numbered(directory, template)
             if name not in listed and _may_be_checkpoint(files.join(directory, name))
-        ]
-        if found:
-            _, _, path = max(found)
-            warn(
-                f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is as "
-                "it was written; it is taken for the newest checkpoint. For another one write its "
-                "path as ckpt_path; to begin anew, leave ckpt_path out",
-            )
-            return path
+        }
+        passed: dict[str, str] = {}
+        for path in sorted(numbers, key=lambda path: numbers[path], reverse=True):
+            problem = _refusal(path, for_fit)
+            if not problem:
+                passed_over = "".join(f"; {text} is passed over" for text in passed.values())
+                warn(
+                    f"{path} is in no {manifest.NAME} beside it, so it is not known whether it is "
+                    "as it was written; it is taken for the newest checkpoint. For another one "
+                    f"write its path as ckpt_path; to begin anew, leave ckpt_path out{passed_over}",
+                )
+                return path
+            passed[path] = problem
+        if passed:
+            return next(iter(passed))
     return None
+
+
+def _refusal(path: str, for_fit: bool) -> str:
+    """Return why a Trainer cannot load a file; an empty string if it can, or for a folder."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of a file without checksums: loading warns
+            if files.size_of(path) is not None:
+                require_lightnings(path, load(path, "meta"), for_fit)
+    except (DamagedCheckpointError, WeightsOnlyError) as error:
+        return str(error)
+    except pickle.UnpicklingError:  # objects of the user's own classes
+        return ""
+    return ""
 
 
 def _may_be_checkpoint(path: str) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -190,6 +191,27 @@ def test_callbacks_and_native_hooks_start_before_the_loop(tmp_path: Path) -> Non
     with pytest.warns(UserWarning, match="Step.* and Exp.* set the learning rate .* all but one$"):
         runner.run(loaders(2), [("train", 1)])
     assert seen == ["start", "batch", "batch"]
+
+
+def test_a_step_calls_no_event_of_lightning_without_a_listener(tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    calls: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith("trainer/call.py"):
+            calls.append(frame.f_code.co_name)
+
+    class Watch(Hook):
+        def before_train_iter(self, runner: Any) -> None:
+            sys.setprofile(note if runner.iter == 1 else None)
+
+    runner = make("EpochBasedRunner", 1, tmp_path)
+    runner.register_optimizer_hook(dict(grad_clip=None))
+    runner.register_hook(Watch(), "VERY_HIGH")
+    runner.run(loaders(3), [("train", 1)])
+    assert calls == []
+    assert runner.trainer.global_step == 3
 
 
 def test_a_native_hook_puts_back_the_weights_of_the_start(tmp_path: Path) -> None:

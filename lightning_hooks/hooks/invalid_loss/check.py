@@ -267,9 +267,9 @@ class CheckInvalidLossHook(Hook):
         if self._has_failed and (self._action is not None or is_interrupted):
             return
         if self._action is not None:
-            counts = progress.batch_counts(runner.trainer)
+            counts = progress.batches(runner.trainer).total
             # a callback before the hooks may save an unrecorded step
-            if progress.batches_processed(runner.trainer) > counts.completed:
+            if counts.processed > counts.completed:
                 self._history.record(runner, runner.iter)
             self._check(runner)
         elif self._saves is not None:  # the failed fit is over

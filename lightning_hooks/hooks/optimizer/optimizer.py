@@ -11,12 +11,12 @@ import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
-from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
+from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner

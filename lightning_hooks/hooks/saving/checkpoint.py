@@ -307,7 +307,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = self.store.runner = Driver.of(trainer).runner
             self._find_others(runner)
-            resumed_at = progress.batches_processed(trainer)
+            resumed_at = progress.batches(trainer).total.processed
             self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def on_exception(

@@ -21,11 +21,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
-from lightning_hooks.engine.driver.collect import callbacks_of, is_lightnings_default
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
@@ -296,7 +296,7 @@ class EvalHook(SavingHook):
         self._seen = self._compared = 0
         if (self.by_epoch and not self.background) or self.save_best is None:
             skip_events(self, EvalHook, "on_train_batch_end")
-        reason = validation.why_none(runner.trainer) if self.dataloader is None else ""
+        reason = _why_no_validation(runner.trainer) if self.dataloader is None else ""
         if self.save_best and reason:
             message = f"save_best={self.save_best!r} has nothing to compare: the Trainer {reason}"
             warn(message)
@@ -870,3 +870,19 @@ def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], lis
             f"1, got {dynamic_intervals!r}"
         )
     return milestones, intervals
+
+
+def _why_no_validation(trainer: L.Trainer) -> str:
+    """Return why the Trainer does not validate in a fit, with a remedy; empty if it does."""
+    if not trainer.enable_validation:
+        return "does not validate in this fit; give it a validation loader"
+    batches = trainer.num_val_batches
+    if batches and not any(batches):
+        return "has a validation loader without a batch; give it data"
+    every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
+    if every is not None and epochs is not None and 0 < epochs < every:
+        return (
+            f"validates every {every} epochs, and the run has {epochs}; give it "
+            f"check_val_every_n_epoch={epochs} at most"
+        )
+    return ""

@@ -15,14 +15,10 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_hooks.engine.driver.collect import (
-    callbacks_of,
-    hooks_of,
-    is_lightnings_default,
-)
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of

@@ -292,7 +292,7 @@ def newest_of(
         path = earlier_files.newest_valid(directory, resumable=for_fit)
         if for_fit and path is None:  # loading the file then raises with the reason
             path = earlier_files.newest_valid(directory)
-        path = path or verification.newest_unlisted(directory, names)
+        path = path or verification.newest_unlisted(directory, names, for_fit=for_fit)
         if path is not None:
             of_path = [e for e in manifest.read(directory) if files.join(directory, e.name) == path]
             iterations[path] = max((entry.iter for entry in of_path), default=-1)

@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
 from lightning_hooks.storage import earlier_files, manifest
-from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -314,15 +313,14 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     assert newest_of([(CheckpointStore(), str(tmp_path / "nothing"))]) is None
 
 
-def test_last_of_files_that_no_manifest_lists_may_be_a_file_that_loading_refuses(tmp_path):
+def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
     fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), module=TinyModule, max_epochs=2)
     (tmp_path / manifest.NAME).unlink()
-    newest = tmp_path / "epoch_99.pth"
-    newest.write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
-    before = {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.pth")}
-    with (
-        pytest.warns(UserWarning, match="epoch_99.pth is in no"),
-        pytest.raises(DamagedCheckpointError, match=r"epoch_99\.pth"),
-    ):
-        fit(tmp_path, CheckpointHook(interval=1), ckpt_path="last", max_epochs=3)
-    assert {path.name: path.stat().st_mtime_ns for path in tmp_path.glob("*.pth")} == before
+    (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
+    torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
+    place = CheckpointStore(), str(tmp_path)
+    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
+        assert newest_of([place], for_fit=True) == str(tmp_path / "epoch_2.pth")
+    for number in (1, 2):
+        (tmp_path / f"epoch_{number}.pth").unlink()
+    assert newest_of([place]) == str(tmp_path / "epoch_99.pth")  # loading says why not
