@@ -17,13 +17,11 @@ from lightning_hooks.engine.registry import (
 )
 from lightning_hooks.engine.runner.log_buffer import LogBuffer as LogBuffer
 from lightning_hooks.engine.runner.runner import Runner as Runner
-from lightning_hooks.hooks.averaging.ema import EMAHook as EMAHook
-from lightning_hooks.hooks.averaging.mmdet import (
+from lightning_hooks.hooks.averaging.ema import (
     BaseEMAHook as BaseEMAHook,
+    EMAHook as EMAHook,
     ExpMomentumEMAHook as ExpMomentumEMAHook,
     LinearMomentumEMAHook as LinearMomentumEMAHook,
-)
-from lightning_hooks.hooks.averaging.mmengine import (
     MomentumAnnealingEMAHook as MomentumAnnealingEMAHook,
     StochasticWeightAverageHook as StochasticWeightAverageHook,
 )
