@@ -133,8 +133,7 @@ def _image(logger: Any, name: str, image: Any, step: int) -> None:
 
 
 def _aim_image(logger: Any, name: str, image: Any, step: int) -> None:
-    import aim
-
+    aim = importlib.import_module("aim")
     logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
 
 
@@ -151,8 +150,7 @@ def _tensorboard_image(logger: Any, name: str, image: Any, step: int) -> None:
 
 
 def _aim_table(logger: Any, name: str, table: Any, step: int) -> None:
-    import aim
-
+    aim = importlib.import_module("aim")
     logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
 
 
