@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.notices import Notices
@@ -53,10 +52,11 @@ class Backend:
         """Send the ``scalars``, ``images`` or ``params`` of a step."""
         if self._session is None:
             self._session = self._open()
-        if "images" in values:
-            images: Mapping[str, Any] = values["images"]
-            values["images"] = {name: as_image(image) for name, image in images.items()}
         self._session.append(step, **values)
+
+    def send_image(self, step: int, name: str, image: Any) -> None:
+        """Send an image (channels, height, width) of a step."""
+        self.send(step, images={name: as_image(image)})
 
     def _open(self) -> Session:
         name, arguments = self._writer_class.name, self._arguments
@@ -70,11 +70,11 @@ class Backend:
             Notices(default_logger(0), self._who, name),
         )
 
-    def close(self, failed: bool = False) -> None:
+    def close(self) -> None:
         """Wait until all values are sent; a later ``send`` connects again."""
         session, self._session = self._session, None
         if session is not None:
-            session.close(self.timeout, failed=failed)
+            session.close(self.timeout, failed=False)
             session.wait()
 
     def __getstate__(self) -> dict[str, Any]:

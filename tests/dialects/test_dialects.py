@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from support.dialect_hooks import (
 )
 from support.probes import Recorder
 from support.processes import read_ranks, run_job
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import TinyModule, fit, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*have no .val_dataloader")
 TRACES = {
@@ -298,3 +299,36 @@ def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:
     adapter = HookAdapter([Starts(), StartsSteps()])
     make_trainer(tmp_path, adapter, max_epochs=1).fit(TinyModule(), make_loader(3))
     assert calls == ["before_train", 0, ("step", 1), 1, ("step", 2), 2]
+
+
+@pytest.mark.parametrize(
+    ("base", "point"),
+    [
+        (d2.HookBase, "after_step"),
+        (cvpods.HookBase, "after_step"),
+        (pet.TrainHook, "after_step"),
+        (pointrix.Hook, "after_train_iter"),
+        (mmengine.Hook, "after_train_iter"),
+    ],
+)
+def test_a_resumed_run_does_not_keep_the_loaded_file_in_memory(
+    base: Any, point: str, tmp_path: Path
+) -> None:
+    loaded: list[weakref.ref[Any]] = []
+    alive: list[bool] = []
+
+    class Keeps(TinyModule):
+        def on_save_checkpoint(self, checkpoint: Any) -> None:
+            checkpoint["large"] = torch.zeros(1)
+
+        def on_load_checkpoint(self, checkpoint: Any) -> None:
+            loaded.append(weakref.ref(checkpoint["large"]))
+
+    def note(self: Any, *args: Any, **kwargs: Any) -> None:
+        alive.extend(one() is not None for one in loaded)
+
+    hook = type("Notes", (base,), {point: note})
+    fit(tmp_path, hook(), host=True, module=Keeps).save_checkpoint(tmp_path / "a.ckpt")
+    fit(tmp_path, hook(), host=True, module=Keeps, max_epochs=3, ckpt_path=tmp_path / "a.ckpt")
+    assert alive
+    assert not any(alive)

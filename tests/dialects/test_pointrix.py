@@ -245,20 +245,20 @@ def test_the_default_writer_is_tensorboards(tmp_path: Path) -> None:
     assert len(events.Images("view")) == 4
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_writer_over_another_backend(tmp_path: Path) -> None:
-    path = str(tmp_path / "page.log")
-    init = {"offline": True, "log_to_filename": path, "use_incoming_socket": False}
-    writer = pointrix.BackendWriter(str(tmp_path), "visdom", init=init)
+def test_tensorboard_has_what_is_written(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    writer = pointrix.TensorboardWriter(str(tmp_path))
     writer.write_config("job", {"lr": 0.1})
     writer.write_scalar("loss", torch.tensor(0.5), 1)
     writer.write_image("view", torch.zeros(3, 4, 4), 1)
     writer.close()
-    sent = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    assert len(sent) == 3
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(1, 0.5)]
+    assert [e.step for e in events.Images("view")] == [1]
+    assert b"job/lr" in b"".join(path.read_bytes() for path in tmp_path.glob("events.*"))
     assert not (tmp_path / "spool").exists()  # all of it was taken
-    with pytest.raises(KeyError, match="did you mean 'wandb'"):
-        pointrix.BackendWriter(str(tmp_path), "wandbb")
 
 
 def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:

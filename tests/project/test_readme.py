@@ -92,3 +92,13 @@ def test_its_ratios_are_those_of_the_benches() -> None:
     assert {
         ({"mmcv": "mmcv"}.get(of, "Lightning, bare"), ratio, "no") for ratio, of in told
     } <= found
+
+
+def test_its_kills_are_those_of_the_torture() -> None:
+    page = (ROOT / "docs" / "results" / "torture.md").read_text(encoding="utf-8")
+    killed = page.partition("### SIGKILL")[2].partition("### ")[0]
+    rows = re.findall(r"^\| [a-z].*?\| (\d+) \| (\d+) \| \d+ \| (\d+) \| (\d+) \|$", killed, re.M)
+    kills, in_a_write, losses, equal = (sum(map(int, column)) for column in zip(*rows, strict=True))
+    assert f"{kills} kills, {in_a_write} of them during a write, cost no file" in README
+    assert f"bit for bit: {equal} of {equal}" in README
+    assert losses == 0

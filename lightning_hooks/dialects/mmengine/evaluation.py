@@ -89,7 +89,7 @@ class Evaluation(Callback):
         """Call ``before_test_iter``."""
         if self._facade is not None:
             self._facade.native_runner.data_batch = batch
-            self._facade.native_runner._inner_iter = batch_idx
+            self._facade.native_runner.inner_iter = batch_idx
             self._call(f"before_{self._stage}_iter")
 
     def on_test_batch_end(

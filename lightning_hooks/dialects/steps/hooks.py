@@ -63,7 +63,7 @@ class HookBase:
         """After each iteration; ``trainer.iter`` is the iteration's number, from 0."""
 
 
-H = TypeVar("H")
+H = TypeVar("H", bound=HookBase)
 
 
 def of_dialect(base: type[HookBase], hook: type[H], **attributes: Any) -> type[H]:
@@ -124,7 +124,7 @@ def check_writers(writers: Sequence[Any]) -> list[Any]:
     return list(writers)
 
 
-class PeriodicWriter:
+class PeriodicWriter(HookBase):
     """Calls writers every period, after the last iteration and after the run.
 
     Args:
@@ -132,7 +132,6 @@ class PeriodicWriter:
         period: Number of iterations between two writes.
     """
 
-    trainer: Any
     writes_first = False
     """Whether the writers are called after the first iteration too, as in cvpods."""
     writes_after_train = True
@@ -160,7 +159,7 @@ class PeriodicWriter:
             writer.close()
 
 
-class EvalHook:
+class EvalHook(HookBase):
     """Calls an evaluation every period and after the last iteration; stores its results.
 
     Args:
@@ -176,7 +175,6 @@ class EvalHook:
         Departure from detectron2: the hook keeps the function after a run, for a further run.
     """
 
-    trainer: Any
     last_in_after_train = True
     """Whether the last evaluation comes after the run, as in detectron2."""
 
@@ -218,7 +216,7 @@ def _as_float(name: str, value: Any) -> float:
         raise ValueError(f"eval_function must return numbers, got {name}={value!r}") from error
 
 
-class CallbackHook:
+class CallbackHook(HookBase):
     """Calls a function of the trainer at each point.
 
     Args:
@@ -228,8 +226,6 @@ class CallbackHook:
         after_step: Called after each iteration.
     """
 
-    trainer: Any
-
     def __init__(
         self,
         *,
@@ -238,44 +234,39 @@ class CallbackHook:
         before_step: Callable[[Any], Any] | None = None,
         after_step: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._functions = {
-            "before_train": before_train,
-            "after_train": after_train,
-            "before_step": before_step,
-            "after_step": after_step,
-        }
-
-    def _call(self, point: str) -> None:
-        function = self._functions[point]
-        if function is not None:
-            function(self.trainer)
+        self._before_train = before_train or _do_nothing
+        self._after_train = after_train or _do_nothing
+        self._before_step = before_step or _do_nothing
+        self._after_step = after_step or _do_nothing
 
     def before_train(self) -> None:
         """Call the function for this point."""
-        self._call("before_train")
+        self._before_train(self.trainer)
 
     def after_train(self) -> None:
         """Call the function for this point."""
-        self._call("after_train")
+        self._after_train(self.trainer)
 
     def before_step(self) -> None:
         """Call the function for this point."""
-        self._call("before_step")
+        self._before_step(self.trainer)
 
     def after_step(self) -> None:
         """Call the function for this point."""
-        self._call("after_step")
+        self._after_step(self.trainer)
 
 
-class StepProfiler:
+def _do_nothing(trainer: Any) -> None:
+    pass
+
+
+class StepProfiler(HookBase):
     """The base of hooks that profile selected iterations, each into a file.
 
     Args:
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
         output_dir: Directory of the files.
     """
-
-    trainer: Any
 
     def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
         self._is_enabled = enable_predicate
@@ -357,7 +348,7 @@ def _clock(seconds: float) -> str:
     return str(datetime.timedelta(seconds=int(seconds)))
 
 
-class IterationTimer:
+class IterationTimer(HookBase):
     """Stores each step's seconds as ``time``; logs speed and total time at the end.
 
     List the timer first: the time of the other hooks is then logged separately.
@@ -365,8 +356,6 @@ class IterationTimer:
     Args:
         warmup_iter: Number of the first timed iteration, from 1.
     """
-
-    trainer: Any
 
     def __init__(self, warmup_iter: int = 3) -> None:
         check_int("warmup_iter", warmup_iter, 0)
@@ -413,7 +402,7 @@ def reported_group(optimizer: torch.optim.Optimizer) -> int:
     return rates.index(Counter(rates).most_common(1)[0][0])
 
 
-class LRScheduler:
+class LRScheduler(HookBase):
     """Steps a learning rate scheduler after every iteration, and stores ``lr``.
 
     ``lr`` is the rate used in the iteration, of the group of :func:`reported_group`.
@@ -428,8 +417,6 @@ class LRScheduler:
         TypeError: if ``scheduler`` is neither.
         ValueError: at the start of a run, if the Trainer does not train the optimizer.
     """
-
-    trainer: Any
 
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
@@ -493,7 +480,7 @@ def _factor(schedule: Callable[[float], float], max_iter: int, iteration: int) -
     return schedule(iteration / max_iter)
 
 
-class PreciseBN:
+class PreciseBN(HookBase):
     """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
 
     Args:
@@ -504,8 +491,6 @@ class PreciseBN:
 
     See :func:`lightning_hooks.update_bn_stats` for the formula.
     """
-
-    trainer: Any
 
     def __init__(
         self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
@@ -643,7 +628,7 @@ class Checkpointer:
         files.write_bytes(files.join(self.save_dir, _LAST), last_filename_basename.encode())
 
 
-class PeriodicCheckpointer:
+class PeriodicCheckpointer(HookBase):
     """Saves a checkpoint every period, and after the last iteration.
 
     The names are ``{file_prefix}_{iteration:07d}`` and ``{file_prefix}_final``; each file contains
@@ -658,8 +643,6 @@ class PeriodicCheckpointer:
         max_to_keep: Number of files kept besides the final file; all by default.
         file_prefix: Prefix of the names.
     """
-
-    trainer: Any
 
     def __init__(
         self,
@@ -719,7 +702,7 @@ class PeriodicCheckpointer:
         self.checkpointer.save(name, **kwargs)
 
 
-class BestCheckpointer:
+class BestCheckpointer(HookBase):
     """Saves a checkpoint when a scalar of the storage reaches a new best value.
 
     The scalar is read every period and after the last iteration: list the hook after the
@@ -734,8 +717,6 @@ class BestCheckpointer:
         mode: ``max`` if the largest value is the best, ``min`` if the smallest.
         file_prefix: Name of the file.
     """
-
-    trainer: Any
 
     def __init__(
         self,

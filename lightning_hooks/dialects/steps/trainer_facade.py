@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -17,7 +18,7 @@ from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps import events
-from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
@@ -101,7 +102,7 @@ class StepFacade(Facade):
             self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
-        self._seen: dict[str, torch.Tensor] = {}
+        self._entered_storages = contextlib.ExitStack()
         self._rank_means = RankMeans(self.device)
         self._batch_ended: float | None = None
 
@@ -134,10 +135,10 @@ class StepFacade(Facade):
                 self.native_runner.logger.warning(
                     "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
                     "code to after_step",
-                    *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
+                    *(class_name(hosted), point, self._dialect.name),
                 )
-        self.storage.__enter__()
-        events.enter_library(self.storage, self._library)
+        self._entered_storages.enter_context(self.storage)
+        self._entered_storages.enter_context(events.in_library(self.storage, self._library))
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost, for writers."""
@@ -177,7 +178,7 @@ class StepFacade(Facade):
             scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
         if self._dialect.name in self.native_runner.common_dialects:
             scalars = self._rank_means(scalars)
-        scalars.update(logged_values.step_metrics(self.native_runner.trainer, self._seen))
+        scalars.update(self.logged_in_step())
         old, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in scalars.items() if k not in old or old[k].last_iteration() < now}
 
@@ -187,9 +188,7 @@ class StepFacade(Facade):
 
     def end(self) -> None:
         """Leave the storage."""
-        if not self.ended:
-            self.storage.__exit__()
-        events.leave_library(self.storage, self._library)
+        self._entered_storages.close()
         super().end()
 
     def fail(self) -> None:

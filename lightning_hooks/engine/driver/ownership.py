@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import precision, progress
-from lightning_hooks.engine.lightning_api.events import adds_to_backward
+from lightning_hooks.engine.lightning_api.events import adds_to_step
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import is_family
@@ -220,7 +220,7 @@ class Ownership:
 
     def _show_optimizers(self) -> None:
         self._optimizers = self._runner.trainer.strategy.optimizers
-        self._runner.use_optimizer(optimizers_of_hooks(self._runner.module))
+        self._runner.use_optimizer(optimizers_of_hooks(self._runner))
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return a step's outputs with a loss that runs backward through the strategy.
@@ -233,7 +233,8 @@ class Ownership:
         loss = outputs.get("loss")
         if not isinstance(loss, torch.Tensor) or self._loss_class is None:
             return outputs
-        if not adds_to_backward(trainer):
+        self._runner.steps_directly = not adds_to_step(trainer)
+        if self._runner.steps_directly:
             return outputs
         return {**outputs, "loss": self._loss_class.of(loss)}
 

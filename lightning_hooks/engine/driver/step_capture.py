@@ -54,7 +54,7 @@ class StepCapture:
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
             self._watches_steps = True
-            self._runner.watch_steps(self._fit)
+            self._runner.step_rates.watch(self._fit)
         if (self.fills_log_buffer or owned) and not self._seeks_loss:
             self._seeks_loss = True
             names_loss = partial(setattr, self._runner.train_log, "loss_names")

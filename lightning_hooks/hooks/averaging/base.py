@@ -11,13 +11,13 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
-from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.lightning_api.weight_averaging import restore_raw_weights
+from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
@@ -191,7 +191,7 @@ class AveragingHook(Hook):
     def updates(self) -> int:
         """Updates of the average since averaging began."""
         source = self._loaded or self.average
-        return 0 if source is None else source.updates or 0
+        return 0 if source is None else source.updates
 
     # -- the average for others ------------------------------------------------------------
 
@@ -452,9 +452,7 @@ class AveragingHook(Hook):
             rank_zero_warn(finds_none("no average", Identity.of(self)))
         self._loaded = loaded = saved or SavedAverage()
         if loaded.steps is None:  # a file of Lightning's counts the updates only
-            loaded.steps = (loaded.updates or 0) * self.interval
-        if loaded.updates is None:  # an older file of ours counts the steps only
-            loaded.updates = sum(map(self.updates_at, range(loaded.steps)))
+            loaded.steps = loaded.updates * self.interval
         self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:

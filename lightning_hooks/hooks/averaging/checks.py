@@ -7,9 +7,9 @@ import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_device", "check_rivals", "check_strategy"]
@@ -75,7 +75,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
                 "of the model for an average, and training would go on from the other's; leave one "
                 "out"
             )
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
+    for callback in callbacks_of(trainer):
         if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
             rank_zero_warn(
                 f"{type(callback).__name__} and {name} both set the weights of the module to an "

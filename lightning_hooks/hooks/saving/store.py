@@ -15,7 +15,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, precision
-from lightning_hooks.engine.lightning_api.method_patch import patched
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -209,7 +209,7 @@ class CheckpointStore:
             if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
                 module = trainer.lightning_module
                 add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-                stack.enter_context(patched(module, "on_save_checkpoint", add))
+                stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
             trainer.save_checkpoint(path, weights_only=not target.resumable)
         if trainer.is_global_zero and not written:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written

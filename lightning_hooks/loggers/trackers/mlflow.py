@@ -89,7 +89,7 @@ class MlflowWriter(Writer):
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
         super().__init__(run_id, owned=owned)
         self.client = client
-        self._params: dict[str, str] = {}  # of an open or continued run
+        self.stored_params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
         self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
@@ -140,7 +140,7 @@ class MlflowWriter(Writer):
                 writer.note = note
                 return writer
             writer = cls(client, found, owned=run is None)
-            writer._params = dict(client.get_run(found).data.params)
+            writer.stored_params = dict(client.get_run(found).data.params)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
             if after is not None:
@@ -244,7 +244,7 @@ class MlflowWriter(Writer):
             Param(self._param_keys.of(name), str(value))
             for name, value in flatten_params(params).items()
         ]
-        changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
+        changed = [p.key for p in texts if self.stored_params.get(p.key, p.value) != p.value]
         if changed:
             self.note = (
                 f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the run "

@@ -60,7 +60,7 @@ class WandbWriter(Writer):
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
-    _idle: ClassVar[Any] = None  # the offline run of the last fit
+    idle_run: ClassVar[Any] = None  # the offline run of the last fit
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -131,7 +131,7 @@ class WandbWriter(Writer):
         """Return the offline run of the last fit, None after another run, which is ended here."""
         import wandb
 
-        run, WandbWriter._idle = WandbWriter._idle, None
+        run, WandbWriter.idle_run = WandbWriter.idle_run, None
         if run is None or (wandb.run is run and getattr(run, "id", None) == run_id):
             return run
         return run.finish()  # nothing, if the program has ended the run
@@ -192,7 +192,7 @@ class WandbWriter(Writer):
         if self._owned and is_on_disk and not failed:
             if self._with_step or not self._commit:  # a kill would cost the row that is not closed
                 self.run.log({}, commit=True)
-            WandbWriter._idle = self.run
+            WandbWriter.idle_run = self.run
             atexit.register(self._wake)
         elif self._owned:
             self.run.finish(exit_code=1 if failed else 0)
@@ -381,7 +381,7 @@ class WandbLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
-        return None if self.wandb.run is WandbWriter._idle else self.wandb.run
+        return None if self.wandb.run is WandbWriter.idle_run else self.wandb.run
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
