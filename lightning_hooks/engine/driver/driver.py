@@ -53,7 +53,7 @@ from lightning_hooks.engine.driver.collect import (
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers, take_out
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Call, Ownership
+from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
@@ -74,6 +74,7 @@ from lightning_hooks.engine.participant import (
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
+from lightning_hooks.engine.usage_errors import check_callbacks
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
@@ -170,8 +171,10 @@ class Driver(Callback):
         """Collect the hooks of all participants and get ready for a fit.
 
         Raises:
+            TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
+        check_callbacks(trainer)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
@@ -280,7 +283,7 @@ class Driver(Callback):
         self.model_watch.guard()
         runner.common_dialects = self.calls.common_dialects()
         if not runner.loops_itself:
-            with self._buffers.added(), self.model_watch.taken_at_once():
+            with self._buffers.added(has_foreign(runner.hooks)), self.model_watch.taken_at_once():
                 self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:

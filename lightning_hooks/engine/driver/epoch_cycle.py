@@ -134,10 +134,10 @@ class EpochCycle:
 
     def begins_data_late(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
-        points = ("before_run", "before_train_epoch")
-        return bool(self._resumed) or not all(
-            is_ours(hook) for point in points for hook, _ in self._calls.calls_for(point)
-        )
+        hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
+        foreign = [hook for hook in hooks if not is_ours(hook)]
+        replaces = (hooks.method_at(hook, point) for hook in foreign for point in points)
+        return bool(self._resumed) or any(replaces)
 
     def _restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
