@@ -176,9 +176,9 @@ def backends(rounds: int) -> Iterator[Bench]:
 
     kinds: dict[str, dict[str, Any] | None] = {
         "no hooks": None,
-        "all eight": {},
-        "all eight, MLflow's server dead": {"dead": True},
-        "all eight, interval 1": {"interval": 1},
+        "eight backends": {},
+        "eight backends, MLflow's server dead": {"dead": True},
+        "eight backends, interval 1": {"interval": 1},
     }
     cases = {name: functools.partial(times, options) for name, options in kinds.items()}
     found = in_turns(cases, rounds, collecting=True)  # as users have it

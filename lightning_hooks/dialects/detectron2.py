@@ -20,6 +20,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -302,15 +303,11 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         self._loader = value
 
     @property
-    def _data_loader_iter(self) -> Any:
+    def _data_loader_iter_obj(self) -> Any:
         """An iterator over the training loader, or the assigned iterator."""
         if self._batches is None:
             self._batches = iter(self.data_loader)
         return self._batches
-
-    @property
-    def _data_loader_iter_obj(self) -> Any:
-        return self._data_loader_iter
 
     @_data_loader_iter_obj.setter
     def _data_loader_iter_obj(self, value: Any) -> None:
@@ -328,6 +325,8 @@ class TrainerFacade(trainer_facade.TrainerFacade):
             runner.new_data_loader = runner.loader_of_run = batches
         else:
             data.switch_loader(runner.trainer, batches)
+
+    _data_loader_iter = property(attrgetter("_data_loader_iter_obj"))
 
     def reset_data_loader(self, data_loader_builder: Callable[[], Any]) -> None:
         """Train on the loader returned by a function, from the next step on."""

@@ -163,6 +163,22 @@ class Facade:
             if checkpoint is not None:
                 hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
 
+    @contextlib.contextmanager
+    def naming_as_model(self, checkpoint: dict[str, Any]) -> Iterator[None]:
+        """Name the weights in a checkpoint as ``model`` does, in the block."""
+        weights, parts = checkpoint.get("state_dict", {}), self.native_runner.module.named_modules()
+        prefix = next((f"{name}." for name, part in parts if name and part is self.model), "")
+        own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+        if not prefix or not own:  # the module itself, or already the names of the model
+            yield
+            return
+        checkpoint["state_dict"] = own
+        try:
+            yield
+        finally:
+            weights.update({prefix + k: v for k, v in checkpoint["state_dict"].items()})
+            checkpoint["state_dict"] = weights
+
     def enter_point(self, point: str) -> None:
         """Prepare for a point, before the call of the dialect's first hook."""
         runner = self.native_runner

@@ -127,21 +127,6 @@ class Hook:
     priority = "NORMAL"
     """Ignored, as in pointrix: hooks are called in the order given."""
 
-    locations = (
-        "before_run",
-        "after_load_checkpoint",
-        "before_train",
-        "before_train_iter",
-        "after_train_iter",
-        "before_val",
-        "before_val_iter",
-        "after_val_iter",
-        "after_val",
-        "before_save_checkpoint",
-        "after_train",
-        "after_run",
-    )
-
     def before_run(self, trainner: Any) -> None:
         """Before the run."""
 
@@ -180,6 +165,9 @@ class Hook:
 
     def exception(self) -> None:
         """After an error in training."""
+
+    locations = tuple(name for name in vars() if name.startswith(("before_", "after_")))
+    """The names of the points with a trainer, in the order of the loop."""
 
 
 class _BarHook(Hook):

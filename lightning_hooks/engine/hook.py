@@ -76,10 +76,14 @@ class JoinsTrainer(Participant):
                 that is a class or no callback.
         """
 
+    transient: Sequence[str] = ("joined_fit", "log", "log_dict")
+    """Attributes of a run, left out of copies and pickles; those of all base classes count."""
+
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the fit, skipped events, and methods of the module set by Lightning."""
+        """Leave out the attributes of a run, and skipped events."""
+        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("transient", ())}
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
-        return {k: v for k, v in state.items() if k not in ("joined_fit", "log", "log_dict")}
+        return {name: value for name, value in state.items() if name not in left_out}
 
 
 class Hook(JoinsTrainer):

@@ -13,7 +13,16 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
-__all__ = ["Participant", "RunnerOptions", "each_once", "merge_options", "natives_with"]
+__all__ = [
+    "Participant",
+    "RunnerOptions",
+    "callbacks_of",
+    "each_once",
+    "hooks_of",
+    "merge_options",
+    "natives_with",
+    "participants_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,6 +94,22 @@ class Participant(Callback):
 
     def log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
+
+
+def callbacks_of(trainer: L.Trainer) -> list[Callback]:
+    """Return the Trainer's callbacks; Lightning does not declare the attribute."""
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
+
+
+def participants_of(trainer: L.Trainer) -> list[Participant]:
+    """Return the hooks and adapters among the Trainer's callbacks."""
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
+
+
+def hooks_of(trainer: L.Trainer) -> list[Any]:
+    """Return the hooks of all participants in the order given, in an adapter or not."""
+    entries = [entry for participant in participants_of(trainer) for entry in participant.entries()]
+    return [*{id(hook): hook for hook, _ in entries}.values()]
 
 
 def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:

@@ -7,9 +7,9 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+from lightning_hooks.engine.participant import participants_of
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_image", "log_table"]

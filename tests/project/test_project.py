@@ -19,6 +19,7 @@ PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 OPTIONAL = {
+    "aim",
     "clearml",
     "dvclive",
     "huggingface_hub",
@@ -31,6 +32,7 @@ OPTIONAL = {
     "rich",
     "sklearn",
     "tensorboard",
+    "trackio",
     "visdom",
     "wandb",
     "yaml",

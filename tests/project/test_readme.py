@@ -95,7 +95,7 @@ def test_its_ratios_are_those_of_the_benches() -> None:
 
 
 def test_its_kills_are_those_of_the_torture() -> None:
-    page = (ROOT / "docs" / "torture.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "results" / "torture.md").read_text(encoding="utf-8")
     killed = page.partition("### SIGKILL")[2].partition("### ")[0]
     rows = re.findall(r"^\| [a-z].*?\| (\d+) \| (\d+) \| \d+ \| (\d+) \| (\d+) \|$", killed, re.M)
     kills, in_a_write, losses, equal = (sum(map(int, column)) for column in zip(*rows, strict=True))

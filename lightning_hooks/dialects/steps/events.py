@@ -41,9 +41,8 @@ __all__ = [
     "SnapshotJSONWriter",
     "TensorboardXWriter",
     "VisdomWriter",
-    "enter_library",
     "gives_iterations",
-    "leave_library",
+    "in_library",
     "library_modules",
     "read_pending",
 ]
@@ -387,17 +386,17 @@ _LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
 """Name of the stack in modules of detectron2, cvpods and Pet, and in copies of these modules."""
 
 
-def enter_library(storage: Any, modules: Iterable[ModuleType]) -> None:
-    """Push a storage on the stacks of the modules."""
-    for module in modules:
-        vars(module)[_LIBRARY_STACK].append(storage)
-
-
-def leave_library(storage: Any, modules: Iterable[ModuleType]) -> None:
-    """Remove a storage from the stacks of the modules."""
-    for module in modules:
-        stack = vars(module)[_LIBRARY_STACK]
-        stack[:] = [other for other in stack if other is not storage]
+@contextlib.contextmanager
+def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Have a storage on the stacks of the modules in the block."""
+    stacks = [vars(module)[_LIBRARY_STACK] for module in modules]
+    for stack in stacks:
+        stack.append(storage)
+    try:
+        yield
+    finally:
+        for stack in stacks:
+            stack[:] = [other for other in stack if other is not storage]
 
 
 def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import time
@@ -101,6 +102,7 @@ class StepFacade(Facade):
             self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
+        self._entered_storages = contextlib.ExitStack()
         self._rank_means = RankMeans(self.device)
         self._batch_ended: float | None = None
 
@@ -135,8 +137,8 @@ class StepFacade(Facade):
                     "code to after_step",
                     *(class_name(hosted), point, self._dialect.name),
                 )
-        self.storage.__enter__()
-        events.enter_library(self.storage, self._library)
+        self._entered_storages.enter_context(self.storage)
+        self._entered_storages.enter_context(events.in_library(self.storage, self._library))
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost, for writers."""
@@ -186,9 +188,7 @@ class StepFacade(Facade):
 
     def end(self) -> None:
         """Leave the storage."""
-        if not self.ended:
-            self.storage.__exit__()
-        events.leave_library(self.storage, self._library)
+        self._entered_storages.close()
         super().end()
 
     def fail(self) -> None:

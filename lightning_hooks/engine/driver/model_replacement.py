@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
@@ -60,35 +59,19 @@ class ModelWatch:
         self._is_whole = self._trained is runner.module
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
-        self._is_assigned = False
-        self._takes_at_once = False
 
     def assigned(self) -> None:
-        """Note an assignment of ``runner.model`` by a hook."""
-        self._is_assigned = True
-        if self._takes_at_once:
-            # the model may be assigned for a moment only; else the next step raises the error
-            with contextlib.suppress(TypeError, RuntimeError):
-                self.take()
+        """Use a model that a hook assigns to ``runner.model``: later hooks keep its parameters."""
+        # the model may be assigned for a moment only; else the next step raises the error
+        with contextlib.suppress(TypeError, RuntimeError):
+            self.take()
 
     def take(self) -> None:
         """Train and validate with the assigned model, if a hook has assigned a model."""
-        if not self._is_assigned:
-            return
         if self._replace() and self._guards is not None:
             self._guards.close()
             self._guards = None
             self.guard()
-        self._is_assigned = False
-
-    @contextlib.contextmanager
-    def taken_at_once(self) -> Iterator[None]:
-        """Use assigned models at once in the block: later hooks keep the new parameters."""
-        self._takes_at_once = True
-        try:
-            yield
-        finally:
-            self._takes_at_once = False
 
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""

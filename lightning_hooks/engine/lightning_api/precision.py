@@ -16,14 +16,14 @@ def writes_directories(strategy: Strategy) -> bool:
     return by_fsdp or bool(getattr(strategy, "_save_distributed_checkpoint", False))
 
 
+def grad_scaler(trainer: L.Trainer) -> Any:
+    """Return the Trainer's scaler of the loss; None without (``precision="32-true"``)."""
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
 def has_grad_scaler(trainer: L.Trainer) -> bool:
     """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
-    return getattr(trainer.precision_plugin, "scaler", None) is not None
-
-
-def grad_scaler(trainer: L.Trainer) -> Any:
-    """The Trainer's scaler of the loss."""
-    return trainer.precision_plugin.scaler  # type: ignore[attr-defined]
+    return grad_scaler(trainer) is not None
 
 
 def unscales_itself(optimizer: Any) -> bool:

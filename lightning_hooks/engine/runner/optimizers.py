@@ -13,10 +13,17 @@ from lightning_hooks.engine.lightning_api import progress
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Rates", "StepRates", "first_group", "rates"]
+__all__ = ["Rates", "StepRates", "by_optimizer", "first_group", "rates"]
 
 Rates: TypeAlias = list[float] | dict[str, list[float]]
 """A value for each parameter group; for several optimizers by the optimizer's name."""
+
+
+def by_optimizer(function: Callable[[Any], Any], optimizer: Any) -> Any:
+    """Return a function's result for an optimizer; for several optimizers, a dict by name."""
+    if isinstance(optimizer, dict):
+        return {name: function(one) for name, one in optimizer.items()}
+    return function(optimizer)
 
 
 def _groups(optimizer: Any) -> Any:
@@ -36,9 +43,8 @@ def rates(optimizer: Any, what: str, groups_of: Callable[[Any], Any] = _groups) 
     """
     if optimizer is None:
         raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
-    if isinstance(optimizer, dict):
-        return {n: [_value(g, what) for g in groups_of(one)] for n, one in optimizer.items()}
-    return [_value(group, what) for group in groups_of(optimizer)]
+    found: Rates = by_optimizer(lambda one: [_value(g, what) for g in groups_of(one)], optimizer)
+    return found
 
 
 def _value(group: dict[str, Any], what: str) -> Any:
@@ -51,9 +57,7 @@ def first_group(found: Rates) -> Any:
     >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
     (0.1, {'generator': 0.1, 'critic': 0.3})
     """
-    if isinstance(found, dict):
-        return {name: of_groups[0] for name, of_groups in found.items()}
-    return found[0] if found else None
+    return by_optimizer(lambda of_groups: of_groups[0] if of_groups else None, found)
 
 
 class StepRates:
@@ -76,6 +80,7 @@ class StepRates:
         """
         self._at_step.clear()
         trainer = self._runner.trainer
+        self._counts = progress.batches(trainer).total
         for optimizer in trainer.optimizers if trainer.lr_scheduler_configs else ():
             if hasattr(optimizer, "register_step_pre_hook"):
                 fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
@@ -97,11 +102,11 @@ class StepRates:
             }
             for group in optimizer.param_groups
         ]
-        counts = progress.batch_counts(self._runner.trainer)
-        self._at_step[optimizer] = counts.completed, groups
+        self._at_step[optimizer] = self._counts.completed, groups
 
     def _groups(self, optimizer: Any) -> Any:
-        step, groups = self._at_step.get(optimizer, (None, None))
-        trainer = self._runner.trainer
-        last = progress.batch_counts(trainer).completed - (not progress.batch_is_open(trainer))
+        if optimizer not in self._at_step:
+            return optimizer.param_groups
+        step, groups = self._at_step[optimizer]
+        last = self._counts.completed - (not progress.batch_is_open(self._runner.trainer))
         return groups if step == last else optimizer.param_groups

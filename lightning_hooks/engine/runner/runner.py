@@ -162,8 +162,8 @@ class Runner(MmcvCheckpoints):
         self._register_virtually()
 
     def _watch(self, trainer: L.Trainer) -> None:
-        self._counts = progress.batch_counts(trainer)
-        self._counts_of_epoch = progress.batch_counts_of_epoch(trainer)
+        batches = progress.batches(trainer)
+        self._counts, self._counts_of_epoch = batches.total, batches.current
         self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
@@ -287,14 +287,6 @@ class Runner(MmcvCheckpoints):
 
     # -- counters --------------------------------------------------------------------------
 
-    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Take further counters from a checkpoint's entry.
-
-        Args:
-            entry: The driver's entry; empty without a checkpoint.
-            closed: Whether the run goes on inside the validation at an epoch's end.
-        """
-
     @property
     def iter(self) -> int:
         """Training iterations done, without the current iteration."""
@@ -340,6 +332,11 @@ class Runner(MmcvCheckpoints):
         """Iterations to do, None where the loader has no length."""
         limit: int | None = self._max_iters
         return limit
+
+    @property
+    def file_number(self) -> int:
+        """The number in the name of a checkpoint: epochs, or iterations, with the current."""
+        return (self.epoch if self.counts_epochs else self.iter) + 1
 
     @property
     def is_last_batch(self) -> bool:
@@ -523,13 +520,11 @@ class Runner(MmcvCheckpoints):
         """The hooks in calling order; may be rewritten."""
         return self._hook_list
 
-    @property
-    def _hooks(self) -> HookList:
-        return self._hook_list
-
-    @_hooks.setter
-    def _hooks(self, hooks: Any) -> None:
+    @hooks.setter
+    def hooks(self, hooks: Any) -> None:
         self._hook_list[:] = hooks
+
+    _hooks = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority; by default the priority of the hook's family.
@@ -624,10 +619,6 @@ class EpochRunner(Runner):
 
     twin = "EpochBasedRunner"
 
-    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Count the epoch as done if the validation at the epoch's end was running."""
-        self.closed_epoch = self.trainer.current_epoch if closed else None
-
     @property
     def _epoch(self) -> int:
         # Lightning counts an epoch after the epoch's validation, mmcv before
@@ -672,10 +663,6 @@ class EpochRunner(Runner):
     def _max_iters(self, value: int | None) -> None:
         self.renew()
         self.own_max_iters = value  # until the next epoch computes the limit, as in mmcv
-
-    @property
-    def _file_number(self) -> int:
-        return self.epoch + 1
 
 
 class IterLoader:
@@ -750,10 +737,6 @@ class IterRunner(Runner):
 
     # -- called by the driver ----------------------------------------------------------------
 
-    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Go on counting from the last validation."""
-        self.last_val_iter = entry.get("last_val_iter", self.iter)
-
     def begin_batch(self, batch_idx: int) -> None:
         """Set the counters for the ``batch_idx``-th training batch of a pass."""
         # mmcv reads the loader's passes before fetching the batch
@@ -772,7 +755,3 @@ class IterRunner(Runner):
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
         Runner.data_loader.fset(self, getattr(value, "_dataloader", value))  # type: ignore[attr-defined]
-
-    @property
-    def _file_number(self) -> int:
-        return self.iter + 1

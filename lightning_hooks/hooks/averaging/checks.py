@@ -7,9 +7,9 @@ import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from lightning_hooks.engine.driver.collect import callbacks_of, hooks_of
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_device", "check_rivals", "check_strategy"]

@@ -8,10 +8,9 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.engine.lightning_api import weight_averaging
-from lightning_hooks.storage.layout import check_weights
+from lightning_hooks.storage.layout import ENTRY, check_weights, entry_of
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
@@ -81,7 +80,7 @@ def write_averages(
         else:
             tensors = in_file(average.tensors)
         entries.append(average.entry(tensors, in_file(average.exact)))
-    checkpoint.setdefault(KEY, {})["averages"] = entries
+    checkpoint.setdefault(ENTRY, {})["averages"] = entries
 
 
 def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
@@ -122,9 +121,9 @@ def find_averages(
     saved = read_averages(checkpoint, module)
     own = module.state_dict()
     for one in saved:
-        name = "state_dict" if one.is_validated else KEY
+        name = "state_dict" if one.is_validated else ENTRY
         check_weights(one.tensors, own, name, path)
-        check_weights(one.exact, own, KEY, path)
+        check_weights(one.exact, own, ENTRY, path)
     raw = weight_averaging.RAW
     check_weights(checkpoint.get(raw, {}), own, raw, path)
     found = pair([one.of or present[0] for one in saved], present) if present else {}

@@ -73,6 +73,7 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
+    transient = ("_runner", "_api", "_job")
     _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
@@ -247,10 +248,6 @@ class HubCheckpointHook(Hook):
 
     def _log(self, level: str, text: str) -> None:
         getattr(self._runner.logger, level)("HubCheckpointHook: %s", text)
-
-    def __getstate__(self) -> dict[str, Any]:
-        of_fit = ("_runner", "_api", "_job")
-        return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
 
 
 @contextlib.contextmanager

@@ -11,12 +11,12 @@ import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
-from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
+from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
@@ -320,11 +320,11 @@ class OptimizerHook(Hook):
                 self._record(_clip(parameters, recipe))
 
     def _clip_together(self, runner: Runner, parameters: Iterable[torch.Tensor]) -> None:
-        if self._overrides_clipping():
+        if is_recipe(self.grad_clip) and not self._overrides_clipping():
+            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
+        else:
             norm = self.clip_grads(parameters)
             self._record(None if norm is None else Clipped(torch.as_tensor(norm)))
-        elif is_recipe(self.grad_clip):
-            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
 
     def _record(self, clipped: Clipped | None) -> None:
         if clipped is not None:

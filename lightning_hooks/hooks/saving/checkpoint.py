@@ -136,6 +136,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     """Moment and iterations of the last due file, or of the beginning."""
     look_at = 0
     """The number of iterations at which the ranks look at the clock."""
+    transient = ("_others",)
     _has_run = False
     _series: str
     _others: Sequence[CheckpointStore] = ()
@@ -306,7 +307,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = self.store.runner = Driver.of(trainer).runner
             self._find_others(runner)
-            resumed_at = progress.batches_processed(trainer)
+            resumed_at = progress.batches(trainer).total.processed
             self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def on_exception(

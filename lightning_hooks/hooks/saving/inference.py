@@ -134,8 +134,6 @@ def multi_gpu_test(
         ``tmpdir``; nothing sleeps.
     """
     results = single_gpu_test(model, data_loader)
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return results
     return collected(results, length(data_loader.dataset), None if gpu_collect else tmpdir)
 
 

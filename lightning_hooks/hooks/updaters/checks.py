@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
 
-from lightning_hooks.engine.driver.collect import callbacks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.param_groups import (

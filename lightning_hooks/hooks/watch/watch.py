@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import lightning as L
 import torch
 
@@ -44,6 +42,7 @@ class WatchHook(Hook):
     """
 
     reads_step = False
+    transient = ("_last",)
     _last: dict[int, int]
 
     def __init__(self, interval: int = 1000, log: str = "all") -> None:
@@ -51,7 +50,6 @@ class WatchHook(Hook):
         check_int("interval", interval, 1)
         check_choice("log", log, ("gradients", "parameters", "all"))
         self.interval, self.which = interval, log
-        self._last = {}
 
     def before_run(self, runner: Runner) -> None:
         """Begin with the first step."""
@@ -80,6 +78,3 @@ class WatchHook(Hook):
         with torch.no_grad():
             for name, histogram in histograms_of(tensors).items():
                 runner.log_histogram(name, histogram)
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_last": {}}

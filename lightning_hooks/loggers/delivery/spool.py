@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Spool",
-    "count_rest",
+    "count_records",
     "create",
     "discard",
     "discard_delivered",
@@ -67,6 +67,8 @@ class Spool:
         """The number of lost records."""
         self.seq = 0
         """The number of the next record."""
+        self.is_locked = False
+        """Whether the file is locked; not on a file system without locks."""
         self._file: IO[bytes] | None = None
         self._reader: IO[bytes] | None = None
         self._lock = contextlib.ExitStack()
@@ -81,7 +83,7 @@ class Spool:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
             self.path, self._file = _open_new(path)
             # a search for unsent records holds the lock for a moment
-            self._lock.enter_context(locked(self.path, os.O_RDWR))
+            self.is_locked = bool(self._lock.enter_context(locked(self.path, os.O_RDWR)))
             with contextlib.suppress(FileNotFoundError):  # of a removed file
                 os.unlink(f"{self.path}.ack")
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
@@ -301,14 +303,19 @@ def is_run_id(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
-def count_rest(path: str) -> int:
-    """Return the number of undelivered lines of a spool.
+def count_records(path: str, *, rest: bool = False) -> int:
+    """Return the number of a spool's records, damaged records included.
+
+    Args:
+        path: The file.
+        rest: Whether to count only undelivered records.
 
     Raises:
         ValueError: if the file is no spool.
     """
     _, offset = read_head(path)
-    return sum(not line.startswith(b'{"end"') for line, _ in _read_lines(path, offset))
+    lines = _read_lines(path, offset if rest else 0)
+    return sum(not line.startswith((b'{"run"', b'{"end"')) for line, _ in lines)
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:

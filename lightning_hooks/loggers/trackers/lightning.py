@@ -252,7 +252,7 @@ class LightningLoggerHook(TrackerHook):
     """
 
     writer_class = LightningWriter
-    transient = (*TrackerHook.transient, "_current", "_shares")
+    transient = ("_current", "_shares")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False

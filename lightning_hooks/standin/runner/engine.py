@@ -14,8 +14,7 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import JoinsTrainer
-from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loop_trainer import device_of, loop_trainer
+from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -88,14 +87,26 @@ def make_trainer(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
             "the length of the run, accumulate and clip gradients, log and save"
         )
-    device = device_of(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     arguments = {
+        "accelerator": device.type,
+        "devices": 1 if device.type == "cpu" else [device.index or 0],
+        "max_epochs": -1,  # the loop ends
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+        "inference_mode": False,
+        "num_sanity_val_steps": 0,
         "default_root_dir": work_dir or os.getcwd(),
         **distributed_arguments(device),
         **options,
         "callbacks": [engine, *options.get("callbacks", [])],
     }
-    return loop_trainer(device, **arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model's device counts
+        return L.Trainer(**arguments)
 
 
 class RunnerModule(TrainStepModule):
@@ -165,7 +176,7 @@ class Engine(JoinsTrainer):
         """Run the runner's loop; then end the fit."""
         self._driver = Driver.of(trainer)
         try:
-            with progress.counting_steps(trainer):
+            with _counting_steps(trainer):
                 self._loop()
         finally:
             self._driver = None
@@ -232,3 +243,14 @@ class Engine(JoinsTrainer):
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""
         return self._runner.trainer.precision_plugin.train_step_context()
+
+
+@contextlib.contextmanager
+def _counting_steps(trainer: L.Trainer) -> Iterator[None]:
+    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
+    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
+    loop.on_run_start()
+    try:
+        yield
+    finally:
+        loop.on_run_end()
