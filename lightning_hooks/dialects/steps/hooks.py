@@ -422,7 +422,8 @@ class LRScheduler(HookBase):
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
             raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
         own = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
-        self._own_optimizer = self._optimizer = own
+        self._own_optimizer = own
+        self._optimizer: Any = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
         self._scheduler: Any = scheduler if self._schedule is None else None
 
