@@ -669,8 +669,9 @@ class PeriodicCheckpointer(HookBase):
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
-        """Save if the iteration ends a period or the run."""
-        self.step(self.trainer.iter)
+        """Save if the iteration ends a period or the run; nothing in a ``fast_dev_run``."""
+        if self.trainer.native_runner.writes_files:
+            self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """Save if an iteration ends a period or the run; for loops without a Trainer.
@@ -759,7 +760,7 @@ class BestCheckpointer(HookBase):
             return
         value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
-        if math.isfinite(value) and is_better:
+        if math.isfinite(value) and is_better and self.trainer.native_runner.writes_files:
             self.best_metric, self.best_iter = value, iteration
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 
