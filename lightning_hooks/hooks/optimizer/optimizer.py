@@ -248,7 +248,7 @@ class OptimizerHook(Hook):
                 "would be clipped twice; give one of them"
             )
         for optimizer in trainer.optimizers if precision.has_grad_scaler(trainer) else ():
-            if precision.unscales_itself(optimizer):
+            if getattr(optimizer, "_step_supports_amp_scaling", False):
                 raise ValueError(
                     f"{kind}(grad_clip=...) cannot clip for "
                     f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
