@@ -249,7 +249,10 @@ class LogHook(_BarHook):
             return
         for name, value in trainner.loss_dict.items():
             trainner.writer.write_scalar(name, float(value), step)
-        for index, group in enumerate(trainner.optimizer.param_groups):
+        optimizer = trainner.optimizer
+        optimizers = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        groups = [group for each in optimizers for group in each.param_groups]
+        for index, group in enumerate(groups):
             trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
     def after_val_iter(self, trainner: Any) -> None:
@@ -434,7 +437,7 @@ class TensorboardWriter(Writer):
     ``{logfolder}/spool``, for ``lightning-hooks replay``.
 
     Args:
-        logfolder: Directory of the event files.
+        logfolder: Directory of the event files, local or a URL.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -442,9 +445,8 @@ class TensorboardWriter(Writer):
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder)
-        name, spool = type(self).__name__, os.path.join(self.logfolder, "spool")
-        writer_class = tensorboard.TensorboardWriter
-        self._backend = Backend(writer_class, name, spool, log_dir=self.logfolder)
+        writer_class, name = tensorboard.TensorboardWriter, type(self).__name__
+        self._backend = Backend(writer_class, name, self.logfolder, log_dir=self.logfolder)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Write a number of a step."""

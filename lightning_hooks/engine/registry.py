@@ -217,14 +217,10 @@ def build_with_order(
 
 
 def _gives_way(name: str, taken: Any, new: Any) -> bool:
+    """Whether a hook is ours beyond mmcv, or defined again in ``__main__``, as by a notebook."""
     ours = taken.__module__.partition(".")[0] == "lightning_hooks"
-    return (ours and name not in MMCV_HOOKS) or _is_defined_again(taken, new)
-
-
-def _is_defined_again(taken: Any, new: Any) -> bool:
-    """Whether a new class is a redefinition in ``__main__``, as by a notebook's cell."""
-    names = [(cls.__module__, cls.__qualname__) for cls in (taken, new)]
-    return names[0] == names[1] and names[0][0] == "__main__"
+    again = taken.__module__ == new.__module__ == "__main__"
+    return (ours and name not in MMCV_HOOKS) or (again and taken.__qualname__ == new.__qualname__)
 
 
 HOOKS = Registry(

@@ -408,7 +408,7 @@ class LRScheduler(HookBase):
     ``lr`` is the rate used in the iteration, of the group of :func:`reported_group`.
 
     Args:
-        optimizer: The optimizer; the Trainer's by default.
+        optimizer: The optimizer; by default the scheduler's, else the Trainer's first.
         scheduler: Scheduler of torch, or function from the run's progress in [0, 1] to a factor of
             the initial rate (as fvcore's ``ParamScheduler``). Without a scheduler the hook stores
             the rate of the Trainer's own scheduler, stepped by Lightning.
@@ -421,8 +421,9 @@ class LRScheduler(HookBase):
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
             raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
-        self._own_optimizer = optimizer
-        self._optimizer = optimizer
+        own = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
+        self._own_optimizer = own
+        self._optimizer: Any = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
         self._scheduler: Any = scheduler if self._schedule is None else None
 
@@ -436,7 +437,8 @@ class LRScheduler(HookBase):
     def before_train(self) -> None:
         """Take the optimizer, and check that the Trainer trains it."""
         trained = self.trainer.optimizer
-        self._optimizer = trained if self._own_optimizer is None else self._own_optimizer
+        optimizers = [*trained.values()] if isinstance(trained, Mapping) else [trained]
+        self._optimizer = optimizers[0] if self._own_optimizer is None else self._own_optimizer
         if self._schedule is not None:
             if self.trainer.max_iter is None:
                 raise ValueError("a schedule over the run's progress needs a run with a known end")
@@ -445,7 +447,6 @@ class LRScheduler(HookBase):
                 self._optimizer, factor, last_epoch=self.trainer.iter - 1
             )
         own = getattr(self._scheduler, "optimizer", self._optimizer)
-        optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
         if not any(own.param_groups is other.param_groups for other in optimizers):
             raise ValueError(
                 "LRScheduler's optimizer is not the one that is trained: "

@@ -96,18 +96,10 @@ def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
 
 def generators_of(loader: Any) -> list[torch.Generator]:
     """Return the generators given to a loader and the loader's samplers."""
-    found: list[torch.Generator] = []
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    for part in (
-        loader,
-        getattr(loader, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-    ):
-        generator = getattr(part, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
-            found.append(generator)
-    return found
+    sampler, batch_sampler = (getattr(loader, name, None) for name in ("sampler", "batch_sampler"))
+    parts = loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None)
+    found = [getattr(part, "generator", None) for part in parts]
+    return [*dict.fromkeys(one for one in found if isinstance(one, torch.Generator))]
 
 
 def train_generators(trainer: L.Trainer) -> list[torch.Generator]:

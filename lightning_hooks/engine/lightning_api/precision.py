@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.strategies import Strategy
 
-__all__ = ["grad_scaler", "has_grad_scaler", "unscales_itself", "writes_directories"]
+__all__ = ["grad_scaler", "has_grad_scaler", "writes_directories"]
 
 
 def writes_directories(strategy: Strategy) -> bool:
@@ -24,8 +24,3 @@ def grad_scaler(trainer: L.Trainer) -> Any:
 def has_grad_scaler(trainer: L.Trainer) -> bool:
     """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
     return grad_scaler(trainer) is not None
-
-
-def unscales_itself(optimizer: Any) -> bool:
-    """Whether an optimizer (fused) divides gradients by the loss scale inside ``step``."""
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))

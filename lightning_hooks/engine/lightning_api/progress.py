@@ -23,7 +23,6 @@ __all__ = [
     "last_logged_step",
     "leave_resumed_epoch",
     "logged_step",
-    "set_epoch",
     "validates_next",
 ]
 
@@ -94,12 +93,6 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
             progress.completed = progress.processed
         loop.reset_restart_stage()
         loop.restarting = loop.epoch_loop.restarting = False
-
-
-def set_epoch(trainer: L.Trainer, epoch: int) -> None:
-    """Make ``epoch`` the current epoch of Lightning's epoch loop."""
-    progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = progress.completed = epoch
 
 
 def logged_step(trainer: L.Trainer) -> int:

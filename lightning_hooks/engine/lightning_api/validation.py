@@ -33,7 +33,6 @@ __all__ = [
     "keep_train_flags",
     "replace_val_loader",
     "train_as_before_validation",
-    "train_flags",
     "val_metrics",
 ]
 
@@ -96,15 +95,6 @@ def keep_train_flags(*modules: torch.nn.Module) -> Iterator[None]:
     finally:
         for part, flag in flags:
             part.training = flag
-
-
-@contextlib.contextmanager
-def train_flags(trainer: L.Trainer) -> Iterator[None]:
-    """Give the module the train flags of the training in the block, also inside a validation."""
-    with keep_train_flags(trainer.lightning_module):
-        if trainer.validating:
-            train_as_before_validation(trainer)
-        yield
 
 
 @switches_mode

@@ -15,21 +15,12 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
-import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from lightning_hooks.utils import dtensors
 
-__all__ = [
-    "RAW",
-    "average_in",
-    "has_average",
-    "put_average",
-    "raw_weights",
-    "restore_raw_weights",
-    "updates_in",
-]
+__all__ = ["RAW", "STATE", "has_average", "raw_weights", "restore_raw_weights"]
 
 RAW, STATE = "current_model_state", "averaging_state"
 """The keys of the raw weights, and of the average's counters."""
@@ -38,26 +29,6 @@ RAW, STATE = "current_model_state", "averaging_state"
 def has_average(checkpoint: Mapping[str, Any]) -> bool:
     """Whether the checkpoint's ``state_dict`` is an average, with the raw weights beside it."""
     return RAW in checkpoint and STATE in checkpoint
-
-
-def put_average(
-    checkpoint: dict[str, Any], average: Mapping[str, Any], raw: Mapping[str, Any], updates: int
-) -> None:
-    """Make an average the ``state_dict`` of a checkpoint.
-
-    Args:
-        checkpoint: Lightning's dict, changed.
-        average: The average, by the keys of the state dict.
-        raw: The raw weights.
-        updates: The average's number of updates.
-    """
-    checkpoint["state_dict"], checkpoint[RAW] = dict(average), dict(raw)
-    checkpoint[STATE] = {"n_averaged": torch.tensor(updates)}
-
-
-def updates_in(checkpoint: Mapping[str, Any]) -> int:
-    """Return the number of updates of the average in a checkpoint."""
-    return int(checkpoint[STATE].get("n_averaged", 0))
 
 
 def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
@@ -70,18 +41,6 @@ def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     {'w': 2.0}
     """
     return dict(checkpoint[RAW] if has_average(checkpoint) else checkpoint["state_dict"])
-
-
-def average_in(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
-    """Return the average in a checkpoint while loading.
-
-    Args:
-        checkpoint: Lightning's dict.
-        module: The module; holds the average already if a sharding strategy has loaded the weights.
-    """
-    if "state_dict" in checkpoint:
-        return dict(checkpoint["state_dict"])
-    return {key: value.clone() for key, value in module.state_dict().items()}
 
 
 def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:

@@ -122,9 +122,9 @@ class Runner(MmcvCheckpoints):
     last_val_iter: int = 0
     """Iterations done at the last validation, in a run counted in iterations."""
 
-    _epoch: Any
-    _max_epochs: Any
-    _max_iters: Any
+    _epoch: int
+    _max_epochs: int | None
+    _max_iters: int | None
     _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
     _stale_inner_iter: int | None = 0  # None: Lightning's
 
@@ -301,7 +301,7 @@ class Runner(MmcvCheckpoints):
     @property
     def epoch(self) -> int:
         """Epochs done, without the current epoch."""
-        return int(self._epoch)
+        return self._epoch
 
     @epoch.setter
     def epoch(self, value: int) -> None:
@@ -324,14 +324,12 @@ class Runner(MmcvCheckpoints):
     @property
     def max_epochs(self) -> int | None:
         """Epochs to do, None where the run is counted in iterations."""
-        limit: int | None = self._max_epochs
-        return limit
+        return self._max_epochs
 
     @functools.cached_property
     def max_iters(self) -> int | None:
         """Iterations to do, None where the loader has no length."""
-        limit: int | None = self._max_iters
-        return limit
+        return self._max_iters
 
     @property
     def file_number(self) -> int:
@@ -629,7 +627,8 @@ class EpochRunner(Runner):
     def _epoch(self, value: int) -> None:
         closed = self.closed_epoch == self.trainer.current_epoch
         current = value - closed
-        progress.set_epoch(self.trainer, current)
+        counts: Any = self.trainer.fit_loop.epoch_progress.current
+        counts.processed = counts.completed = current
         if closed:
             self.closed_epoch = current
 
@@ -639,7 +638,7 @@ class EpochRunner(Runner):
         return None if limit is None or limit < 0 else limit
 
     @_max_epochs.setter
-    def _max_epochs(self, value: int) -> None:
+    def _max_epochs(self, value: int | None) -> None:
         self.renew()
         self.trainer.fit_loop.max_epochs = value
 

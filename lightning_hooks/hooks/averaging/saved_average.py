@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.engine.lightning_api import weight_averaging
+from lightning_hooks.engine.lightning_api.weight_averaging import RAW, STATE, has_average
 from lightning_hooks.storage.layout import ENTRY, check_weights, entry_of
 from lightning_hooks.utils import dtensors
 
@@ -73,9 +73,9 @@ def write_averages(
     entries = []
     for average in averages:
         if average.is_validated and average.tensors:
-            weight_averaging.put_average(
-                checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates
-            )
+            checkpoint["state_dict"] = in_file(average.tensors, is_spread)
+            checkpoint[RAW] = in_file(raw)
+            checkpoint[STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:
             tensors = in_file(average.tensors)
@@ -93,11 +93,10 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
     entries = entry_of(checkpoint).get("averages")
     if entries is not None:
         return [_of_entry(entry, checkpoint, module) for entry in entries]
-    if not weight_averaging.has_average(checkpoint):
+    if not has_average(checkpoint):
         return []
-    tensors = weight_averaging.average_in(checkpoint, module)
-    updates = weight_averaging.updates_in(checkpoint)
-    return [SavedAverage(None, tensors, None, updates, is_validated=True)]
+    tensors, updates = _validated(checkpoint, module), checkpoint[STATE].get("n_averaged", 0)
+    return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
 
 
 def find_averages(
@@ -124,8 +123,7 @@ def find_averages(
         name = "state_dict" if one.is_validated else ENTRY
         check_weights(one.tensors, own, name, path)
         check_weights(one.exact, own, ENTRY, path)
-    raw = weight_averaging.RAW
-    check_weights(checkpoint.get(raw, {}), own, raw, path)
+    check_weights(checkpoint.get(RAW, {}), own, RAW, path)
     found = pair([one.of or present[0] for one in saved], present) if present else {}
     entries = entry_of(checkpoint).get("averages")
     if entries:
@@ -133,12 +131,19 @@ def find_averages(
     return [saved[found[i]] if i in found else None for i in range(len(present))]
 
 
+def _validated(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+    """Return the average in ``state_dict``; a sharding strategy has loaded it into the module."""
+    if "state_dict" in checkpoint:
+        return dict(checkpoint["state_dict"])
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
 def _of_entry(
     entry: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
 ) -> SavedAverage:
     tensors, is_validated = entry["state_dict"], entry["state_dict"] is None
     if is_validated:
-        tensors = weight_averaging.average_in(checkpoint, module)
+        tensors = _validated(checkpoint, module)
     of = Identity(entry["class"], entry["arguments"])
     counts = entry["steps"], entry["updates"]
     return SavedAverage(of, tensors, *counts, is_validated, entry.get("exact", {}))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from types import MappingProxyType
 from typing import Any
 
@@ -188,12 +189,16 @@ class Writer:
 
 
 class PointWriter(Writer):
-    """A writer for a backend without batches; override ``add``.
+    """A writer for a backend without batches; override ``add`` or ``calls``.
 
-    The writer counts a record's stored values, so a second attempt stores no value twice.
+    The writer counts a record's successful calls, so a second attempt stores no value twice.
     """
 
-    _stored = (-1, 0)  # the record's number, and the number of stored values
+    _done = (-1, 0)  # the record's number, and the number of successful calls
+
+    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
+        """Yield the calls that store the values of a step."""
+        yield from (partial(self.add, name, value, record) for name, value in record.points)
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Store a value of a record: a number, a text or a sample."""
@@ -201,11 +206,11 @@ class PointWriter(Writer):
 
     def log(self, record: Record) -> None:
         """Store the values of a step."""
-        points = record.points
-        seq, stored = self._stored
-        for index in range(stored if seq == record.seq else 0, len(points)):
-            self.add(*points[index], record)
-            self._stored = (record.seq, index + 1)
+        seq, done = self._done
+        for index, call in enumerate(self.calls(record)):
+            if index >= done or seq != record.seq:
+                call()
+                self._done = (record.seq, index + 1)
 
 
 def fail(error: Exception) -> Writer:

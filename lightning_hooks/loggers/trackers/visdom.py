@@ -13,7 +13,6 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
 if TYPE_CHECKING:
@@ -200,7 +199,6 @@ class VisdomLoggerHook(TrackerHook):
     package, start_function = "visdom", "Visdom"
     writer_class = VisdomWriter
     run_attribute = "replay_log"
-    visdom = Package("visdom")
 
     def __init__(
         self,
