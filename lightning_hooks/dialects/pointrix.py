@@ -249,7 +249,10 @@ class LogHook(_BarHook):
             return
         for name, value in trainner.loss_dict.items():
             trainner.writer.write_scalar(name, float(value), step)
-        for index, group in enumerate(trainner.optimizer.param_groups):
+        optimizer = trainner.optimizer
+        optimizers = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        groups = [group for each in optimizers for group in each.param_groups]
+        for index, group in enumerate(groups):
             trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
     def after_val_iter(self, trainner: Any) -> None:
@@ -414,7 +417,7 @@ class Writer:
 
 
 class NullWriter(Writer):
-    """Writes nothing, on all ranks except rank 0."""
+    """Writes nothing, on all ranks except rank 0 and in a ``fast_dev_run``."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Do nothing."""
@@ -434,7 +437,7 @@ class TensorboardWriter(Writer):
     ``{logfolder}/spool``, for ``lightning-hooks replay``.
 
     Args:
-        logfolder: Directory of the event files.
+        logfolder: Directory of the event files, local or a URL.
 
     Raises:
         ImportError: if tensorboard is not installed.
@@ -442,9 +445,8 @@ class TensorboardWriter(Writer):
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder)
-        name, spool = type(self).__name__, os.path.join(self.logfolder, "spool")
-        writer_class = tensorboard.TensorboardWriter
-        self._backend = Backend(writer_class, name, spool, log_dir=self.logfolder)
+        writer_class, name = tensorboard.TensorboardWriter, type(self).__name__
+        self._backend = Backend(writer_class, name, self.logfolder, log_dir=self.logfolder)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Write a number of a step."""
@@ -543,7 +545,7 @@ class TrainerFacade(Facade):
             if given is not None:
                 return given
         if self._writer is None:
-            writer_class = TensorboardWriter if self.native_runner.rank == 0 else NullWriter
+            writer_class = TensorboardWriter if self.writes_files else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
 
@@ -563,7 +565,7 @@ class TrainerFacade(Facade):
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
             step: Number of the step; ``global_step`` by default.
         """
-        if self.native_runner.rank != 0:
+        if not self.writes_files:
             return
         step = self.global_step if step is None else step
         state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}

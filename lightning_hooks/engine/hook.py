@@ -45,7 +45,6 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        check_callbacks(trainer)
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
         if Driver.of(trainer, stage).fit.is_first_call(self, setup):

@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.installed_mmcv import InstalledMmcv, find_installed, is_mmcv_2
+from lightning_hooks.standin.installed_mmcv import Installed, find_installed, is_mmcv_2
 from lightning_hooks.standin.lite.loader import LiteLoader, is_in_a_file, spec_of_file
-from lightning_hooks.standin.lite.names import LITE
 from lightning_hooks.standin.mmcv_names import kind_of
 from lightning_hooks.standin.name_table import MODULES
 from lightning_hooks.standin.names import names_of
@@ -49,7 +48,7 @@ class _Loader(importlib.abc.Loader):
 
 
 class _FileLoader(LiteLoader):
-    """Load a module from mmcv-lite's file, once in a process, for a reinstalled stand-in too."""
+    """Load a module from a wheel's file, once in a process, for a reinstalled stand-in too."""
 
     loaded: ClassVar[dict[str, types.ModuleType]] = {}
 
@@ -69,7 +68,7 @@ class _FileLoader(LiteLoader):
         if name not in MODULES:  # operators of mmcv 2.x
             return
         offered = {n: one for n, one in names_of(name).items() if not one.missing}
-        ours = {n: source for n, source in offered.items() if source.module not in LITE}
+        ours = {n: source for n, source in offered.items() if not is_in_a_file(source.module)}
         for replaced in ours.keys() & vars(module).keys():
             setattr(module, replaced, ours[replaced].load())
         public = {n for n, source in ours.items() if source.is_public}
@@ -94,7 +93,7 @@ class Finder(importlib.abc.MetaPathFinder):
     def __init__(self, beside_mmcv_2: bool = False) -> None:
         self.beside_mmcv_2 = beside_mmcv_2
 
-    def installed(self) -> InstalledMmcv | None:
+    def installed(self) -> Installed | None:
         """Return the mmcv package of the other finders."""
         return find_installed(one for one in sys.meta_path if one is not self)
 
@@ -116,8 +115,7 @@ class Finder(importlib.abc.MetaPathFinder):
         ):
             return None
         elif is_in_a_file(fullname):
-            installed = self.installed()
-            spec = installed and installed.is_2 and spec_of_file(fullname, installed)
+            spec = spec_of_file(fullname, self.installed())
             if spec:
                 if isinstance(spec.loader, SourceFileLoader):
                     spec.loader = _FileLoader(fullname, spec.loader.path)

@@ -1,4 +1,4 @@
-"""Find an installed mmcv without importing mmcv."""
+"""Find an installed mmcv or mmengine without importing the package."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
-__all__ = ["InstalledMmcv", "find_installed", "is_mmcv_2"]
+__all__ = ["Installed", "find_installed", "is_mmcv_2"]
 
 _VERSION = re.compile(r"""^__version__\s*=\s*(version\()?['"](.+?)['"]""", re.MULTILINE)
 
@@ -19,15 +19,15 @@ def is_mmcv_2(version: str) -> bool:
     return major.isdigit() and int(major) >= 2
 
 
-class InstalledMmcv(NamedTuple):
-    """A package ``mmcv`` on the path: mmcv itself, mmcv-full, mmcv-lite, or a fork."""
+class Installed(NamedTuple):
+    """A package on the path: mmcv itself, mmcv-full, mmcv-lite, a fork, or mmengine."""
 
     folder: Path
     version: str
 
     @property
     def is_2(self) -> bool:
-        """Whether the package is mmcv 2.x or newer, without runners."""
+        """Whether an mmcv is 2.x or newer, without runners."""
         return is_mmcv_2(self.version)
 
     @property
@@ -36,19 +36,20 @@ class InstalledMmcv(NamedTuple):
         return any(self.folder.glob("_ext.*"))
 
 
-def find_installed(finders: Iterable[Any]) -> InstalledMmcv | None:
-    """Return the installed mmcv, or None.
+def find_installed(finders: Iterable[Any], package: str = "mmcv") -> Installed | None:
+    """Return the installed package, or None.
 
     Args:
         finders: The entries of ``sys.meta_path`` to ask.
+        package: ``"mmcv"`` or ``"mmengine"``.
     """
     for finder in finders:
-        spec = finder.find_spec("mmcv", None)
+        spec = finder.find_spec(package, None)
         if spec is None or spec.loader is None:  # None: a folder without __init__.py
             continue
         for location in spec.submodule_search_locations or []:
-            return InstalledMmcv(Path(location), _version(Path(location, "version.py")))
-        return InstalledMmcv(Path(spec.origin or "mmcv").parent, "unknown")
+            return Installed(Path(location), _version(Path(location, "version.py")))
+        return Installed(Path(spec.origin or package).parent, "unknown")
     return None
 
 

@@ -114,7 +114,7 @@ OFFERED_AT = {
     "mmcv.ops": _sources({"mmcv.ops": LITE["mmcv.ops"], "mmcv.ops.sync_bn": "SyncBatchNorm"}),
     "mmcv.ops.upfirdn2d": _sources({f"{_STANDIN}.ops.extension": "upfirdn2d"}),
 }
-"""The names that come from elsewhere in one module of mmcv: from mmcv-lite's files, mostly."""
+"""The names that come from elsewhere in one module of mmcv: from the wheels' files, mostly."""
 
 _MODULES = [*OFFERED_AT, *mmcv_modules()]
 PACKAGES = {name.rpartition(".")[0] for name in _MODULES} - {""}

@@ -11,7 +11,7 @@ import functools
 from lightning_hooks.standin.mmcv_names import MmcvModule, mmcv_modules
 from lightning_hooks.standin.name_table import OFFERED, OFFERED_AT, PACKAGES, UNRECORDED, Source
 
-__all__ = ["names_of"]
+__all__ = ["names_of", "source_of"]
 
 
 @functools.cache
@@ -31,6 +31,11 @@ def names_of(module: str) -> dict[str, Source]:
         source = here.get(name) or _offered_anywhere().get(name) or missing
         found[name] = source._replace(is_public=module in PACKAGES)
     return found
+
+
+def source_of(name: str) -> Source | None:
+    """Return the source of a name offered in any module of mmcv."""
+    return _offered_anywhere().get(name)
 
 
 def _is_refused(module: str) -> bool:

@@ -173,7 +173,7 @@ def test_without_mmcv_lite_further_missing_packages_are_told(
     assert report.verdict == "does not start because mmdet, mmcv-lite are not installed"
     assert report.next_steps[:2] == [
         "pip install --no-deps mmdet==2.28.2",
-        "pip install mmcv-lite==2.2.0 torchvision",
+        "pip install mmcv-lite==2.2.0 mmengine==0.10.7 torchvision",
     ]
 
 

@@ -24,16 +24,16 @@ def main(which: str, arguments: list[str]) -> None:
             runpy.run_path(arguments[0], run_name="__main__")
         return
     from lightning_hooks.standin.finder import Finder
-    from lightning_hooks.standin.installed_mmcv import InstalledMmcv
+    from lightning_hooks.standin.installed_mmcv import Installed
     from lightning_hooks.standin.lite.names import LITE_VERSION
 
     class First(Finder):
         """Finds mmcv although a real one is installed, with the files of mmcv-lite."""
 
-        def installed(self) -> InstalledMmcv:
+        def installed(self) -> Installed:
             """Return mmcv-lite, which ``make golden-check`` installs apart."""
             lite = os.environ.get("MMCV_LITE", Path(__file__).parents[2] / ".oracle" / "lite")
-            return InstalledMmcv(Path(lite, "mmcv"), LITE_VERSION)
+            return Installed(Path(lite, "mmcv"), LITE_VERSION)
 
     sys.meta_path.insert(0, First())
     runpy.run_path(arguments[0], run_name="__main__")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
-from support.standin import Idle, make
+from support.standin import HAS_LITE, Idle, make, needs_lite
 
 
 class Samples(Dataset[Any]):
@@ -82,9 +82,10 @@ def test_numpys_numbers_are_written_whole(
     assert row.endswith(f'"double": 0.12346, {values}, "count": 3}}')
     saved = torch.load(next(tmp_path.glob("best_single_*.pth")), weights_only=True)
     assert saved["meta"]["hook_msgs"]["best_score"] == pytest.approx(0.123456789)
-    assert "] 5/5, " in capsys.readouterr().out  # the evaluation's bar
+    assert ("] 5/5, " in capsys.readouterr().out) == HAS_LITE  # the evaluation's bar
 
 
+@needs_lite
 def test_a_progress_bar_counts_the_samples_of_a_test(capsys: pytest.CaptureFixture[str]) -> None:
     from mmcv.engine import multi_gpu_test, single_gpu_test
 
@@ -97,6 +98,7 @@ def test_a_progress_bar_counts_the_samples_of_a_test(capsys: pytest.CaptureFixtu
         ]
 
 
+@needs_lite
 def test_the_progress_bar_of_an_iterable_dataset_counts(capsys: pytest.CaptureFixture[str]) -> None:
     from mmcv.engine import single_gpu_test
 

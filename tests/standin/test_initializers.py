@@ -8,6 +8,10 @@ import pytest
 import torch
 from torch import nn
 
+from support.standin import needs_lite
+
+pytestmark = needs_lite
+
 
 class Net(nn.Module):
     """Two layers, one with a name of its own."""
@@ -24,17 +28,17 @@ def test_arguments_of_another_type_are_refused(name: str, wrong: dict[str, Any])
     from mmcv.cnn import INITIALIZERS
 
     given = {"val": 1, **wrong} if name == "Constant" else wrong
-    with pytest.raises(TypeError, match=f"{next(iter(wrong))} must be"):
+    with pytest.raises(TypeError, match=rf"{next(iter(wrong))}.* must be"):
         INITIALIZERS.build({"type": name, **given})
 
 
 @pytest.mark.parametrize(
     ("config", "error", "text"),
     [
-        ("Constant", TypeError, "init_cfg must be a dict or a list of dict, got 'Constant'"),
-        ({"override": "head"}, TypeError, "override must be a dict or a list of dict, got 'head'"),
-        ({"override": {"type": "Normal"}}, ValueError, 'an override needs "name"'),
-        ({"override": {"name": "head", "val": 3}}, ValueError, '"type" with more'),
+        ("Constant", TypeError, "init_cfg must be a dict or a list of dict"),
+        ({"override": "head"}, TypeError, "override must be a dict or a list of dict"),
+        ({"override": {"type": "Normal"}}, ValueError, '`override` must contain the key "name"'),
+        ({"override": {"name": "head", "val": 3}}, ValueError, '`override` need "type" key'),
         ({"override": {"name": "tail"}}, RuntimeError, "did not have attribute tail"),
     ],
 )
@@ -79,7 +83,7 @@ def test_what_has_changed_is_noted_by_parameter() -> None:
     assert notes[net.head.weight]["init_info"] == "ConstantInit: val=3, bias=4"
     assert notes[net.conv.weight]["init_info"] == ""
     net.conv.weight = nn.Parameter(torch.ones(1, 1, 1, 1))
-    with pytest.raises(AssertionError, match=r"has added or replaced the parameter 'conv\.weight'"):
+    with pytest.raises(AssertionError, match=r"new :obj:`Parameter` named `conv\.weight`"):
         update_init_info(net, "by hand")
     with pytest.raises(AssertionError, match="Can not find `_params_init_info`"):
         update_init_info(nn.Linear(1, 1), "by hand")

@@ -15,6 +15,7 @@ from torch.utils.data import DataLoader
 from support.golden import assert_close, recorded
 from support.paths import GOLDEN
 from support.processes import read_ranks, run_job
+from support.standin import needs_lite
 
 RECORDED = recorded("own_loops")["cases"]
 RANKS = recorded("own_loops")["ranks"]
@@ -33,6 +34,7 @@ def test_a_runner_with_its_own_loop_equals_mmcv(case: str, job: Any, tmp_path: P
     assert_close(job.run(case, tmp_path), RECORDED[case])
 
 
+@needs_lite
 def test_own_loops_and_tests_on_two_ranks_equal_mmcv(tmp_path: Path) -> None:
     run_job("own_loops", tmp_path)
     for rank, want in enumerate(RANKS):

@@ -13,7 +13,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from lightning_hooks import Hook
-from support.standin import Idle, make
+from support.standin import Idle, make, needs_lite
 
 
 @pytest.mark.parametrize(
@@ -61,6 +61,7 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
     assert at_start == [inner_iter]  # mmcv's resume sets it where iterations are counted
 
 
+@needs_lite
 @pytest.mark.parametrize("written_by", ["mmcv", "the stand-in"])
 def test_a_config_in_a_files_meta_is_read(
     written_by: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

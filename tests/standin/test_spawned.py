@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from support.processes import run_python
-from support.standin import COMMAND
+from support.standin import COMMAND, needs_lite
 
 SCRIPT = """
 import multiprocessing, sys
@@ -58,6 +58,7 @@ def expected(folder: Path, way: str) -> str:
     return f"0.5 2 True ['{folder / 'script.py'}', '{way}'] 1.4.0 True"
 
 
+@needs_lite
 @pytest.mark.parametrize("way", ["spawn", pytest.param("forkserver", marks=pytest.mark.slow)])
 def test_a_pool_of_the_script_computes(way: str, tmp_path: Path) -> None:
     lines = run(tmp_path, way)
@@ -66,6 +67,7 @@ def test_a_pool_of_the_script_computes(way: str, tmp_path: Path) -> None:
     assert len([line for line in lines if "collections.Mapping is no longer there" in line]) == 1
 
 
+@needs_lite
 @pytest.mark.slow
 def test_a_process_of_the_script_has_workers_of_its_own(tmp_path: Path) -> None:
     assert f"below {expected(tmp_path, 'nested')}" in run(tmp_path, "nested")

@@ -88,6 +88,7 @@ def test_all_of_mmcv_runner_is_there_also_by_a_star() -> None:
     assert set(RUNNER.split()) <= scope.keys()
 
 
+@needs_lite
 def test_every_module_is_there_with_the_names_that_it_takes_from_torch() -> None:
     for module in MODULES:
         importlib.import_module(module)
@@ -264,7 +265,7 @@ def test_beside_mmcv_2_only_what_it_has_lost_is_filled(tmp_path: Path) -> None:
     print(hasattr(mmcv, "runner"))
     """
     assert run_beside(tmp_path, "2.1.0", program).splitlines() == [
-        "2.1.0 real lightning_hooks.standin.utils.config lightning_hooks.standin.utils.registry",
+        "2.1.0 real mmcv.utils.config lightning_hooks.standin.utils.registry",
         "module 'mmcv' has no attribute 'nothing'",
         "['mmcv', 'mmcv.utils', 'mmcv.version'] False",
         "False",
@@ -365,8 +366,8 @@ def test_the_table_of_real_hooks_is_that_of_the_cases() -> None:
     assert README.read_text(encoding="utf-8") == text(), "run python tests/old_code/table.py"
 
 
+@needs_lite
 def test_a_config_file_with_bases(tmp_path: Path) -> None:
-    pytest.importorskip("lightning_hooks.utils.config_files")
     from mmcv import Config
 
     (tmp_path / "base.py").write_text("model = dict(depth=50, head=dict(a=1, b=2))\nlr = 0.1\n")
@@ -386,13 +387,13 @@ def test_a_config_file_with_bases(tmp_path: Path) -> None:
     assert copied.model.head.c == 4
 
 
+@needs_lite
 def test_scripts_merge_dicts_by_mmcvs_private_function() -> None:
     from mmcv import Config
 
     base = dict(interval=1, inner=dict(a=1, b=2))
     merged = Config._merge_a_into_b(dict(inner=dict(b=3), out="x.pkl"), base)
     assert merged == dict(interval=1, inner=dict(a=1, b=3), out="x.pkl")
-    assert merged.inner.b == 3
     assert base == dict(interval=1, inner=dict(a=1, b=2))
     assert Config._merge_a_into_b({"0": dict(a=2)}, [dict(a=1)], True) == [dict(a=2)]
     with pytest.raises(TypeError, match="_delete_"):

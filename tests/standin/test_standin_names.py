@@ -23,6 +23,7 @@ from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.standin.utils.registry import Registry
 from support.golden import recorded
 from support.mmcv_names import short
+from support.standin import needs_lite
 
 NAMES = recorded("names")["cases"]
 SLOW = ("BuildExtension", "CppExtension", "CUDAExtension")  # torch's, and slow to import
@@ -33,7 +34,6 @@ DIFFERENT = {
     "BaseRunner.train": "of the subclasses; mmcv's raises NotImplementedError",
     "BaseRunner.val": "of the subclasses; mmcv's raises NotImplementedError",
     "CornerPool.pool_functions": "the layer's own table",
-    "Config.auto_argparser": "not offered: add_args of mmcv.utils.config",
     "DvcliveLoggerHook.__init__": "*args, which are the arguments of the native hook",
     "EvalHook.__init__": "without a loader, the hook evaluates the Trainer's validation",
     "DistEvalHook.__init__": "as EvalHook",
@@ -45,14 +45,10 @@ DIFFERENT = {
     "MMDataParallel.__init__": "the arguments of torch's DataParallel in place of *args",
     "MMDistributedDataParallel.__init__": "the arguments of torch's DistributedDataParallel",
     "OneCycleMomentumUpdaterHook.get_momentum": "mmcv passes the group in place of a number",
-    "ProgressBar.__init__": "None is sys.stdout at the time of the call",
-    "TimerError.__init__": "an exception takes a message",
+    "UniformInit.__init__": "0 and 1 in place of 0.0 and 1.0",
     "build_optimizer_constructor": "the registry's build, which takes a config",
     "build_runner_constructor": "the registry's build, which takes a config",
     "symbolic": "of mmcv's ONNX tools, which are not offered",
-    "track_iter_progress": "as ProgressBar",
-    "track_parallel_progress": "as ProgressBar",
-    "track_progress": "as ProgressBar",
     "upfirdn2d": "not offered",
 }
 
@@ -88,6 +84,7 @@ def names() -> Iterator[tuple[Any, str, Any]]:
                 yield module, name, what
 
 
+@needs_lite
 def test_every_name_is_there_with_its_kind() -> None:
     for module, name, what in names():
         found = getattr(module, name)
@@ -99,6 +96,7 @@ def test_every_name_is_there_with_its_kind() -> None:
             assert callable(found), (module, name)
 
 
+@needs_lite
 def test_arguments_and_members_are_as_in_mmcv_but_for_a_list() -> None:
     listed = set()
     for what, names_in_list in differences():
@@ -129,6 +127,7 @@ def arguments_of(cls: type, member: str) -> str | None:
     return arguments(found) if callable(found) else None if hasattr(cls, member) else "missing"
 
 
+@needs_lite
 def test_what_is_not_offered_raises_on_use_with_what_to_do() -> None:
     for module, name, what in names():
         found = getattr(module, name)

@@ -11,7 +11,7 @@ from record_old_script import SCRIPT
 from lightning_hooks.standin.__main__ import main
 from support.golden import recorded
 from support.processes import run_python
-from support.standin import COMMAND, check_results, run_forked
+from support.standin import COMMAND, check_results, needs_lite, run_forked
 
 GOLDEN = recorded("old_script")["cases"]
 
@@ -27,6 +27,7 @@ SLOW = (
 )
 
 
+@needs_lite
 @pytest.mark.parametrize(
     "case",
     [pytest.param(case, marks=[pytest.mark.slow] if case in SLOW else []) for case in GOLDEN],

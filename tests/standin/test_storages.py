@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from support.standin import Idle, make
+from support.standin import Idle, make, needs_lite
 
 
 @pytest.fixture
@@ -112,6 +112,7 @@ def test_a_client_is_pickled_with_its_arguments() -> None:
     assert FileClient("disk") is FileClient()
 
 
+@needs_lite
 def test_bad_arguments_have_mmcvs_errors() -> None:
     import mmcv
     from mmcv.fileio import FileClient
@@ -126,12 +127,13 @@ def test_bad_arguments_have_mmcvs_errors() -> None:
         mmcv.dump([1])
     with pytest.raises(KeyError, match='must contain the key "type"'):
         mmcv.build_from_cfg({"depth": 1}, mmcv.Registry("new"))
-    with pytest.raises(AssertionError, match="base_class must be a class"):
+    with pytest.raises(AssertionError, match="base_class doesn't accept instance"):
         mmcv.is_method_overridden("a", object(), object)
     with pytest.raises(TypeError, match="only tensors are moved"):
         scatter(5, [-1])
 
 
+@needs_lite
 def test_options_with_brackets_that_do_not_match_are_refused() -> None:
     import argparse
 
@@ -140,7 +142,7 @@ def test_options_with_brackets_that_do_not_match_are_refused() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--options", nargs="+", action=DictAction)
     assert parser.parse_args(["--options", "a=none", "b=None"]).options == {"a": "none", "b": None}
-    with pytest.raises(AssertionError, match="brackets do not match"):
+    with pytest.raises(AssertionError, match="Imbalanced brackets"):
         parser.parse_args(["--options", "a=[(a,b), [1,2], false"])
 
 

@@ -15,13 +15,19 @@ from record_old_script import SCRIPT, results, run
 from torch import nn
 
 from lightning_hooks.standin.installed_mmcv import find_installed
-from lightning_hooks.standin.lite.names import LITE_VERSIONS
+from lightning_hooks.standin.lite.names import LITE_VERSIONS, MMENGINE_VERSIONS
 from support.golden import assert_close
 from support.processes import Forks
 
-_INSTALLED = find_installed(sys.meta_path)
-HAS_LITE = _INSTALLED is not None and _INSTALLED.version in LITE_VERSIONS
-needs_lite = pytest.mark.skipif(not HAS_LITE, reason="mmcv-lite is not installed")
+
+def has(package: str, versions: tuple[str, ...]) -> bool:
+    """Return whether a wheel with mmcv's files is installed."""
+    installed = find_installed(sys.meta_path, package)
+    return installed is not None and installed.version in versions
+
+
+HAS_LITE = has("mmcv", LITE_VERSIONS) and has("mmengine", MMENGINE_VERSIONS)
+needs_lite = pytest.mark.skipif(not HAS_LITE, reason="mmcv-lite or mmengine is not installed")
 
 
 class Idle(nn.Module):

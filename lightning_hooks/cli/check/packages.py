@@ -35,7 +35,7 @@ DISTRIBUTIONS = {
     "cityscapesscripts": "cityscapesScripts",
     "cv2": "opencv-python-headless",
     "json_tricks": "json-tricks",
-    "mmcv-lite": "mmcv-lite==2.2.0 torchvision",
+    "mmcv-lite": "mmcv-lite==2.2.0 mmengine==0.10.7 torchvision",
     "lyft_dataset_sdk": "lyft-dataset-sdk",
     "mmaction": "--no-deps mmaction2==0.24.1",
     "mmseg": "--no-deps mmsegmentation==0.30.0",

@@ -34,7 +34,7 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
-    "StepProfiler",
+    "TorchProfiler",
     "check_writers",
     "flatten",
     "is_due",
@@ -260,17 +260,30 @@ def _do_nothing(trainer: Any) -> None:
     pass
 
 
-class StepProfiler(HookBase):
-    """The base of hooks that profile selected iterations, each into a file.
+class TorchProfiler(HookBase):
+    """Profiles selected iterations with ``torch.profiler``, each into a file.
 
     Args:
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
-        output_dir: Directory of the files.
+        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
+            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
+            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+        activities: Profiled activities; by default the CPU, and the GPU if available.
+        save_tensorboard: Whether the files are for TensorBoard.
     """
 
-    def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool],
+        output_dir: str,
+        *,
+        activities: Sequence[Any] | None = None,
+        save_tensorboard: bool = True,
+    ) -> None:
         self._is_enabled = enable_predicate
         self._output_dir = os.fspath(output_dir)
+        self._activities = activities
+        self._save_tensorboard = save_tensorboard
         self._profiler: Any = None
 
     def before_step(self) -> None:
@@ -291,10 +304,27 @@ class StepProfiler(HookBase):
         self._stop()
 
     def _make_profiler(self) -> Any:
-        raise NotImplementedError
+        on_trace_ready = None
+        if self._save_tensorboard:
+            on_trace_ready = torch.profiler.tensorboard_trace_handler(
+                self._path("log"), worker_name=f"profiler-tensorboard-iter{self.trainer.iter}"
+            )
+        return torch.profiler.profile(
+            activities=self._activities,
+            on_trace_ready=on_trace_ready,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=True,
+            with_flops=True,
+        )
 
     def _write(self, profiler: Any) -> None:
-        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if not self._save_tensorboard:
+            profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if torch.cuda.is_available():
+            table = profiler.key_averages().table(sort_by="cuda_time_total")
+            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
+                file.write(table)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._output_dir, name.format(self.trainer.iter))
@@ -306,7 +336,7 @@ class StepProfiler(HookBase):
         return profiler
 
 
-class AutogradProfiler(StepProfiler):
+class AutogradProfiler(TorchProfiler):
     """Profiles selected iterations, each into a file for Chrome's tracing page.
 
     Args:
@@ -324,6 +354,9 @@ class AutogradProfiler(StepProfiler):
     def _make_profiler(self) -> Any:
         device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
         return torch.autograd.profiler.profile(use_device=device)
+
+    def _write(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
 
 
 def speed_lines(count: int, in_steps: float, total: float) -> Iterator[str]:
@@ -408,7 +441,7 @@ class LRScheduler(HookBase):
     ``lr`` is the rate used in the iteration, of the group of :func:`reported_group`.
 
     Args:
-        optimizer: The optimizer; the Trainer's by default.
+        optimizer: The optimizer; by default the scheduler's, else the Trainer's first.
         scheduler: Scheduler of torch, or function from the run's progress in [0, 1] to a factor of
             the initial rate (as fvcore's ``ParamScheduler``). Without a scheduler the hook stores
             the rate of the Trainer's own scheduler, stepped by Lightning.
@@ -421,8 +454,9 @@ class LRScheduler(HookBase):
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
             raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
-        self._own_optimizer = optimizer
-        self._optimizer = optimizer
+        own = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
+        self._own_optimizer = own
+        self._optimizer: Any = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
         self._scheduler: Any = scheduler if self._schedule is None else None
 
@@ -436,7 +470,8 @@ class LRScheduler(HookBase):
     def before_train(self) -> None:
         """Take the optimizer, and check that the Trainer trains it."""
         trained = self.trainer.optimizer
-        self._optimizer = trained if self._own_optimizer is None else self._own_optimizer
+        optimizers = [*trained.values()] if isinstance(trained, Mapping) else [trained]
+        self._optimizer = optimizers[0] if self._own_optimizer is None else self._own_optimizer
         if self._schedule is not None:
             if self.trainer.max_iter is None:
                 raise ValueError("a schedule over the run's progress needs a run with a known end")
@@ -445,7 +480,6 @@ class LRScheduler(HookBase):
                 self._optimizer, factor, last_epoch=self.trainer.iter - 1
             )
         own = getattr(self._scheduler, "optimizer", self._optimizer)
-        optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
         if not any(own.param_groups is other.param_groups for other in optimizers):
             raise ValueError(
                 "LRScheduler's optimizer is not the one that is trained: "
@@ -668,8 +702,9 @@ class PeriodicCheckpointer(HookBase):
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
-        """Save if the iteration ends a period or the run."""
-        self.step(self.trainer.iter)
+        """Save if the iteration ends a period or the run; nothing in a ``fast_dev_run``."""
+        if self.trainer.native_runner.writes_files:
+            self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """Save if an iteration ends a period or the run; for loops without a Trainer.
@@ -758,7 +793,7 @@ class BestCheckpointer(HookBase):
             return
         value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
-        if math.isfinite(value) and is_better:
+        if math.isfinite(value) and is_better and self.trainer.native_runner.writes_files:
             self.best_metric, self.best_iter = value, iteration
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 

@@ -46,7 +46,7 @@ from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Call, Ownership
+from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
@@ -70,6 +70,7 @@ from lightning_hooks.engine.participant import (
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
+from lightning_hooks.engine.usage_errors import check_callbacks
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
@@ -166,8 +167,10 @@ class Driver(Callback):
         """Collect the hooks of all participants and get ready for a fit.
 
         Raises:
+            TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
+        check_callbacks(trainer)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
@@ -196,7 +199,7 @@ class Driver(Callback):
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
         self._step = StepCapture(runner, self.calls, self.ownership, fit)
-        self._train_data = TrainData(runner, self.calls, self._resumed, fit)
+        self._train_data = TrainData(runner, self._resumed, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, self.calls, self._train_data, fit)
 
@@ -233,7 +236,6 @@ class Driver(Callback):
             )
             self.calls = Calls(self._runner)
         runner = self._runner
-        runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
         self.model_watch = ModelWatch(runner, self.fit)
@@ -247,6 +249,7 @@ class Driver(Callback):
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.hooks.add(hook, priority)
+        runner.hooks.on_change = self._on_hooks_change
         callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
@@ -276,7 +279,7 @@ class Driver(Callback):
         self.model_watch.guard()
         runner.common_dialects = self.calls.common_dialects()
         if not runner.loops_itself:
-            with self._buffers.added():
+            with self._buffers.added(has_foreign(runner.hooks)):
                 self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:

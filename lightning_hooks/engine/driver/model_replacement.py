@@ -9,7 +9,7 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -76,8 +76,7 @@ class ModelWatch:
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
-        foreign = not all(is_ours(hook) for hook in runner.hooks)
-        if runner.guards_model and foreign and self._guards is None:
+        if runner.guards_model and self._guards is None and has_foreign(runner.hooks):
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -24,7 +24,15 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["OPTIMIZER_HOOKS", "Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+__all__ = [
+    "OPTIMIZER_HOOKS",
+    "Call",
+    "Ownership",
+    "has_foreign",
+    "is_ours",
+    "reads_step",
+    "trains_like_mmcv",
+]
 
 
 Call = tuple[Any, Callable[..., None]]
@@ -40,6 +48,11 @@ def is_ours(hook: object) -> bool:
         isinstance(hook, Participant) and hook.is_closure
     )
     return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
+
+
+def has_foreign(hooks: Iterable[object]) -> bool:
+    """Whether a hook's class is not from this package, or runs code of the user."""
+    return not all(map(is_ours, hooks))
 
 
 def reads_step(hook: object) -> bool:

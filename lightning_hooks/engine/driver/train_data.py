@@ -16,7 +16,6 @@ from typing import Any
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
-from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.lightning_api import data, progress
@@ -32,13 +31,12 @@ class TrainData:
 
     Args:
         runner: The runner, whose loader a hook may set.
-        calls: The hooks' calls.
         resumed: The checkpoint's entry, forgotten when the data begin.
         fit: The fit of the patches.
     """
 
-    def __init__(self, runner: Runner, calls: Calls, resumed: ResumeState, fit: Fit) -> None:
-        self._runner, self._calls, self._resumed, self._fit = runner, calls, resumed, fit
+    def __init__(self, runner: Runner, resumed: ResumeState, fit: Fit) -> None:
+        self._runner, self._resumed, self._fit = runner, resumed, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
@@ -63,10 +61,10 @@ class TrainData:
 
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
-        points = ("before_run", "before_train_epoch")
-        return bool(self._resumed) or not all(
-            is_ours(hook) for point in points for hook, _ in self._calls.calls_for(point)
-        )
+        hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
+        foreign = [hook for hook in hooks if not is_ours(hook)]
+        changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
+        return bool(self._resumed) or any(changes)
 
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""

@@ -25,21 +25,22 @@ __all__ = [
     "skip_unused_events",
 ]
 
-EVENTS = tuple(
-    name
-    for name in vars(Callback)
+STOCK = {
+    name: event
+    for name, event in vars(Callback).items()
     if name.startswith("on_") and name not in ("on_save_checkpoint", "on_load_checkpoint")
-)
+}
+EVENTS = tuple(STOCK)
 """The skippable events."""
 
 
 def skip_unused_events(callbacks: Iterable[Callback]) -> None:
     """Skip the events not overridden by the callbacks' classes."""
     for callback in callbacks:
-        for name in EVENTS:
-            stock = getattr(type(callback), name, None) is getattr(Callback, name)
-            if stock and name not in vars(callback):  # the user may have set the event
-                vars(callback)[name] = None
+        kind, own = type(callback), vars(callback)
+        for name, stock in STOCK.items():
+            if name not in own and getattr(kind, name, None) is stock:  # the user may have set it
+                own[name] = None
 
 
 def skip_events(callback: Callback, owner: type, *events: str) -> None:

@@ -20,16 +20,19 @@ from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.optimizer.clip_config import (
+from lightning_hooks.hooks.optimizer.clipping import (
+    KINDS,
+    Clipped,
     GradClip,
     Recipe,
     check_grad_clip,
+    clip_flattened,
+    combined,
     is_mmcv_recipe,
     is_recipe,
     recipes_for,
     recipes_in,
 )
-from lightning_hooks.hooks.optimizer.clipping import KINDS, Clipped, clip_flattened, combined
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import is_flattened

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
@@ -362,7 +363,7 @@ class EvalHook(SavingHook):
         """Evaluate before training, if epochs are counted and ``start`` is reached."""
         self._decide_interval(runner)
         if self.by_epoch and self.initial_flag:
-            self._evaluate_at_start(runner, runner.epoch, self.after_train_epoch)
+            self._evaluate_at_start(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Evaluate before training, if iterations are counted and ``start`` is reached."""
@@ -370,7 +371,7 @@ class EvalHook(SavingHook):
             return
         self._decide_interval(runner)
         if self.initial_flag:
-            self._evaluate_at_start(runner, runner.iter, self.after_train_iter)
+            self._evaluate_at_start(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Evaluate, if epochs are counted and an evaluation is due."""
@@ -443,15 +444,13 @@ class EvalHook(SavingHook):
         counted = self.dataloader is None or self._at_start
         return self._counter(runner) + (not counted), "epoch" if self.by_epoch else "iter"
 
-    def _evaluate_at_start(
-        self, runner: Runner, done: int, evaluate: Callable[[Any], None]
-    ) -> None:
+    def _evaluate_at_start(self, runner: Runner) -> None:
         self.initial_flag = False
-        if self.start is None or done < self.start:
+        if self.start is None or self._counter(runner) < self.start:
             return
         self._at_start = True
         try:
-            evaluate(runner)
+            (self.after_train_epoch if self.by_epoch else self.after_train_iter)(runner)
         finally:
             self._at_start = False
         self._report_start(runner)
@@ -480,9 +479,9 @@ class EvalHook(SavingHook):
         self._report_results(runner)
 
     def _report_results(self, runner: Runner) -> None:
-        if self.dataloader is not None:
-            with contextlib.suppress(TypeError):  # an iterable data set may have no length
-                runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
+        count = sized_len(self.dataloader)  # None without a loader, or for an iterable data set
+        if count is not None:
+            runner.log_buffer.output["eval_iter_num"] = count
         key_score = self.evaluate(runner, self.latest_results)
         if self.save_best and self._is_score(runner, key_score):
             self._save_ckpt(runner, key_score)

@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
 _PROJECT = "lightning_hooks"
-_CAPTURES = (
-    "auto_connect_arg_parser",
-    "auto_connect_frameworks",
-    "auto_connect_streams",
-    "auto_resource_monitoring",
-)
-_QUIET = {**dict.fromkeys(_CAPTURES, False), "reuse_last_task_id": False}
+_QUIET = {
+    "auto_connect_arg_parser": False,
+    "auto_connect_frameworks": False,
+    "auto_connect_streams": False,
+    "auto_resource_monitoring": False,
+    "reuse_last_task_id": False,
+}
 
 
 class ClearMLWriter(PointWriter):

@@ -15,7 +15,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
+from lightning_hooks.loggers.delivery.writer import PERMANENT, PointWriter
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
-class LightningWriter(Writer):
+class LightningWriter(PointWriter):
     """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:
@@ -46,7 +46,6 @@ class LightningWriter(Writer):
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
-        self._served = (-1, 0)  # the record's number, and how many of its calls are done
         self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
 
     @classmethod
@@ -84,23 +83,21 @@ class LightningWriter(Writer):
         return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
 
     def log(self, record: Record) -> None:
-        """Log the values of a step to each logger once, also in a second attempt."""
+        """Log the values of a step to each logger."""
         if record.images and "images" not in self.takes:  # of a hook, in the log buffer
             self.note = f"these loggers hold no images: {', '.join(record.images)} is left out"
-        seq, served = self._served
-        for index, (logger, call) in enumerate(self._calls(record)):
-            if index >= served or seq != record.seq:
-                self._call(logger, call)
-            self._served = (record.seq, index + 1)
+        super().log(record)
 
-    def _calls(self, record: Record) -> Iterator[tuple[Any, Callable[[], object]]]:
+    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
+        """Yield a call for the numbers of a step, and for each sample, of each logger."""
         for logger in self.run:
             if record.scalars:
-                values = dict(record.scalars)
-                yield logger, partial(logger.log_metrics, metrics=values, step=record.step)
-            for kind, log in kinds_of(type(logger)).items():
+                log = partial(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
+                yield partial(self._call, logger, log)
+            for kind, send in kinds_of(type(logger)).items():
                 for name, sample in getattr(record, kind).items():
-                    yield logger, partial(log, logger, name, sample, record.step)
+                    log = partial(send, logger, name, sample, record.step)
+                    yield partial(self._call, logger, log)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters."""
@@ -133,8 +130,7 @@ def _image(logger: Any, name: str, image: Any, step: int) -> None:
 
 
 def _aim_image(logger: Any, name: str, image: Any, step: int) -> None:
-    import aim
-
+    aim = importlib.import_module("aim")
     logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
 
 
@@ -151,8 +147,7 @@ def _tensorboard_image(logger: Any, name: str, image: Any, step: int) -> None:
 
 
 def _aim_table(logger: Any, name: str, table: Any, step: int) -> None:
-    import aim
-
+    aim = importlib.import_module("aim")
     logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
 
 

@@ -11,6 +11,7 @@ import importlib
 import os
 import sys
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import lightning_hooks
@@ -21,7 +22,6 @@ from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.text_format import json_line
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
-from lightning_hooks.standin.fileio.path import scandir
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -245,8 +245,9 @@ class WandbLoggerHook(_Tracker, lightning_hooks.WandbLoggerHook):
     def _finish(self, runner: Runner) -> None:
         if self.log_artifact:
             artifact = self.wandb.Artifact(name="artifacts", type="model")
-            for name in scandir(runner.work_dir, self.out_suffix, True):
-                artifact.add_file(os.path.join(runner.work_dir, name))
+            for path in sorted(Path(runner.work_dir).rglob("[!.]*")):
+                if path.is_file() and path.name.endswith(self.out_suffix):
+                    artifact.add_file(str(path))
             self.wandb.log_artifact(artifact)
         self.wandb.join()
 

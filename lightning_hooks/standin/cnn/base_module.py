@@ -8,7 +8,6 @@ from typing import Any
 
 from torch import nn
 
-from lightning_hooks.standin.cnn.weight_init import initialize
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseModule", "ModuleDict", "ModuleList", "Sequential"]
@@ -43,6 +42,10 @@ class BaseModule(nn.Module):
             warn(f"init_weights of {name} has been called more than once.")
             return
         if self.init_cfg:
+            from lightning_hooks.standin.installation import installed
+
+            with installed():
+                from mmcv.cnn import initialize
             initialize(self, self.init_cfg)
             if isinstance(self.init_cfg, dict) and self.init_cfg["type"] == "Pretrained":
                 return  # the checkpoint has the children's weights

@@ -17,7 +17,6 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_hooks.standin.fileio.file_client import FileClient
-from lightning_hooks.standin.utils.config import ConfigDict
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
@@ -75,7 +74,7 @@ class CheckpointLoader:
 
 def _read(path: str, map_location: Any) -> Any:
     """Read tensors and plain types; configs saved by scripts in ``meta`` become dicts."""
-    configs: list[Any] = [ConfigDict, (OrderedDict, "mmcv.utils.config.ConfigDict")]
+    configs: list[Any] = [(OrderedDict, "mmcv.utils.config.ConfigDict")]
     with torch.serialization.safe_globals(configs):
         return torch_files.load_torch(path, map_location)
 

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning_hooks.standin.fileio.path import is_filepath
 from lightning_hooks.storage import files
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -312,7 +311,7 @@ class FileClient:
         >>> FileClient.parse_uri_prefix("s3://bucket/a"), FileClient.parse_uri_prefix("/a")
         ('s3', None)
         """
-        if not is_filepath(uri):
+        if not isinstance(uri, (str, Path)):
             raise AssertionError(f"uri must be a str or a Path, got {uri!r}")
         prefix, found, _ = str(uri).partition("://")
         return prefix.rpartition(":")[2] if found else None

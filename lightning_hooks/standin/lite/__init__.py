@@ -1,1 +1,1 @@
-"""mmcv's layers, images and videos, from the files of OpenMMLab's own wheel ``mmcv-lite``."""
+"""What the stand-in takes from the files of OpenMMLab's wheels ``mmcv-lite`` and ``mmengine``."""

@@ -1,26 +1,38 @@
-"""Read the files of the wheel mmcv-lite as modules of mmcv 1.7.2.
+"""Read files of the wheels mmcv-lite and mmengine as modules of mmcv 1.7.2.
 
-The wheel has the files of mmcv 2.2.0. The code equals mmcv 1.7.2 except for a few edits and for
-imports of MMEngine. The loader undoes the edits, and gives the stand-in's classes to the imports.
+mmcv-lite has the files of mmcv 2.2.0, and MMEngine has the rest of mmcv 1.x. The code equals mmcv
+1.7.2 except for a few edits and for imports of MMEngine. The loader undoes the edits, and gives the
+stand-in's classes to the imports.
 """
 
 from __future__ import annotations
 
 import builtins
 import contextlib
-import functools
+import importlib
 import importlib.machinery
+import sys
 import types
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from importlib.util import spec_from_file_location
+from logging import INFO
 from pathlib import Path
 from typing import Any
 
 from lightning_hooks.standin.cnn import registries
 from lightning_hooks.standin.fileio.file_client import FileClient
-from lightning_hooks.standin.installed_mmcv import InstalledMmcv
-from lightning_hooks.standin.lite.names import LITE, LITE_PACKAGES, LITE_VERSION, LITE_VERSIONS
-from lightning_hooks.standin.name_table import OFFERED
+from lightning_hooks.standin.installed_mmcv import Installed, find_installed
+from lightning_hooks.standin.lite.names import (
+    LITE,
+    LITE_PACKAGES,
+    LITE_VERSION,
+    LITE_VERSIONS,
+    MMENGINE_FILES,
+    MMENGINE_VERSION,
+    MMENGINE_VERSIONS,
+)
+from lightning_hooks.standin.names import source_of
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
 
@@ -30,47 +42,69 @@ __all__ = ["LiteLoader", "is_in_a_file", "spec_of_file"]
 
 
 def is_in_a_file(module: str) -> bool:
-    """Whether a module of mmcv is read from a file of the wheel.
+    """Whether a module of mmcv is read from a file of a wheel.
 
     >>> is_in_a_file("mmcv.cnn.vgg"), is_in_a_file("mmcv.ops.nms"), is_in_a_file("mmcv.runner")
     (True, True, False)
     """
     is_operator = module == "mmcv._ext" or module.startswith("mmcv.ops.")
-    return module in LITE or module in LITE_PACKAGES or is_operator
+    return is_operator or module in LITE or module in LITE_PACKAGES
 
 
-def spec_of_file(module: str, installed: InstalledMmcv) -> ModuleSpec | None:
-    """Return the spec of a module's file, or None if the wheel lacks the file.
+def spec_of_file(module: str, installed: Installed | None) -> ModuleSpec | None:
+    """Return the spec of a module's file, or None if a wheel or the file is missing.
 
-    Files of operators may be of any mmcv 2.x with compiled operators.
+    mmcv-lite's files are read beside mmengine only. Files of operators may be of any mmcv 2.x with
+    compiled operators.
 
     Args:
         module: The module's name.
-        installed: The installed mmcv 2.x.
+        installed: The installed mmcv.
 
     Raises:
         ImportError: if the code of the installed release differs from mmcv 1.7.2.
     """
-    compiled = installed.has_operators and module.startswith(("mmcv._ext", "mmcv.ops"))
-    if not compiled and installed.version not in LITE_VERSIONS:
-        raise ImportError(
-            f"{module}: mmcv {installed.version} is installed in {installed.folder}, and this "
-            f"lightning_hooks reads the files of {' and '.join(LITE_VERSIONS)}: "
-            f"pip install --no-deps mmcv-lite=={LITE_VERSION}"
-        )
+    mmengine = find_installed(sys.meta_path, "mmengine")
+    if module in MMENGINE_FILES:
+        if mmengine is None:
+            return None
+        _check_release(module, "mmengine", MMENGINE_VERSION, mmengine, MMENGINE_VERSIONS)
+        return spec_from_file_location(module, mmengine.folder / MMENGINE_FILES[module])
+    if installed is None or not installed.is_2:
+        return None
+    if not (installed.has_operators and module.startswith(("mmcv._ext", "mmcv.ops"))):
+        _check_release(module, "mmcv-lite", LITE_VERSION, installed, LITE_VERSIONS)
+        if mmengine is None:
+            return None
     folder = installed.folder.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)])
 
 
+def _check_release(
+    module: str, wheel: str, pinned: str, installed: Installed, readable: Sequence[str]
+) -> None:
+    if installed.version not in readable:
+        raise ImportError(
+            f"{module}: {installed.folder.name} {installed.version} is installed in "
+            f"{installed.folder}, and this lightning_hooks reads the files of "
+            f"{' and '.join(readable)}: pip install --no-deps {wheel}=={pinned}"
+        )
+
+
 # -- running a file ------------------------------------------------------------------------------
 
-_IMAGE_PACKAGES = ("cv2", "PIL")
+_OF_MMENGINE = "addict rich termcolor pyyaml yapf"
+_PROVIDERS = {
+    **dict.fromkeys(["cv2", "PIL"], "opencv-python-headless pillow"),
+    **dict.fromkeys(["addict", "rich", "termcolor", "yaml", "yapf"], _OF_MMENGINE),
+}
+"""What to install for the packages that the files import."""
 
 
 class LiteLoader(importlib.machinery.SourceFileLoader):
-    """Run a file of mmcv-lite with imports of ``mmengine`` answered by the stand-in.
+    """Run a file of a wheel with imports of ``mmengine`` answered by the stand-in.
 
-    MMEngine need not be installed, and ``sys.modules`` gets the module of the file only.
+    ``sys.modules`` gets the module of the file only.
     """
 
     def get_code(self, fullname: str) -> types.CodeType | None:
@@ -82,8 +116,7 @@ class LiteLoader(importlib.machinery.SourceFileLoader):
 
     def exec_module(self, module: types.ModuleType) -> None:
         """Run the file."""
-        names = types.SimpleNamespace(**_mmengine(), MODELS=_models_of(module.__name__))
-        names.fileio = names
+        models = _models_of(module.__name__)
 
         def import_(
             name: str,
@@ -93,35 +126,44 @@ class LiteLoader(importlib.machinery.SourceFileLoader):
             level: int = 0,
         ) -> Any:
             if level == 0 and name.partition(".")[0] == "mmengine":
-                return names
-            try:
-                return builtins.__import__(name, globals, locals, fromlist or (), level)
-            except ImportError as error:
-                if name in _IMAGE_PACKAGES:  # not installed, or without libGL
-                    what = f"{error.msg}, which {module.__name__} needs"
-                    error.msg = f"{what}: pip install opencv-python-headless pillow"
-                raise
+                return _MMEngine(name, models)
+            return builtins.__import__(name, globals, locals, fromlist or (), level)
 
         vars(module)["__builtins__"] = {**vars(builtins), "__import__": import_}
-        super().exec_module(module)
+        try:
+            super().exec_module(module)
+        except ImportError as error:
+            provider = _PROVIDERS.get(str(error.name).partition(".")[0])
+            if provider and "pip install" not in error.msg:
+                what = f"{error.msg}, which {module.__name__} needs"
+                error.msg = f"{what}: pip install {provider}"
+            raise
 
 
 # -- MMEngine's names ----------------------------------------------------------------------------
 
-_FROM_MMENGINE = (
-    "BaseModule ConfigDict FileClient HOOKS Hook ModuleList Sequential SyncBatchNorm TORCH_VERSION "
-    "_BatchNorm _InstanceNorm check_file_exist constant_init deprecated_api_warning digit_version "
-    "dump is_cuda_available is_filepath is_rocm_pytorch is_str is_tuple_of kaiming_init load "
-    "load_checkpoint mkdir_or_exist normal_init requires_executable scandir to_2tuple "
-    "track_progress xavier_init"
-)
-"""The names that the files import from MMEngine's packages and mmcv 1.x has."""
 
+class _MMEngine:
+    """A module of MMEngine, for a file's imports: the stand-in's objects of the same names.
 
-@functools.cache
-def _mmengine() -> dict[str, Any]:
-    own = {"get": get, "is_musa_available": is_musa_available, "print_log": print_log, "put": put}
-    return {**{name: OFFERED[name].load() for name in _FROM_MMENGINE.split()}, **own}
+    MMEngine itself is imported for names missing in mmcv 1.x only.
+
+    Args:
+        name: The module's name.
+        models: The file's ``MODELS``.
+    """
+
+    def __init__(self, name: str, models: _FileModels | None) -> None:
+        self._name = name
+        self.MODELS = models
+        self.get, self.put, self.print_log = get, put, print_log
+        self.is_musa_available = is_musa_available
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "fileio":
+            return self
+        source = source_of(name)
+        return source.load() if source else getattr(importlib.import_module(self._name), name)
 
 
 def get(path: str, backend_args: Any = None) -> Any:
@@ -139,9 +181,10 @@ def is_musa_available() -> bool:
     return False
 
 
-def print_log(message: str, logger: Any = None) -> None:
+def print_log(message: str, logger: Any = None, level: int = INFO) -> None:
     """Log a message; MMEngine's ``current`` logger is mmcv's own."""
-    logging.print_log(message, logging.get_logger("mmcv") if logger == "current" else logger)
+    found = logging.get_logger("mmcv") if logger == "current" else logger
+    logging.print_log(message, found, level)
 
 
 # -- MMEngine's registry -------------------------------------------------------------------------
@@ -228,6 +271,33 @@ def _models_of(module: str) -> _FileModels | None:
 # -- edits ---------------------------------------------------------------------------------------
 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
+    "mmcv.cnn.utils.weight_init": (
+        (
+            "from mmengine.registry import WEIGHT_INITIALIZERS, build_from_cfg",
+            "from mmengine.registry import Registry, build_from_cfg; "
+            "WEIGHT_INITIALIZERS = INITIALIZERS = Registry('initializer')",
+        ),
+        ("map_location='cpu'", "map_location=None"),
+    ),
+    "mmcv.utils.config": (
+        (
+            "from .lazy import",
+            "from lightning_hooks.utils.secrets import masked; from mmengine.config.lazy import",
+        ),
+        ("from .utils import", "from mmengine.config.utils import"),
+        (
+            "fileExtname = osp.splitext(filename)[1]",
+            "fileExtname = osp.splitext(filename)[1]; "
+            "fileExtname != '.py' or Config._validate_py_syntax(filename)",
+        ),
+        ("lazy_import: Optional[bool] = None", "lazy_import: Optional[bool] = False"),
+        ("def pop(self, key, default=None):", "def pop(self, key, *default):"),
+        ("super().pop(key, default)", "super().pop(key, *default)"),
+        ("super(Config, other).__setattr__('_cfg_dict', self._cfg_dict.copy())", "pass"),
+        ("sorted(input_dict.items(), key=lambda x: str(x[0]))", "input_dict.items()"),
+        ("{self._cfg_dict.__repr__()}", "{masked(self._cfg_dict)}"),
+    ),
+    "mmcv.utils.progressbar": (("isinstance(tasks, Sequence)", "isinstance(tasks, Iterable)"),),
     "mmcv.cnn.bricks.conv_module": (
         # modules pickled by mmcv 1.x do not have the attribute
         (
@@ -272,7 +342,7 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
 
 
 def _edited(module: str, source: str) -> str:
-    """Return the text of mmcv-lite's file with the edits since mmcv 1.7.2 undone.
+    """Return the text of a wheel's file with the edits since mmcv 1.7.2 undone.
 
     Line numbers stay the same, for tracebacks.
 
@@ -281,6 +351,6 @@ def _edited(module: str, source: str) -> str:
     """
     for old, new in EDITS[module]:
         if old not in source:
-            raise ImportError(f"{module}: mmcv-lite's file is not as released: {old!r} is missing")
+            raise ImportError(f"{module}: the wheel's file is not as released: {old!r} is missing")
         source = source.replace(old, new)
     return source

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.hooks.saving import inference
+from lightning_hooks.standin.installation import installed
+from lightning_hooks.standin.placeholders import hint_for, placeholder_name
 from lightning_hooks.standin.utils.dist import get_dist_info
-from lightning_hooks.standin.utils.progressbar import ProgressBar
+from lightning_hooks.standin.utils.notice import notice
 
 __all__ = [
     "collect_results_cpu",
@@ -45,7 +49,7 @@ def multi_gpu_test(
         results = _tested(model, data_loader, ranks)
     else:
         results = inference.single_gpu_test(model, data_loader)
-    size = inference.length(data_loader.dataset)
+    size = sized_len(data_loader.dataset)
     return inference.collected(results, size, None if gpu_collect else tmpdir)
 
 
@@ -58,14 +62,27 @@ def with_bar(test_fn: Any) -> Any:
 
 def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
     """Test with a bar for the samples of all ranks, assuming the same pace on all ranks."""
-    bar = ProgressBar(inference.length(data_loader.dataset) or 0)
+    bar = _progress_bar(sized_len(data_loader.dataset) or 0)
     results: list[Any] = []
     for part in inference.results_of(model, data_loader):
         results.extend(part)
+        if bar is None:
+            continue
         done = len(part) * ranks
         for _ in range(min(done, bar.task_num - bar.completed) if bar.task_num else done):
             bar.update()
     return results
+
+
+def _progress_bar(samples: int) -> Any:
+    """Return mmcv's progress bar; None without the wheel of the bar, with a line of log."""
+    with installed():
+        from mmcv.utils import ProgressBar
+
+    if not placeholder_name(ProgressBar):
+        return ProgressBar(samples, file=sys.stdout)
+    notice(f"tests show no progress: {hint_for('mmcv.utils.progressbar', 'ProgressBar')}")
+    return None
 
 
 def collect_results_cpu(

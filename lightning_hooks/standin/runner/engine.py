@@ -12,7 +12,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.participant import RunnerOptions
@@ -150,8 +150,8 @@ class Engine(JoinsTrainer):
 
     def options(self) -> RunnerOptions:
         """Return the driver's options; with foreign hooks, hooks own backward and step."""
-        has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
-        return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
+        owned = True if has_foreign(self._runner.hooks) else None
+        return RunnerOptions(runner=self._runner, owns_backward=owned)
 
     def fit(self, loop: Callable[[], object], batches: int = 1) -> None:
         """Run a loop inside a fit.

@@ -9,7 +9,6 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.engine import registry as native
-from lightning_hooks.standin.utils.misc import is_list_of
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Registry", "build_from_cfg"]
@@ -156,8 +155,9 @@ class Registry(native.Registry):
             return self.deprecated_register_module(name, force)
         if inspect.isfunction(name):
             return self._register(name, None, force)
-        names = list(name) if isinstance(name, tuple) else name
-        if not (names is None or isinstance(names, str) or is_list_of(names, str)):
+        names = [name] if isinstance(name, str) else name
+        is_sequence = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
+        if not (names is None or is_sequence):
             raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)

@@ -2,17 +2,7 @@
 
 from __future__ import annotations
 
-import subprocess
-
-__all__ = [
-    "LAST",
-    "digit_version",
-    "get_git_hash",
-    "is_chosen",
-    "mmcv_version",
-    "parse_version_info",
-    "report",
-]
+__all__ = ["LAST", "digit_version", "is_chosen", "mmcv_version", "parse_version_info", "report"]
 
 LAST = "1.7.2"
 """The version of mmcv whose behaviour the stand-in has."""
@@ -68,19 +58,3 @@ def parse_version_info(version_str: str, length: int = 4) -> tuple[int | str, ..
     if pre is not None:
         return (*release, *pre)
     return (*release, 0, 0) if post is None else (*release, "post", post)
-
-
-def get_git_hash(fallback: str = "unknown", digits: int | None = None) -> str:
-    """Return the commit hash of the current repository.
-
-    Args:
-        fallback: Returned without git or outside of a repository.
-        digits: Number of digits returned; all by default.
-    """
-    if digits is not None and not isinstance(digits, int):
-        raise TypeError(f"digits must be an int or None, got {digits!r}")
-    try:
-        done = subprocess.run(["git", "rev-parse", "HEAD"], capture_output=True, check=True)
-    except (OSError, subprocess.CalledProcessError):
-        return fallback
-    return done.stdout.decode("ascii").strip()[:digits]
