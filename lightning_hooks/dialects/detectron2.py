@@ -17,9 +17,8 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint.
 
 from __future__ import annotations
 
-import os
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from operator import attrgetter
 from typing import Any
 
@@ -137,6 +136,7 @@ BestCheckpointer = of_dialect(HookBase, step_hooks.BestCheckpointer)
 LRScheduler = of_dialect(HookBase, step_hooks.LRScheduler)
 AutogradProfiler = of_dialect(HookBase, step_hooks.AutogradProfiler)
 PreciseBN = of_dialect(HookBase, step_hooks.PreciseBN)
+TorchProfiler = of_dialect(HookBase, step_hooks.TorchProfiler)
 CallbackHook = of_dialect(HookBase, step_hooks.CallbackHook)
 
 
@@ -159,55 +159,6 @@ class EvalHook(step_hooks.EvalHook, HookBase):
         """Evaluate the result of a complete run."""
         if self._eval_after_train:
             super().after_train()
-
-
-class TorchProfiler(step_hooks.StepProfiler, HookBase):
-    """Profiles selected iterations with ``torch.profiler``, each into a file.
-
-    Args:
-        enable_predicate: Function of the trainer, called before each step; True profiles the step.
-        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
-            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
-            operations are listed in ``profiler-summary-iter{iteration}.txt``.
-        activities: Profiled activities; by default the CPU, and the GPU if available.
-        save_tensorboard: Whether the files are for TensorBoard.
-    """
-
-    def __init__(
-        self,
-        enable_predicate: Callable[[Any], bool],
-        output_dir: str,
-        *,
-        activities: Sequence[Any] | None = None,
-        save_tensorboard: bool = True,
-    ) -> None:
-        super().__init__(enable_predicate, output_dir)
-        self._activities = activities
-        self._save_tensorboard = save_tensorboard
-
-    def _make_profiler(self) -> Any:
-        on_trace_ready = None
-        if self._save_tensorboard:
-            on_trace_ready = torch.profiler.tensorboard_trace_handler(
-                os.path.join(self._output_dir, "log"),
-                worker_name=f"profiler-tensorboard-iter{self.trainer.iter}",
-            )
-        return torch.profiler.profile(
-            activities=self._activities,
-            on_trace_ready=on_trace_ready,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=True,
-            with_flops=True,
-        )
-
-    def _write(self, profiler: Any) -> None:
-        if not self._save_tensorboard:
-            super()._write(profiler)
-        if torch.cuda.is_available():
-            table = profiler.key_averages().table(sort_by="cuda_time_total")
-            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
-                file.write(table)
 
 
 _MIB = 2**20

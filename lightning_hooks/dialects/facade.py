@@ -93,6 +93,11 @@ class Facade:
     """The device of the training."""
 
     @property
+    def writes_files(self) -> bool:
+        """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
+        return self.native_runner.rank == 0 and self.native_runner.writes_files
+
+    @property
     def model(self) -> Any:
         """The model without a wrapper; an assigned model is trained from then on."""
         return unwrap(self.native_runner.model)

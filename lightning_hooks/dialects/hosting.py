@@ -50,7 +50,7 @@ class Hosted(HostedHook):
         """The loaded checkpoint, until the run begins."""
 
     def __reduce__(self) -> Any:
-        return _restore, (self.foreign_hook, self.dialect.name)
+        return host_as, (self.foreign_hook, self.dialect.name)
 
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
@@ -183,10 +183,6 @@ def host_as(hook: Any, dialect: str = "auto") -> Any:
     """Return an object with mmcv's points: the hook itself, or a ``Hosted`` around it."""
     name = detect(hook, dialect)
     return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
-
-
-def _restore(hook: Any, dialect: str) -> Hosted:
-    return Hosted(hook, DIALECTS[dialect])
 
 
 # -- states ------------------------------------------------------------------------------------

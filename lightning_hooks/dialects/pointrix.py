@@ -417,7 +417,7 @@ class Writer:
 
 
 class NullWriter(Writer):
-    """Writes nothing, on all ranks except rank 0."""
+    """Writes nothing, on all ranks except rank 0 and in a ``fast_dev_run``."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Do nothing."""
@@ -545,7 +545,7 @@ class TrainerFacade(Facade):
             if given is not None:
                 return given
         if self._writer is None:
-            writer_class = TensorboardWriter if self.native_runner.rank == 0 else NullWriter
+            writer_class = TensorboardWriter if self.writes_files else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
 
@@ -565,7 +565,7 @@ class TrainerFacade(Facade):
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
             step: Number of the step; ``global_step`` by default.
         """
-        if self.native_runner.rank != 0:
+        if not self.writes_files:
             return
         step = self.global_step if step is None else step
         state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}

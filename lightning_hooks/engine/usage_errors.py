@@ -53,7 +53,6 @@ SAME_ELSEWHERE = {
     "rule": "mode",
     "save_best": "monitor",
     "step": "milestones step_size",
-    "total_epochs": "epochs max_epochs",
     "upload": "log_model",
     "warmup_iters": "total_iters warmup_epochs warmup_steps",
     "warmup_ratio": "start_factor",
@@ -100,9 +99,6 @@ def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """
     known = _known_arguments(cls) if kwargs else None
     if known is not None:
-        for name in kwargs.keys() & NOT_NEEDED.keys() - known:
-            wrong = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-            raise TypeError(f"{wrong}; leave it out: {NOT_NEEDED[name]}")
         check_names(cls.__name__, kwargs, known)
     check_python_lists(cls.__name__, (*args, *kwargs.values()))
     if args:
@@ -119,12 +115,18 @@ Known: interval, momentum
     """
     for name in given:
         if name not in known:
-            wrong = f"{user}() got an unexpected keyword argument {name!r}"
-            if name == "priority":  # among the arguments in mmcv's configs
-                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
-            same = [ours for ours, names in SAME_ELSEWHERE.items() if name.lower() in names.split()]
-            hint = suggest(name, known, f"help({user})", same)
-            raise TypeError(f"{wrong}; {hint}")
+            advice = _instead(user, name, known)
+            raise TypeError(f"{user}() got an unexpected keyword argument {name!r}; {advice}")
+
+
+def _instead(user: str, name: str, known: Collection[str]) -> str:
+    """Return what to write instead of an unknown argument."""
+    if name in NOT_NEEDED:
+        return f"leave it out: {NOT_NEEDED[name]}"
+    if name == "priority":  # among the arguments in mmcv's configs
+        return f"write HookAdapter([({user}(...), priority)])"
+    same = [ours for ours, names in SAME_ELSEWHERE.items() if name.lower() in names.split()]
+    return suggest(name, known, f"help({user})", same)
 
 
 def _check_first(cls: type, value: object) -> None:

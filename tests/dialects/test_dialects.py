@@ -332,3 +332,24 @@ def test_a_resumed_run_does_not_keep_the_loaded_file_in_memory(
     fit(tmp_path, hook(), host=True, module=Keeps, max_epochs=3, ckpt_path=tmp_path / "a.ckpt")
     assert alive
     assert not any(alive)
+
+
+def test_a_fast_dev_run_overwrites_no_checkpoint_and_begins_no_log(tmp_path: Path) -> None:
+    class Saves(mmengine.Hook):
+        def after_train(self, runner: Any) -> None:
+            runner.save_checkpoint(str(tmp_path), "last.pth")
+
+    checkpointer = d2.Checkpointer(torch.nn.Linear(1, 1), str(tmp_path))
+    hooks = [
+        d2.EvalHook(1, lambda: {"AP": 1.0}),
+        d2.PeriodicCheckpointer(checkpointer, 1),
+        d2.BestCheckpointer(1, checkpointer, "AP"),
+        pointrix.LogHook(1),
+        pointrix.CheckPointHook(1),
+        Saves(),
+    ]
+    fit(tmp_path, *hooks, host=True, fast_dev_run=True)
+    assert [path.name for path in tmp_path.iterdir()] == []
+    fit(tmp_path, *hooks, host=True, max_epochs=1, batches=1)
+    names = {path.name.partition(".")[0] for path in tmp_path.iterdir()}
+    assert {"model_final", "model_best", "chkpnt1", "last", "events"} <= names

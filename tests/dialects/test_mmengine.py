@@ -302,6 +302,9 @@ def test_an_error_in_a_test_names_hook_and_point_and_ends_it(tmp_path: Path) -> 
         with pytest.raises(OSError, match="full") as caught:
             trainer.test(Own(), make_loader(1), verbose=False)
         assert caught.value.__notes__ == ["in hook Bad.after_test_epoch (epoch 0, iter 0)"]
+        assert not any("Evaluation" in type(c).__name__ for c in trainer.callbacks)
+    trainer.fit(Own(), make_loader(2), make_loader(1))
+    assert trainer.global_step == 2
 
 
 def test_a_list_of_samples_is_passed_as_outputs(tmp_path: Path) -> None:

@@ -369,7 +369,7 @@ class RunnerFacade(Facade):
         if not save_param_scheduler:
             checkpoint.pop("param_schedulers", None)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-        if self.native_runner.rank == 0:
+        if self.writes_files:
             torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:

@@ -34,7 +34,7 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
-    "StepProfiler",
+    "TorchProfiler",
     "check_writers",
     "flatten",
     "is_due",
@@ -260,17 +260,30 @@ def _do_nothing(trainer: Any) -> None:
     pass
 
 
-class StepProfiler(HookBase):
-    """The base of hooks that profile selected iterations, each into a file.
+class TorchProfiler(HookBase):
+    """Profiles selected iterations with ``torch.profiler``, each into a file.
 
     Args:
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
-        output_dir: Directory of the files.
+        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
+            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
+            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+        activities: Profiled activities; by default the CPU, and the GPU if available.
+        save_tensorboard: Whether the files are for TensorBoard.
     """
 
-    def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool],
+        output_dir: str,
+        *,
+        activities: Sequence[Any] | None = None,
+        save_tensorboard: bool = True,
+    ) -> None:
         self._is_enabled = enable_predicate
         self._output_dir = os.fspath(output_dir)
+        self._activities = activities
+        self._save_tensorboard = save_tensorboard
         self._profiler: Any = None
 
     def before_step(self) -> None:
@@ -291,10 +304,27 @@ class StepProfiler(HookBase):
         self._stop()
 
     def _make_profiler(self) -> Any:
-        raise NotImplementedError
+        on_trace_ready = None
+        if self._save_tensorboard:
+            on_trace_ready = torch.profiler.tensorboard_trace_handler(
+                self._path("log"), worker_name=f"profiler-tensorboard-iter{self.trainer.iter}"
+            )
+        return torch.profiler.profile(
+            activities=self._activities,
+            on_trace_ready=on_trace_ready,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=True,
+            with_flops=True,
+        )
 
     def _write(self, profiler: Any) -> None:
-        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if not self._save_tensorboard:
+            profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if torch.cuda.is_available():
+            table = profiler.key_averages().table(sort_by="cuda_time_total")
+            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
+                file.write(table)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._output_dir, name.format(self.trainer.iter))
@@ -306,7 +336,7 @@ class StepProfiler(HookBase):
         return profiler
 
 
-class AutogradProfiler(StepProfiler):
+class AutogradProfiler(TorchProfiler):
     """Profiles selected iterations, each into a file for Chrome's tracing page.
 
     Args:
@@ -324,6 +354,9 @@ class AutogradProfiler(StepProfiler):
     def _make_profiler(self) -> Any:
         device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
         return torch.autograd.profiler.profile(use_device=device)
+
+    def _write(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
 
 
 def speed_lines(count: int, in_steps: float, total: float) -> Iterator[str]:
@@ -669,8 +702,9 @@ class PeriodicCheckpointer(HookBase):
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
-        """Save if the iteration ends a period or the run."""
-        self.step(self.trainer.iter)
+        """Save if the iteration ends a period or the run; nothing in a ``fast_dev_run``."""
+        if self.trainer.native_runner.writes_files:
+            self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """Save if an iteration ends a period or the run; for loops without a Trainer.
@@ -759,7 +793,7 @@ class BestCheckpointer(HookBase):
             return
         value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
-        if math.isfinite(value) and is_better:
+        if math.isfinite(value) and is_better and self.trainer.native_runner.writes_files:
             self.best_metric, self.best_iter = value, iteration
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 

@@ -44,11 +44,11 @@ class RankMeans:
 
     @torch.no_grad()
     def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scalars; with several ranks, their means."""
-        if not _has_ranks():
-            return dict(scalars)
+        """Return the means of the scalars."""
         if self._names is None:
-            self._names = _all_names(scalars)
+            names: list[Any] = [None] * dist.get_world_size()
+            dist.all_gather_object(names, list(scalars))
+            self._names = list(dict.fromkeys(itertools.chain(*names)))
         dtype = torch.float32 if self._device.type == "mps" else torch.float64
         sums_counts = torch.zeros(2, len(self._names), dtype=dtype, device=self._device)
         for column, name in enumerate(self._names):
@@ -58,16 +58,6 @@ class RankMeans:
         dist.all_reduce(sums_counts)
         means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
         return {name: means.get(name, value) for name, value in scalars.items()}
-
-
-def _has_ranks() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _all_names(scalars: Mapping[str, Any]) -> list[str]:
-    names: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(names, list(scalars))
-    return list(dict.fromkeys(itertools.chain(*names)))
 
 
 class StepFacade(Facade):
@@ -176,7 +166,9 @@ class StepFacade(Facade):
         }
         if isinstance(outputs.get("log_vars"), dict):
             scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
-        if self._dialect.name in self.native_runner.common_dialects:
+        runner = self.native_runner
+        has_ranks = runner.world_size > 1 and dist.is_initialized()
+        if has_ranks and self._dialect.name in runner.common_dialects:
             scalars = self._rank_means(scalars)
         scalars.update(self.logged_in_step())
         old, now = self.storage.histories(), self.storage.iter

@@ -236,7 +236,6 @@ class Driver(Callback):
             )
             self.calls = Calls(self._runner)
         runner = self._runner
-        runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
         self.model_watch = ModelWatch(runner, self.fit)
@@ -250,6 +249,7 @@ class Driver(Callback):
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.hooks.add(hook, priority)
+        runner.hooks.on_change = self._on_hooks_change
         callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner

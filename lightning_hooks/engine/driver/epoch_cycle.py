@@ -113,13 +113,16 @@ class EpochCycle:
         runner = self._runner
         self._val_loader.close()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
-        self._calls.run_at_border("after_val_epoch")
+        self._call_after_validation()
         metrics.publish_results(runner)
         self._val_log.close()
-        if self.in_epoch:
+        if self.in_epoch and runner.counts_epochs:
             runner.mode = "train"
             runner.inner_iter = None
         self._calls.agree_to_stop()
+
+    def _call_after_validation(self) -> None:
+        self._calls.run_at_border("after_val_epoch")
 
 
 class IterCycle(EpochCycle):
@@ -183,21 +186,16 @@ class IterCycle(EpochCycle):
         self._runner.mode = "val"
         self._val_log.enter_context(self._runner.val_log())
 
-    def end_validation(self) -> None:
+    def _call_after_validation(self) -> None:
         """Pass the module's logged values to the loggers."""
         runner = self._runner
-        self._val_loader.close()
         runner.last_val_iter = runner.iter
-        runner.log_buffer.update(validation.val_metrics(runner.trainer))
         buffer, times = runner.log_buffer, {"time", "data_time"}
         has_values = buffer.output or {*buffer.val_history} - times
         if has_values and not runner.fills_log_buffer:  # the stand-in has no line, as in mmcv
             for hook, method in self._calls.calls_for("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)
-        metrics.publish_results(runner)
-        self._val_log.close()
-        self._calls.agree_to_stop()
 
 
 @contextlib.contextmanager

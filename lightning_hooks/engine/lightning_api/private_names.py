@@ -10,6 +10,7 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import lightning as L
@@ -92,12 +93,8 @@ def check_private_names(trainer: L.Trainer) -> None:
 
 def _exists(trainer: L.Trainer, name: str) -> bool:
     module, colon, path = name.rpartition(":")
-    owner: Any = trainer
     try:
-        if colon:
-            owner = importlib.import_module(module)
-        for part in path.split("."):
-            owner = getattr(owner, part)
+        attrgetter(path)(importlib.import_module(module) if colon else trainer)
     except (AttributeError, ImportError):
         return False
     except Exception:  # a property that has no value yet

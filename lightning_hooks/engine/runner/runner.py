@@ -122,6 +122,18 @@ class Runner(MmcvCheckpoints):
     last_val_iter: int = 0
     """Iterations done at the last validation, in a run counted in iterations."""
 
+    new_data_loader: Any = None
+    """A training loader set by a hook, until iterated."""
+
+    new_val_loader: Any = None
+    """A validation loader set by a hook, for a single pass."""
+
+    loader_of_run: Any = None
+    """A training loader set for the rest of the run, not for an epoch."""
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+
     _epoch: int
     _max_epochs: int | None
     _max_iters: int | None
@@ -185,13 +197,6 @@ class Runner(MmcvCheckpoints):
         twin = getattr(mmcv_runner, self.twin, None)
         if twin is not None and hasattr(twin, "register"):
             twin.register(type(self))
-
-    new_data_loader: Any = None  # a training loader set by a hook, until iterated
-    new_val_loader: Any = None
-    loader_of_run: Any = None  # a training loader set for the rest of the run, not for an epoch
-
-    twin: str = "BaseRunner"
-    """The class of mmcv.runner with the runner's class as a virtual subclass."""
 
     def renew(self) -> None:
         """Forget the limits and the optimizer, which are cached for an epoch as in mmcv."""

@@ -111,8 +111,6 @@ class AveragingHook(Hook):
     """
 
     reads_step = False
-    interval = 1
-    resume_from: str | None = None
     begin_iter = begin_epoch = 0
     buffers: Literal["ignore", "average", "copy"] = "ignore"
     swap: Literal["auto", "copy"] = "auto"

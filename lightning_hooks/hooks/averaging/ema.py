@@ -74,8 +74,6 @@ class EMAHook(AveragingHook):
         buffer of the model.
     """
 
-    momentum = 0.0002
-    warm_up = 100
     distinguishing = ("momentum", "interval", "warm_up")
 
     def __init__(
@@ -153,8 +151,6 @@ class BaseEMAHook(AveragingHook):
         raw weights; the average is no buffer of the model.
     """
 
-    momentum = 0.0002
-    momentum_fun: Callable[[int], float] | None = None
     distinguishing: tuple[str, ...] = ("momentum", "interval")
 
     def __init__(
@@ -215,7 +211,6 @@ class ExpMomentumEMAHook(BaseEMAHook):
         (mmdetection ignores a ``momentum_fun``).
     """
 
-    total_iter = 2000
     distinguishing = ("momentum", "interval", "total_iter")
 
     def __init__(self, total_iter: int = 2000, **kwargs: Any) -> None:
@@ -250,7 +245,6 @@ class LinearMomentumEMAHook(BaseEMAHook):
         ``momentum_fun``).
     """
 
-    warm_up = 100
     distinguishing = ("momentum", "interval", "warm_up")
 
     def __init__(self, warm_up: int = 100, **kwargs: Any) -> None:
@@ -293,9 +287,6 @@ class MomentumAnnealingEMAHook(AveragingHook):
         before the beginning are counted from 0.
     """
 
-    momentum = 0.0002
-    gamma: float = 100
-    power: float = 1.0
     distinguishing = ("momentum", "gamma", "power", "interval")
 
     def __init__(

@@ -82,9 +82,6 @@ class Fp16OptimizerHook(OptimizerHook):
     # for subclasses that do not call super().__init__()
     loss_scale: LossScale = 512.0
     loss_scaler: torch.amp.GradScaler | None = None
-    coalesce = True
-    bucket_size_mb = -1
-    distributed = True
     _has_own_scaler = False  # in this run; otherwise the Trainer scales, or nothing does
 
     def __init__(

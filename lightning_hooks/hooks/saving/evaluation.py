@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
@@ -478,9 +479,9 @@ class EvalHook(SavingHook):
         self._report_results(runner)
 
     def _report_results(self, runner: Runner) -> None:
-        if self.dataloader is not None:
-            with contextlib.suppress(TypeError):  # an iterable data set may have no length
-                runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
+        count = sized_len(self.dataloader)  # None without a loader, or for an iterable data set
+        if count is not None:
+            runner.log_buffer.output["eval_iter_num"] = count
         key_score = self.evaluate(runner, self.latest_results)
         if self.save_best and self._is_score(runner, key_score):
             self._save_ckpt(runner, key_score)

@@ -349,15 +349,10 @@ def checked_out_dir(out_dir: Any) -> str | None:
     """
     path = check_path("out_dir", out_dir)
     if path is not None and not files.is_local(path):
-        protocol = path.partition("://")[0]
         try:
-            fsspec.get_filesystem_class(protocol)
-        except ImportError as error:
-            extra = ": pip install s3fs" if protocol == "s3" else ""
-            package = getattr(error.__cause__, "name", None)
-            raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
-        except ValueError as error:
-            raise ValueError(f"out_dir={path!r}: {error}") from error
+            fsspec.get_filesystem_class(path.partition("://")[0])
+        except (ImportError, ValueError) as error:  # fsspec names the package to install
+            raise type(error)(f"out_dir={path!r}: {error}") from error
     return path
 
 

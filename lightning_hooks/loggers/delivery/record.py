@@ -138,7 +138,8 @@ def _text(value: Any) -> str:
 
 
 def _checkpoint(name: str, fields: Any, folder: str) -> Upload | None:
-    return None if fields is None else Upload.from_fields(check_label(name), fields, folder)
+    check_label(name)
+    return None if fields is None else Upload.from_fields(name, fields, folder)
 
 
 def _table(columns: Any, rows: Any) -> Table:

@@ -164,9 +164,8 @@ class Sender:
         """Send records until the announced end; return False after giving up."""
         while True:
             self._has_news.clear()
-            is_closing = (
-                self._is_closing.is_set()
-            )  # read before take(): earlier records are in the spool
+            # read before take(): earlier records are in the spool
+            is_closing = self._is_closing.is_set()
             records = self._spool.take(writer.chunk)
             if records:
                 count = self._send(writer, records)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from types import MappingProxyType
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import KINDS, Record
@@ -58,10 +57,10 @@ class Writer:
     """Seconds until the client has stored an accepted value. After a kill of the process younger
     values, and the last value, are sent again."""
 
-    replayed: Mapping[str, Any] = MappingProxyType({})
+    replayed: Mapping[str, Any] = {}
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
 
-    stored: Mapping[str, Collection[int]] = MappingProxyType({})
+    stored: Mapping[str, Collection[int]] = {}
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
 
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:

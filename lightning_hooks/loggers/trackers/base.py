@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 import tempfile
@@ -163,7 +164,7 @@ class TrackerHook(LoggerHook):
                 raise TypeError(
                     f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
                 )
-            self.uploads = CheckpointUploads(upload, type(self).__name__)
+            self.uploads = CheckpointUploads(upload)
         # import_wandb() and its like are mmcv's, overridden by old subclasses
         getattr(self, f"import_{self.package}", self.require_client)()
 
@@ -293,7 +294,7 @@ class TrackerHook(LoggerHook):
         )
         if run is not None and in_fit(runner) and (useless := self.start_arguments()):
             text = f"the run was open before: {', '.join(useless)} have no effect"
-            runner.logger.warning("%s: %s", type(self).__name__, text)
+            session.notices.log(logging.WARNING, text)
         if params := self.parameters(runner):
             session.append(runner.iter, params=params)
         return session

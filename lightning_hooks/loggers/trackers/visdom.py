@@ -40,9 +40,8 @@ class VisdomWriter(Writer):
         super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
         self._saved: dict[str, int] = {}  # the same, saved in the server's files
-        self._is_certain = (
-            True  # whether the server's content is known: no failed call since the save
-        )
+        # whether the server's content is known: no failed call since the save
+        self._is_certain = True
         self._is_offline = bool(getattr(run, "offline", False))
 
     @classmethod
