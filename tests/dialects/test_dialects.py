@@ -256,10 +256,10 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     one, two = read_ranks(tmp_path)
     assert one["own"] != two["own"]  # each has its own losses, and logs them
     assert [one["logged"], two["logged"]] == pytest.approx([one["own"], two["own"]])
-    mean = pytest.approx((one["own"] + two["own"]) / 2)
-    for seen in (one, two):  # the storages have the mean of the ranks, as detectron2's
-        assert seen["detectron2"] == [mean, 3]
-        assert seen["cvpods"] == seen["pet"] == mean
+    for seen in (one, two):  # no step waits for the other rank
+        own = pytest.approx(seen["own"])
+        assert seen["detectron2"] == [own, 3]
+        assert seen["cvpods"] == seen["pet"] == own
     traces = {
         name: calls for name, calls in one.items() if name.startswith("support.dialect_hooks")
     }
@@ -268,7 +268,7 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert {calls[-1][0] for calls in traces.values()} == {"after_run"}
     rows = [json.loads(line) for line in (tmp_path / "metrics.json").read_text().splitlines()]
     assert len(rows) == 2
-    assert rows[-1]["train_loss"] != rows[-1]["total_loss"]
+    assert rows[-1]["train_loss"] == pytest.approx(rows[-1]["total_loss"])
 
 
 def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:

@@ -141,7 +141,7 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
     for kind in kinds:
         assert list(tmp_path.glob(kind)), kind
     assert len(list(tmp_path.glob("epoch_*.pth"))) == 3
-    hooks = [names["StopAtLoss"](limit=1.0), names["EMAHook"](momentum=0.01)]
+    hooks = [names["StopAtLoss"](limit=1.0), lightning_hooks.EMAHook(momentum=0.01)]
     again = L.Trainer(max_epochs=12, callbacks=hooks)
     again.fit(
         names["Digits"](), names["train_loader"], names["val_loader"], ckpt_path="epoch_10.pth"
@@ -167,7 +167,7 @@ def test_the_table_of_wishes_has_hooks_that_can_be_made() -> None:
     assert families - shown <= {"", "DistEvalHook"}
 
 
-RUN = ["coming/lightning.md", "extending.md"] + [
+RUN = ["extending.md"] + [
     f"dialects/{library}.md" for library in ("detectron2", "cvpods", "pet", "pointrix", "mmengine")
 ]
 

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import itertools
 import time
 import weakref
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade, of_runner
@@ -26,38 +23,6 @@ __all__ = [
     "TrainerFacade",
     "step_dialect",
 ]
-
-
-class RankMeans:
-    """Replaces a step's scalars by their means over all ranks, without reading from the device.
-
-    The averaged names are the union over the ranks in the first step. If a rank lacks a name in a
-    later step, the mean is over the other ranks. Further names of later steps are not averaged.
-
-    Args:
-        device: Device of the communication.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._names: list[str] | None = None
-
-    @torch.no_grad()
-    def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the means of the scalars."""
-        if self._names is None:
-            names: list[Any] = [None] * dist.get_world_size()
-            dist.all_gather_object(names, list(scalars))
-            self._names = list(dict.fromkeys(itertools.chain(*names)))
-        dtype = torch.float32 if self._device.type == "mps" else torch.float64
-        sums_counts = torch.zeros(2, len(self._names), dtype=dtype, device=self._device)
-        for column, name in enumerate(self._names):
-            if name in scalars:
-                sums_counts[0, column] = scalars[name]
-                sums_counts[1, column] = 1
-        dist.all_reduce(sums_counts)
-        means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
-        return {name: means.get(name, value) for name, value in scalars.items()}
 
 
 class StepFacade(Facade):
@@ -74,8 +39,8 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the previous step to the start of this step
     ==============  =======================================================================
 
-    Returned values are averaged over the ranks if every rank has a hook of the dialect; logged
-    values are not. A scalar put by the module in this step is not overwritten.
+    On several ranks each storage has the values of its own rank: no step waits for the other ranks.
+    A scalar put by the module in this step is not overwritten.
     """
 
     storage_class: type[events.EventStorage]
@@ -93,7 +58,6 @@ class StepFacade(Facade):
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._entered_storages = contextlib.ExitStack()
-        self._rank_means = RankMeans(self.device)
         self._batch_ended: float | None = None
 
     max_iter = of_runner("max_iters", assigned="_max_iters")
@@ -166,10 +130,6 @@ class StepFacade(Facade):
         }
         if isinstance(outputs.get("log_vars"), dict):
             scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
-        runner = self.native_runner
-        has_ranks = runner.world_size > 1 and dist.is_initialized()
-        if has_ranks and self._dialect.name in runner.common_dialects:
-            scalars = self._rank_means(scalars)
         scalars.update(self.logged_in_step())
         old, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in scalars.items() if k not in old or old[k].last_iteration() < now}

@@ -277,7 +277,6 @@ class Driver(Callback):
         self.calls.capture_train_mode()
         runner.announce()
         self.model_watch.guard()
-        runner.common_dialects = self.calls.common_dialects()
         if not runner.loops_itself:
             with self._buffers.added(has_foreign(runner.hooks)):
                 self.calls.run_at_border("before_run")

@@ -9,6 +9,8 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.hook_states import (
@@ -20,20 +22,16 @@ from lightning_hooks.engine.hook_states import (
 )
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.lightning_api.weight_averaging import (
-    has_average,
-    restore_raw_weights,
-)
-from lightning_hooks.engine.participant import Participant, hooks_of
+from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
-from lightning_hooks.storage.layout import ENTRY, entry_of
-from lightning_hooks.utils import random_state
+from lightning_hooks.storage.layout import ENTRY, RAW, entry_of, has_average
+from lightning_hooks.utils import dtensors, random_state
 from lightning_hooks.utils.fsdp import state_here
 from lightning_hooks.utils.plain_types import plain_groups
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["HookBuffers", "ResumeState", "take_out", "write"]
+__all__ = ["HookBuffers", "ResumeState", "restore_raw_weights", "take_out", "write"]
 
 
 def write(
@@ -135,6 +133,38 @@ def _mid_epoch_warning(trainer: L.Trainer) -> str:
         "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
         "checkpoint of the end of an epoch"
     )
+
+
+def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
+    """Have the module load the raw weights in place of the average.
+
+    Lightning's own averaging callbacks restore raw weights themselves.
+
+    Args:
+        trainer: The Trainer, loading the checkpoint.
+        checkpoint: Lightning's dict, changed.
+
+    Returns:
+        Whether the checkpoint had an average.
+
+    Raises:
+        ValueError: if the strategy has already loaded the average into sharded parameters.
+    """
+    averages = any(isinstance(one, WeightAveraging) for one in callbacks_of(trainer))
+    if not has_average(checkpoint) or averages:
+        return False
+    raw = checkpoint.pop(RAW)
+    if "state_dict" in checkpoint:
+        checkpoint["state_dict"] = raw
+    elif isinstance(trainer.strategy, ModelParallelStrategy):
+        dtensors.load_whole(trainer.lightning_module, raw)
+    else:
+        raise ValueError(
+            f"the checkpoint's 'state_dict' is an average, and {type(trainer.strategy).__name__} "
+            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' "
+            "and without an averaging hook, and resume from a checkpoint of that fit"
+        )
+    return True
 
 
 class ResumeState:

@@ -13,12 +13,11 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.lightning_api.weight_averaging import RAW, has_average, raw_weights
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import check_weights
+from lightning_hooks.storage.layout import RAW, check_weights, has_average, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups

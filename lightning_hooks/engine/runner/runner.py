@@ -83,9 +83,6 @@ class Runner(MmcvCheckpoints):
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    common_dialects: frozenset[str] = frozenset()
-    """The dialects, besides mmcv's, with a hook on every rank."""
-
     step_results: Any
     """Lightning's collection of the module's logged values in training."""
 

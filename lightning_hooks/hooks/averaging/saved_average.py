@@ -9,8 +9,14 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.engine.lightning_api.weight_averaging import RAW, STATE, has_average
-from lightning_hooks.storage.layout import ENTRY, check_weights, entry_of
+from lightning_hooks.storage.layout import (
+    ENTRY,
+    RAW,
+    STATE,
+    check_weights,
+    entry_of,
+    has_average,
+)
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]

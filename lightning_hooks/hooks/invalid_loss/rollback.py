@@ -13,13 +13,13 @@ import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
-from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
 from lightning_hooks.hooks.saving.lightning import SavingHook
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
+from lightning_hooks.storage.layout import raw_weights
 from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["LastGoodState"]

@@ -57,6 +57,9 @@ class Writer:
     """Seconds until the client has stored an accepted value. After a kill of the process younger
     values, and the last value, are sent again."""
 
+    run_options: Mapping[str, str] = {}
+    """The attributes of an open run with options of ``lightning-hooks replay``, by option."""
+
     replayed: Mapping[str, Any] = {}
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
 
@@ -85,7 +88,9 @@ class Writer:
             run: The open run in use, if any.
             arguments: Other arguments of ``connect``.
         """
-        return {}
+        if run is None:
+            return {}
+        return {option: getattr(run, name, None) for option, name in cls.run_options.items()}
 
     @classmethod
     def reopen(cls, *args: Any, **arguments: Any) -> Writer:

@@ -33,6 +33,7 @@ class DvcliveWriter(PointWriter):
     """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"
+    run_options: Mapping[str, str] = {"dir": "dir"}
     replayed: Mapping[str, Any] = {"options": {**_WITHOUT_GIT, "dir": "dvclive"}, "after": 0}
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
@@ -62,11 +63,6 @@ class DvcliveWriter(PointWriter):
         if after is not None:
             writer.keep_stored(_stored_steps(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
-
-    @classmethod
-    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the folder of an open ``Live``."""
-        return {} if run is None else {"dir": run.dir}
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""

@@ -222,7 +222,9 @@ class LightningLoggerHook(TrackerHook):
     training waits, because Lightning calls the same loggers. Any other logger is called beside the
     training, at the iteration, with all values and the module's hyper-parameters. The
     loggers of TensorBoard, MLflow, W&B, Comet, SwanLab and Aim get images and tables. The end of a
-    short run waits up to a minute for a logger that is slow to start, such as Comet's.
+    short run waits up to a minute for a logger that is slow to start, such as Comet's. Comet is
+    offline with ``COMET_START_ONLINE=0`` in the environment: ``CometLogger(online=False)`` stores
+    nothing.
 
     Args:
         logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a

@@ -32,6 +32,7 @@ class VisdomWriter(Writer):
     """
 
     name = "visdom"
+    run_options: Mapping[str, str] = {"server": "server", "port": "port", "env": "env"}
     replayed: Mapping[str, Any] = {"init": _STRICT}
     batch = 256
     takes = ("images", "tables")
@@ -71,7 +72,7 @@ class VisdomWriter(Writer):
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the server of an open client, or the folder and the name of the file."""
         if run is not None:
-            return {name: getattr(run, name, None) for name in ("server", "port", "env")}
+            return super().options(run, arguments)
         folder, name = os.path.split((arguments.get("init") or {}).get("log_to_filename") or "")
         return {"dir": folder, "run_id": name.removesuffix(".log")} if name else {}
 
