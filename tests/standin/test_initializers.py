@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -70,6 +71,23 @@ def test_a_subclass_of_an_initializer_finds_its_arguments_by_mmcvs_names() -> No
         del INITIALIZERS.module_dict["HalfKaiming"]
     assert net.conv.bias.item() == 2.0
     assert net.head.weight.item() == 0.5
+
+
+def test_what_a_pretrained_model_lacks_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mmcv.cnn import initialize
+    from mmcv.utils import get_logger
+
+    torch.save({"backbone.conv.weight": torch.full((1, 1, 1, 1), 3.0)}, tmp_path / "a.pth")
+    get_logger("mmcv").addHandler(caplog.handler)
+    net = Net()
+    rule = {"type": "Pretrained", "checkpoint": str(tmp_path / "a.pth"), "prefix": "backbone"}
+    initialize(net, rule)
+    get_logger("mmcv").removeHandler(caplog.handler)
+    assert net.conv.weight.item() == 3.0
+    assert f"load backbone in model from: {tmp_path / 'a.pth'}" in caplog.messages
+    assert "missing keys in source state_dict: conv.bias, head.weight, head.bias" in caplog.text
 
 
 def test_what_has_changed_is_noted_by_parameter() -> None:
