@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+from lightning_hooks import standin
 from support.standin import needs_lite
 
 pytestmark = needs_lite
@@ -71,6 +72,16 @@ def test_a_subclass_of_an_initializer_finds_its_arguments_by_mmcvs_names() -> No
         del INITIALIZERS.module_dict["HalfKaiming"]
     assert net.conv.bias.item() == 2.0
     assert net.head.weight.item() == 0.5
+
+
+def test_models_are_initialized_after_uninstalling_too() -> None:
+    from mmcv.runner import BaseModule
+
+    model = BaseModule({"type": "Constant", "val": 3, "layer": "Linear"})
+    model.head = nn.Linear(1, 1)
+    standin.uninstall()
+    model.init_weights()
+    assert model.head.weight.item() == 3.0
 
 
 def test_what_a_pretrained_model_lacks_is_logged(

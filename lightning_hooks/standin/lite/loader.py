@@ -20,7 +20,6 @@ from logging import INFO
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.standin.cnn import registries
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.installed_mmcv import Installed, find_installed
 from lightning_hooks.standin.lite.names import (
@@ -32,6 +31,7 @@ from lightning_hooks.standin.lite.names import (
     MMENGINE_VERSION,
     MMENGINE_VERSIONS,
 )
+from lightning_hooks.standin.name_table import OFFERED
 from lightning_hooks.standin.names import source_of
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
@@ -203,9 +203,9 @@ _FILES = {
     "UPSAMPLE_LAYERS": "upsample carafe",
 }
 _CLASSES = {
-    "FFN": registries.FEEDFORWARD_NETWORK,
-    "MultiheadAttention": registries.ATTENTION,
-    "TransformerLayerSequence": registries.TRANSFORMER_LAYER_SEQUENCE,
+    "FFN": "FEEDFORWARD_NETWORK",
+    "MultiheadAttention": "ATTENTION",
+    "TransformerLayerSequence": "TRANSFORMER_LAYER_SEQUENCE",
 }
 """Classes whose registry is not that of their file."""
 
@@ -229,10 +229,11 @@ class _FileModels:
         """
 
         def register(cls: type) -> type:
-            home = _CLASSES.get(cls.__name__, self.registry)
+            own = _CLASSES.get(cls.__name__)
+            home = OFFERED[own].load() if own else self.registry
             home.register_module(name, force=True, module=cls)
             if name in ("deconv", "deconv3d"):  # mmcv 1.x registers them twice
-                registries.UPSAMPLE_LAYERS.register_module(name, force=True, module=cls)
+                OFFERED["UPSAMPLE_LAYERS"].load().register_module(name, force=True, module=cls)
             return cls
 
         return register if module is None else register(module)
@@ -264,7 +265,7 @@ def _models_of(module: str) -> _FileModels | None:
     package, _, file = module.rpartition(".")
     for registry, files in _FILES.items():
         if package in ("mmcv.cnn.bricks", "mmcv.ops") and file in files.split():
-            return _FileModels(getattr(registries, registry))
+            return _FileModels(OFFERED[registry].load())
     return None
 
 
