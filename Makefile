@@ -13,14 +13,15 @@ INSTALLED := $(VENV)/.installed
 OLD_BUILD := PIP_CONSTRAINT=build-constraints.txt PIP_BUILD_CONSTRAINT=build-constraints.txt
 
 # torch first and alone: beside it, a pin of an old setuptools would make pip take an older torch;
-# mmcv-lite and mmengine without an OpenCV that needs libGL: the stand-in reads their files
+# mmcv-lite and mmengine without an OpenCV that needs libGL: the stand-in reads their files;
+# trackio without a Pillow before 13: its client imports gradio_client alone
 $(INSTALLED): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10) and "Python 3.10 or newer is needed")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install -c constraints.txt torch
 	$(BIN)/pip install -c constraints.txt -e '.[dev]'
-	$(BIN)/pip install -c constraints.txt addict opencv-python-headless termcolor yapf
-	$(BIN)/pip install -c constraints.txt --no-deps mmcv-lite mmengine
+	$(BIN)/pip install -c constraints.txt addict gradio_client opencv-python-headless termcolor yapf
+	$(BIN)/pip install -c constraints.txt --no-deps mmcv-lite mmengine trackio
 	$(OLD_BUILD) $(BIN)/pip wheel --use-pep517 --no-deps -w build/visdom -c constraints.txt visdom
 	$(BIN)/pip install -c constraints.txt build/visdom/visdom-*.whl
 	touch $@

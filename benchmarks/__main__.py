@@ -1,8 +1,8 @@
 """Run all benches, or those named: ``python -m benchmarks``; each has a process of its own.
 
 Prints the tables, and writes what the documentation shows: ``results.json`` with every round's
-figures, ``goals.md`` and ``goals.png``; README's table gets the new numbers. Peers that are not
-installed do not take part; ``make bench`` builds an environment that has them.
+figures, ``goals.md``, ``goals.png`` and ``tables.md``. Peers that are not installed do not take
+part; ``make bench`` builds an environment that has them.
 
     python -m benchmarks [NAME ...] [--rounds N] [--results DIR]
 """

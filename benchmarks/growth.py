@@ -117,5 +117,5 @@ def run(rounds: int = 5, iterations: int = ITERATIONS) -> Iterator[Bench]:
         bench = Bench("Hooks of one adapter", "us per batch", in_turns(cases, rounds))
     extra = {case: bench.over(case, "1 hooks") for case in ("100 hooks", "200 hooks")}
     each = {case: [x / (int(case.split()[0]) - 1) for x in extra[case]] for case in extra}
-    bench.compare("a hook of 200", each["200 hooks"], "a hook of 100", each["100 hooks"], 1.2)
+    bench.compare("a hook among 200", each["200 hooks"], "a hook among 100", each["100 hooks"], 1.2)
     yield bench

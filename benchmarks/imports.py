@@ -32,9 +32,9 @@ def measure(module: str, which: int) -> float:
 def run(rounds: int = 9) -> Bench:
     """Measure in turns."""
     cases = {
-        "lightning.pytorch": functools.partial(measure, "lightning.pytorch", 2),
-        "lightning_hooks after it": functools.partial(measure, "lightning_hooks", 0),
+        "import lightning.pytorch": functools.partial(measure, "lightning.pytorch", 2),
+        "import lightning_hooks": functools.partial(measure, "lightning_hooks", 0),
     }
     bench = Bench("Import", "s", in_turns(cases, rounds))
-    bench.compare_cases("lightning_hooks after it", "lightning.pytorch", 0.02)
+    bench.compare_cases("import lightning_hooks", "import lightning.pytorch", 0.02)
     return bench

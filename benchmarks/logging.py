@@ -1,7 +1,8 @@
 """The cost of logging: five scalars a step, and all eight backends at once.
 
 All cases run in one process, in turns, and are compared with the loop of the same round that
-does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``.
+does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``, of
+the hooks for MLflow and W&B with its logger for the same tracker.
 What five scalars cost is the processor time of the thread that trains. Of eight backends three
 times are shown: on the clock, which is what the user sees, the processor time of all threads,
 which depends less on what else the machine does, and that of the other threads while the clients
@@ -17,12 +18,12 @@ import functools
 import os
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.loggers import CSVLogger
+from lightning.pytorch.loggers import CSVLogger, MLFlowLogger, WandbLogger
 
 from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import (
@@ -101,14 +102,42 @@ class Clock(Hook):
         return *means, all_ - ours - self.first
 
 
-def fit(steps: int, how: str, hooks: list[Any], logger: bool = False, work: int = 0) -> Times:
+def mlflow_logger(folder: str) -> MLFlowLogger:
+    """Make Lightning's logger for a database in a folder."""
+    return MLFlowLogger(tracking_uri=f"sqlite:///{folder}/mlflow.db")
+
+
+def wandb_logger(folder: str) -> WandbLogger:
+    """Make Lightning's logger for an offline run in a folder."""
+    return WandbLogger(save_dir=folder, offline=True)
+
+
+def forget_trackers() -> None:
+    """End what Lightning's loggers leave to the process: a run of W&B, and MLflow's store."""
+    if has("wandb"):
+        import wandb
+
+        wandb.finish()
+    if has("mlflow"):
+        import mlflow
+
+        mlflow.set_tracking_uri(None)  # type: ignore[arg-type]
+
+
+def fit(
+    steps: int,
+    how: str,
+    hooks: list[Any],
+    logger: Callable[[str], Any] | None = None,
+    work: int = 0,
+) -> Times:
     """Train; return the seconds per step of :class:`Clock`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
         clock = Clock([hook for hook in hooks if isinstance(hook, TrackerHook)], steps)
         trainer = quiet_trainer(
             folder,
             HookAdapter([*hooks, clock], work_dir=folder),
-            logger=CSVLogger(folder) if logger else False,
+            logger=False if logger is None else logger(folder),
             log_every_n_steps=INTERVAL,
         )
         loader = make_loader(torch.rand(2 * (5001 + steps), 8), batch_size=2)
@@ -120,26 +149,40 @@ def scalars(rounds: int) -> Bench:
     """Five scalars a step, an average of 50 steps each logged once."""
     text = [IterTimerHook, functools.partial(TextLoggerHook, interval=INTERVAL)]
     board = [IterTimerHook, functools.partial(TensorboardLoggerHook, interval=INTERVAL)]
-    kinds: dict[str, tuple[str, list[Any]]] = {
-        "returned, not logged": ("log_vars", []),
-        "not logged": ("", []),
-        "self.log": ("self.log", []),
-        "TextLoggerHook": ("log_vars", text),
+    kinds: dict[str, tuple[str, list[Any], Callable[[str], Any]]] = {
+        "returned, not logged": ("log_vars", [], CSVLogger),
+        "not logged": ("", [], CSVLogger),
+        "self.log": ("self.log", [], CSVLogger),
+        "TextLoggerHook": ("log_vars", text, CSVLogger),
     }
     if has("tensorboard"):
-        kinds["TensorboardLoggerHook"] = ("log_vars", board)
+        kinds["TensorboardLoggerHook"] = ("log_vars", board, CSVLogger)
+    peers = {}
+    if has("mlflow"):
+        mlflow_hook = functools.partial(MlflowLoggerHook, interval=INTERVAL, log_model=False)
+        kinds["MLFlowLogger"] = ("self.log", [], mlflow_logger)
+        kinds["MlflowLoggerHook"] = ("log_vars", [IterTimerHook, mlflow_hook], CSVLogger)
+        peers["MlflowLoggerHook"] = "MLFlowLogger"
+    if has("wandb"):
+        wandb_hook = functools.partial(WandbLoggerHook, interval=INTERVAL, log_artifact=False)
+        kinds["WandbLogger"] = ("self.log", [], wandb_logger)
+        kinds["WandbLoggerHook"] = ("log_vars", [IterTimerHook, wandb_hook], CSVLogger)
+        peers["WandbLoggerHook"] = "WandbLogger"
 
-    def steps(how: str, hooks: list[Any]) -> float:
-        return fit(600, how, [make() for make in hooks], logger=True)[1] * 1e6
+    def steps(how: str, hooks: list[Any], logger: Callable[[str], Any]) -> float:
+        try:
+            return fit(600, how, [make() for make in hooks], logger)[1] * 1e6
+        finally:
+            forget_trackers()
 
     cases = {case: functools.partial(steps, *kind) for case, kind in kinds.items()}
     bench = Bench("Five scalars", "us per step", in_turns(cases, rounds))
-    theirs = bench.over("self.log", "not logged")
+    goals = {"TextLoggerHook": 0.05, **dict.fromkeys(peers, 1.0)}
     for case in kinds:
         if "LoggerHook" in case:
-            extra = bench.over(case, "returned, not logged")
-            goal = 0.05 if case == "TextLoggerHook" else None
-            bench.compare(f"5 scalars, {case}", extra, "self.log", theirs, goal)
+            extra, peer = bench.over(case, "returned, not logged"), peers.get(case, "self.log")
+            theirs = bench.over(peer, "not logged")
+            bench.compare(f"5 scalars, {case}", extra, peer, theirs, goals.get(case))
     return bench
 
 
@@ -176,9 +219,9 @@ def backends(rounds: int) -> Iterator[Bench]:
 
     kinds: dict[str, dict[str, Any] | None] = {
         "no hooks": None,
-        "all eight": {},
-        "all eight, MLflow's server dead": {"dead": True},
-        "all eight, interval 1": {"interval": 1},
+        "eight backends": {},
+        "eight backends, MLflow's server dead": {"dead": True},
+        "eight backends, interval 1": {"interval": 1},
     }
     cases = {name: functools.partial(times, options) for name, options in kinds.items()}
     found = in_turns(cases, rounds, collecting=True)  # as users have it

@@ -1,13 +1,10 @@
-"""Write the results of all benches: a table with the goals, on the console too, and a picture.
-
-The page of all tables has a line for each case; benches of the same cases and unit stand side by
-side.
-"""
+"""Write the results of all benches: the table of goals, its picture, and each bench's figures."""
 
 from __future__ import annotations
 
+import importlib
 import importlib.metadata
-import itertools
+import inspect
 import os
 import platform
 import statistics
@@ -49,57 +46,78 @@ def machine() -> dict[str, str]:
 
 def write(ratios: Sequence[Ratio], directory: Path) -> None:
     """Write, print and draw the table of all ratios with a goal."""
-    aims = [ratio for ratio in ratios if ratio.goal is not None]
-    rows = [
-        [*row, "yes" if ratio.median <= (ratio.goal or 0) else "no"]
-        for row, ratio in zip(ratio_rows(aims), aims, strict=True)
-    ]
     table = Table(*HEADER, title="Goals")
-    for row in rows:
+    for row in goal_rows(ratios):
         table.add_row(*row, style=None if row[-1] == "yes" else "bold")
     Console().print(table)
-    lines = [*markdown(HEADER, rows)]
-    lines += ["", "; ".join(f"{name} {version}" for name, version in machine().items()) + "."]
-    (directory / "goals.md").write_text("\n".join(lines) + "\n")
-    draw(aims, directory / "goals.png")
+    (directory / "goals.md").write_text(goals(ratios, machine()), encoding="utf-8")
+    draw(aims(ratios), directory / "goals.png")
+
+
+def aims(ratios: Sequence[Ratio]) -> list[Ratio]:
+    """Return the ratios that have a goal."""
+    return [ratio for ratio in ratios if ratio.goal is not None]
+
+
+def goal_rows(ratios: Sequence[Ratio]) -> list[list[str]]:
+    """Return the cells of the table of goals."""
+    return [
+        [*row, "yes" if ratio.median <= (ratio.goal or 0) else "no"]
+        for row, ratio in zip(ratio_rows(aims(ratios)), aims(ratios), strict=True)
+    ]
+
+
+def goals(ratios: Sequence[Ratio], where: Mapping[str, str]) -> str:
+    """Return the table of goals in Markdown, with the machine and the versions below it."""
+    versions = "; ".join(f"{name} {version}" for name, version in where.items())
+    return "\n".join([*markdown([HEADER, *goal_rows(ratios)]), "", f"{versions}.\n"])
 
 
 def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return the page with the figures of all benches.
+    """Return the figures of all benches: what each measures, and a table for each unit.
 
     Args:
         found: The benches of each name, as ``results.json`` has them.
     """
     lines: list[str] = []
     for name, benches in found.items():
-        lines += [f"### {name}", ""]
-        for (unit, _), group in itertools.groupby(benches, lambda one: (one["unit"], cases(one))):
-            lines += [*side_by_side(unit, list(group)), ""]
-        ratios = [ratio for bench in benches for ratio in bench["ratios"]]
-        rows = ratio_rows([Ratio(**ratio) for ratio in ratios])
-        lines += (
-            [*markdown(("ratio", "of", "median", "quartiles", "goal"), rows), ""] if rows else []
-        )
+        told = inspect.getdoc(importlib.import_module(f"benchmarks.{name}")) or ""
+        lines += [f"### {name}", "", told.splitlines()[0].replace("``", "`"), ""]
+        for group in comparable(benches):
+            lines += [*side_by_side(group), ""]
     return "\n".join(lines)
 
 
-def cases(bench: Mapping[str, Any]) -> list[str]:
-    """Return the names of a bench's cases."""
-    return list(bench["figures"])
+def comparable(benches: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
+    """Return the benches in groups of one unit that share cases."""
+    groups: list[list[Mapping[str, Any]]] = []
+    for bench in benches:
+        for group in groups:
+            same_unit = bench["unit"] == group[0]["unit"]
+            if same_unit and bench["figures"].keys() & group[0]["figures"].keys():
+                group.append(bench)
+                break
+        else:
+            groups.append([bench])
+    return groups
 
 
-def side_by_side(unit: str, benches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
-    """Yield the lines of a table: a row for each case, a column for each bench."""
-    rows = [
-        [case, *(f"{statistics.median(bench['figures'][case]):.4g}" for bench in benches)]
-        for case in cases(benches[0])
-    ]
-    return markdown((unit, *(bench["title"] for bench in benches)), rows)
+def side_by_side(benches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield the lines of a table of cases and benches; the fewer of the two are its columns."""
+    cases = dict.fromkeys(case for bench in benches for case in bench["figures"])
+    rows = [[str(benches[0]["unit"]), *(bench["title"] for bench in benches)]]
+    rows += [[case, *(median(bench["figures"].get(case)) for bench in benches)] for case in cases]
+    return markdown(rows if len(benches) <= len(cases) else [*zip(*rows, strict=True)])
 
 
-def markdown(header: Sequence[str], rows: Sequence[Sequence[str]]) -> Iterator[str]:
-    """Yield the lines of a table."""
-    for row in (header, ["---"] * len(header), *rows):
+def median(figures: Sequence[float] | None) -> str:
+    """Return the median of a case's figures, or nothing for a case that a bench lacks."""
+    return f"{statistics.median(figures):.4g}" if figures else ""
+
+
+def markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
+    """Yield the lines of a table, whose first row is its header."""
+    for row in (rows[0], ["---"] * len(rows[0]), *rows[1:]):
         yield f"| {' | '.join(row)} |"
 
 

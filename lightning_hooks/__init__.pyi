@@ -17,13 +17,11 @@ from lightning_hooks.engine.registry import (
 )
 from lightning_hooks.engine.runner.log_buffer import LogBuffer as LogBuffer
 from lightning_hooks.engine.runner.runner import Runner as Runner
-from lightning_hooks.hooks.averaging.ema import EMAHook as EMAHook
-from lightning_hooks.hooks.averaging.mmdet import (
+from lightning_hooks.hooks.averaging.ema import (
     BaseEMAHook as BaseEMAHook,
+    EMAHook as EMAHook,
     ExpMomentumEMAHook as ExpMomentumEMAHook,
     LinearMomentumEMAHook as LinearMomentumEMAHook,
-)
-from lightning_hooks.hooks.averaging.mmengine import (
     MomentumAnnealingEMAHook as MomentumAnnealingEMAHook,
     StochasticWeightAverageHook as StochasticWeightAverageHook,
 )
@@ -38,7 +36,7 @@ from lightning_hooks.hooks.saving.evaluation import (
 )
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook as DistEvalHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook as EvalHook
-from lightning_hooks.hooks.hub.hub_checkpoint import HubCheckpointHook as HubCheckpointHook
+from lightning_hooks.hooks.hub import HubCheckpointHook as HubCheckpointHook
 from lightning_hooks.hooks.invalid_loss.check import (
     CheckInvalidLossHook as CheckInvalidLossHook,
     InvalidLossError as InvalidLossError,
@@ -89,7 +87,7 @@ from lightning_hooks.hooks.updaters.decay import (
 )
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
-from lightning_hooks.hooks.watch.watch import WatchHook as WatchHook
+from lightning_hooks.hooks.watch import WatchHook as WatchHook
 from lightning_hooks.loggers.base import LoggerHook as LoggerHook
 from lightning_hooks.loggers.discontinued import (
     PaviLoggerHook as PaviLoggerHook,

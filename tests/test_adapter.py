@@ -13,7 +13,16 @@ from typing import Any
 import pytest
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HOOKS, CheckpointHook, EMAHook, Hook, HookAdapter, IterTimerHook
+from lightning_hooks import (
+    HOOKS,
+    BestCheckpointHook,
+    CheckpointHook,
+    EMAHook,
+    Hook,
+    HookAdapter,
+    IterTimerHook,
+    TextLoggerHook,
+)
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
 from support import training
@@ -110,17 +119,56 @@ def test_hooks_are_one_line_at_the_start(
     assert not any("before_run:" in message for message in caplog.messages)
 
 
+def lines_of(caplog: Any) -> list[str]:
+    """Return the lines of this package's logger."""
+    return [one.getMessage() for one in caplog.records if one.name == "lightning_hooks"]
+
+
 @pytest.mark.parametrize("host", [False, True])
-def test_the_place_of_a_run_s_files_is_its_first_and_last_word(
+def test_a_run_begins_with_one_line_and_ends_with_the_place_of_its_files(
     tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch, *, host: bool
 ) -> None:
     monkeypatch.delitem(sys.modules, "mmcv", raising=False)
+    saving = CheckpointHook(save_best="val_loss")
+    hooks = [EMAHook(momentum=0.5, warm_up=1), saving, TextLoggerHook(interval=1)]
     with caplog.at_level("INFO", "lightning_hooks"):
-        fit(tmp_path, IterTimerHook(), host=host)
-        assert not any("files of this run" in message for message in caplog.messages)
-        fit(tmp_path, CheckpointHook(), host=host, enable_checkpointing=not host)
-    assert caplog.messages[-1] == f"the files of this run are in {tmp_path}"
-    assert f"the files of this run will be in {tmp_path}" in caplog.messages
+        fit(tmp_path, *hooks, val=1, host=host, enable_checkpointing=not host, max_epochs=1)
+    order = "4 hooks, called in this order: EMAHook, CheckpointHook, EvalHook, TextLoggerHook"
+    first, *epoch, last = lines_of(caplog)
+    assert first == f"{order}; files in {tmp_path}"
+    said = [
+        line.partition(" ")[0] for line in epoch if not line.startswith(("Epoch [1]", "Epoch("))
+    ]
+    assert said == ["Best", "Saving"]
+    assert last == f"the files of this run are in {tmp_path}"
+
+
+def test_checkpoints_elsewhere_are_named_in_the_first_line(tmp_path: Path, caplog: Any) -> None:
+    hooks = [
+        BestCheckpointHook("val_loss", out_dir=str(tmp_path / "best")),
+        CheckpointHook(out_dir=f"file://{tmp_path}/all"),
+        CheckpointHook(filename_tmpl="same_{}.pth"),
+    ]
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path / "run", *hooks, val=1, max_epochs=1)
+    where = f"{tmp_path}/run, checkpoints in {tmp_path}/all/run, {tmp_path}/best/run"
+    lines = lines_of(caplog)
+    assert lines[0].endswith(f"BestCheckpointHook; files in {where}")
+    assert lines[-1] == f"the files of this run are in {where}"
+    assert not any("will be saved" in line for line in lines)
+    found = {path.relative_to(tmp_path).parts[0] for path in tmp_path.glob("*/run/*.pth")}
+    assert found == {"best", "all"}
+
+
+def test_a_run_without_files_names_no_place(tmp_path: Path, caplog: Any) -> None:
+    with caplog.at_level("INFO", "lightning_hooks"):
+        fit(tmp_path, IterTimerHook(), max_epochs=1)
+        fit(tmp_path, CheckpointHook(), fast_dev_run=True)
+    dry = "fast_dev_run: nothing is written by CheckpointHook"
+    assert lines_of(caplog) == [
+        "1 hook, called in this order: IterTimerHook",
+        f"1 hook, called in this order: CheckpointHook; {dry}",
+    ]
 
 
 def test_an_adapter_prints_the_table() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.loggers.delivery.notices import Notices
@@ -14,6 +13,7 @@ from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.loggers.trackers.table import options_of
+from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import as_image
@@ -30,7 +30,8 @@ class Backend:
     Args:
         writer_class: Class of the backend's writer.
         who: Name of the sender in messages.
-        folder: Directory of the file; by default a shared directory for undelivered values.
+        work_dir: Directory of the run, for ``spool`` with the file. Without a local directory the
+            file is in a directory shared by the user's programs.
         arguments: Arguments of ``writer_class.connect``; the first ``send`` connects.
 
     Raises:
@@ -41,11 +42,12 @@ class Backend:
     """Seconds that ``close`` waits for the backend."""
 
     def __init__(
-        self, writer_class: type[Writer], who: str, folder: str | None = None, **arguments: Any
+        self, writer_class: type[Writer], who: str, work_dir: str = "", **arguments: Any
     ) -> None:
         require(writer_class.name, who)
         self._writer_class, self._who = writer_class, who
-        self._folder = folder or shared_folder()
+        has_folder = work_dir and is_local(work_dir)
+        self._folder = os.path.join(work_dir, "spool") if has_folder else shared_folder()
         self._arguments = arguments
         self._session: Session | None = None
 
@@ -53,15 +55,15 @@ class Backend:
         """Send the ``scalars``, ``images`` or ``params`` of a step."""
         if self._session is None:
             self._session = self._open()
-        if "images" in values:
-            images: Mapping[str, Any] = values["images"]
-            values["images"] = {name: as_image(image) for name, image in images.items()}
         self._session.append(step, **values)
+
+    def send_image(self, step: int, name: str, image: Any) -> None:
+        """Send an image (channels, height, width) of a step."""
+        self.send(step, images={name: as_image(image)})
 
     def _open(self) -> Session:
         name, arguments = self._writer_class.name, self._arguments
         __import__(name)  # not in the thread: simultaneous imports may deadlock
-        os.makedirs(self._folder, exist_ok=True)
         return Session(
             self._writer_class,
             functools.partial(self._writer_class.connect, **arguments),
@@ -70,11 +72,11 @@ class Backend:
             Notices(default_logger(0), self._who, name),
         )
 
-    def close(self, failed: bool = False) -> None:
+    def close(self) -> None:
         """Wait until all values are sent; a later ``send`` connects again."""
         session, self._session = self._session, None
         if session is not None:
-            session.close(self.timeout, failed=failed)
+            session.close(self.timeout, failed=False)
             session.wait()
 
     def __getstate__(self) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from lightning_hooks.dialects.steps.events import (
 )
 from lightning_hooks.dialects.steps.hooks import Checkpointer, of_dialect
 from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
 
@@ -91,7 +92,6 @@ class RunnerFacade(TrainerFacade):
     both for equality.
     """
 
-    storage_class: type[EventStorage] = EventStorage
     packages = ("cvpods", "cvpack2")
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
@@ -102,8 +102,8 @@ class RunnerFacade(TrainerFacade):
 
     def new_storage(self, start_iter: int) -> events.EventStorage:
         """Make the storage of the loaded generation of cvpods, else the dialect's."""
-        is_master = any(map(events.gives_iterations, self._library))
-        return (MasterEventStorage if is_master else self.storage_class)(start_iter)
+        is_master = self._dialect is MASTER or any(map(events.gives_iterations, self._library))
+        return (MasterEventStorage if is_master else EventStorage)(start_iter)
 
     def at_before_train_iter(self) -> None:
         """Restart ``inner_iter`` after a step of the optimizer or a whole window."""
@@ -139,16 +139,10 @@ class RunnerFacade(TrainerFacade):
         self.native_runner.logger.warning(
             "%s.after_step: the optimizer has not been stepped in %d iterations, so nothing was "
             "trained; there trainer.inner_iter is %d",
-            ", ".join(type(each.foreign_hook).__name__ for each in stepping),
+            ", ".join(map(class_name, stepping)),
             self.iter - self._last_step,
             self.inner_iter,
         )
-
-
-class MasterRunnerFacade(RunnerFacade):
-    """``self.trainer`` of hooks of cvpods' main branch."""
-
-    storage_class = MasterEventStorage
 
 
 class HookBase(hooks.HookBase):
@@ -164,7 +158,7 @@ class HookBase(hooks.HookBase):
 get_event_storage = EventStorage.innermost
 
 DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
-MASTER = step_dialect("cvpods_master", MasterRunnerFacade, owners=("OptimizationHook",))
+MASTER = step_dialect("cvpods_master", RunnerFacade, owners=("OptimizationHook",))
 
 
 class JSONWriter(events.SnapshotJSONWriter):

@@ -17,16 +17,14 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint.
 
 from __future__ import annotations
 
-import datetime
-import os
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any
 
 import torch
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import load_state_of, state_of
 from lightning_hooks.dialects.steps import events, trainer_facade
 from lightning_hooks.dialects.steps import hooks as step_hooks
 from lightning_hooks.dialects.steps.events import (
@@ -100,26 +98,14 @@ class CommonMetricPrinter(events.CommonMetricPrinter):
 
     def line(self, storage: events.EventStorage) -> str:
         """Return the line of the current iteration, with detectron2's spaces."""
-        eta = self._remaining_seconds(storage)
-        start = "" if eta is None else f"eta: {datetime.timedelta(seconds=int(eta))}  "
+        start = "  ".join([*self._eta(storage), f"iter: {storage.iter}"])
         losses, metrics = ("  ".join(self._medians(storage, p)) for p in ("loss", "[metric]"))
-        histories = storage.histories()
-        times = data_times = ""
-        if "time" in histories:
-            time = histories["time"]
-            times = f"time: {time.global_avg():.4f}  last_time: {time.latest():.4f}  "
-        if "data_time" in histories:
-            time = histories["data_time"]
-            mean = time.avg(storage.count_samples("data_time", self._window_size))
-            data_times = f"data_time: {mean:.4f}  last_data_time: {time.latest():.4f}  "
-        lr = f"{histories['lr'].latest():.5g}" if "lr" in histories else "N/A"
-        memory = ""
-        if torch.cuda.is_available():
-            memory = f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M"
-        return (
-            f" {start}iter: {storage.iter}  {losses}  {metrics}  {times}{data_times} "
-            f"lr: {lr}  {memory}"
+        times = "".join(
+            f"{name}: {mean:.4f}  last_{name}: {last:.4f}  "
+            for name, mean, last in self._times(storage, self._window_size)
         )
+        memory = "".join(self._memory())
+        return f" {start}  {losses}  {metrics}  {times} {self._rate(storage)}  {memory}"
 
 
 hooks = sys.modules[__name__]
@@ -150,6 +136,7 @@ BestCheckpointer = of_dialect(HookBase, step_hooks.BestCheckpointer)
 LRScheduler = of_dialect(HookBase, step_hooks.LRScheduler)
 AutogradProfiler = of_dialect(HookBase, step_hooks.AutogradProfiler)
 PreciseBN = of_dialect(HookBase, step_hooks.PreciseBN)
+TorchProfiler = of_dialect(HookBase, step_hooks.TorchProfiler)
 CallbackHook = of_dialect(HookBase, step_hooks.CallbackHook)
 
 
@@ -172,55 +159,6 @@ class EvalHook(step_hooks.EvalHook, HookBase):
         """Evaluate the result of a complete run."""
         if self._eval_after_train:
             super().after_train()
-
-
-class TorchProfiler(step_hooks.StepProfiler, HookBase):
-    """Profiles selected iterations with ``torch.profiler``, each into a file.
-
-    Args:
-        enable_predicate: Function of the trainer, called before each step; True profiles the step.
-        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
-            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
-            operations are listed in ``profiler-summary-iter{iteration}.txt``.
-        activities: Profiled activities; by default the CPU, and the GPU if available.
-        save_tensorboard: Whether the files are for TensorBoard.
-    """
-
-    def __init__(
-        self,
-        enable_predicate: Callable[[Any], bool],
-        output_dir: str,
-        *,
-        activities: Sequence[Any] | None = None,
-        save_tensorboard: bool = True,
-    ) -> None:
-        super().__init__(enable_predicate, output_dir)
-        self._activities = activities
-        self._save_tensorboard = save_tensorboard
-
-    def _make_profiler(self) -> Any:
-        on_trace_ready = None
-        if self._save_tensorboard:
-            on_trace_ready = torch.profiler.tensorboard_trace_handler(
-                os.path.join(self._output_dir, "log"),
-                worker_name=f"profiler-tensorboard-iter{self.trainer.iter}",
-            )
-        return torch.profiler.profile(
-            activities=self._activities,
-            on_trace_ready=on_trace_ready,
-            record_shapes=True,
-            profile_memory=True,
-            with_stack=True,
-            with_flops=True,
-        )
-
-    def _write(self, profiler: Any) -> None:
-        if not self._save_tensorboard:
-            super()._write(profiler)
-        if torch.cuda.is_available():
-            table = profiler.key_averages().table(sort_by="cuda_time_total")
-            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
-                file.write(table)
 
 
 _MIB = 2**20
@@ -274,8 +212,7 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     Note:
         Departures from detectron2: until replaced, ``_data_loader_iter`` is a second iterator over
         the training loader, independent of the Trainer's batches. In ``before_step`` Lightning has
-        loaded the batch already, so the data cannot be replaced there. ``run_step()`` raises
-        NotImplementedError: Lightning runs the step.
+        loaded the batch already, so the data cannot be replaced there.
     """
 
     storage_class = EventStorage
@@ -317,15 +254,11 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         self._loader = value
 
     @property
-    def _data_loader_iter(self) -> Any:
+    def _data_loader_iter_obj(self) -> Any:
         """An iterator over the training loader, or the assigned iterator."""
         if self._batches is None:
             self._batches = iter(self.data_loader)
         return self._batches
-
-    @property
-    def _data_loader_iter_obj(self) -> Any:
-        return self._data_loader_iter
 
     @_data_loader_iter_obj.setter
     def _data_loader_iter_obj(self, value: Any) -> None:
@@ -344,58 +277,12 @@ class TrainerFacade(trainer_facade.TrainerFacade):
         else:
             data.switch_loader(runner.trainer, batches)
 
+    _data_loader_iter = property(attrgetter("_data_loader_iter_obj"))
+
     def reset_data_loader(self, data_loader_builder: Callable[[], Any]) -> None:
         """Train on the loader returned by a function, from the next step on."""
         self.data_loader = data_loader_builder()
         self._data_loader_iter_obj = None
-
-    def run_step(self) -> None:
-        """Refuse: Lightning runs the step.
-
-        Raises:
-            NotImplementedError: always.
-        """
-        raise NotImplementedError(
-            "trainer.run_step() cannot be called, since Lightning runs training_step: write the "
-            "code in training_step, or in before_step and after_step of a hook"
-        )
-
-    def _write_metrics(
-        self,
-        loss_dict: Mapping[str, Any],
-        data_time: float,
-        prefix: str = "",
-        iter: int | None = None,
-    ) -> None:
-        """Store losses, their sum and the loading time, as detectron2's trainer does."""
-        scalars = {"data_time": data_time, "rank_data_time": data_time}
-        scalars[f"{prefix}total_loss"] = sum(loss_dict.values())
-        if len(loss_dict) > 1:
-            scalars.update(loss_dict)
-        self.storage.feed(scalars, iter)
-
-    def state_dict(self) -> dict[str, Any]:
-        """Return the iteration and the states of the hooks and the optimizer."""
-        hooks: dict[str, Any] = {}
-        for hosted in self.hosted_hooks():
-            hook = hosted.foreign_hook
-            state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
-            if state:
-                hooks.setdefault(type(hook).__qualname__, state)
-        more = {"hooks": hooks} if hooks else {}
-        return {"iteration": self.iter, **more, "optimizer": state_of(self.optimizer)}
-
-    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
-        """Restore the iteration, the hooks and the optimizer from ``state_dict()``."""
-        self.iter = state_dict["iteration"]
-        all_hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
-        hooks = {type(hook).__qualname__: hook for hook in reversed(all_hooks)}
-        for name, state in state_dict.get("hooks", {}).items():
-            if name in hooks:
-                hooks[name].load_state_dict(state)
-            else:
-                self.logger.warning("Cannot find the hook '%s', its state_dict is ignored.", name)
-        load_state_of(self.optimizer, state_dict["optimizer"])
 
 
 class _Batches:

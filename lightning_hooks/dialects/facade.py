@@ -12,7 +12,8 @@ import torch
 
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Hosted, host_as
-from lightning_hooks.engine.lightning_api import validation
+from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -49,6 +50,7 @@ class Facade:
         """The Runner of all hooks, whatever their dialect."""
         self._dialect = dialect
         self._entered: tuple[str, int, int] | None = None
+        self._logged: dict[str, torch.Tensor] = {}  # values of earlier steps
         self.ended = False
 
     def __getattr__(self, name: str) -> Any:
@@ -68,6 +70,10 @@ class Facade:
         """Return an attribute set by ``HookAdapter(attributes=...)``, None if missing."""
         return vars(self.native_runner).get(name)
 
+    def logged_in_step(self) -> dict[str, torch.Tensor]:
+        """Return the values logged by the module in the current step; for one call in a step."""
+        return logged_values.step_metrics(self.native_runner.trainer, self._logged)
+
     def _validation_results(self) -> dict[str, float]:
         """Return the values logged by the module in the last validation or test."""
         metrics = validation.val_metrics(self.native_runner.trainer)
@@ -85,6 +91,11 @@ class Facade:
     """Whether training ends after this iteration; can be assigned."""
     device = property(attrgetter("native_runner.trainer.strategy.root_device"))
     """The device of the training."""
+
+    @property
+    def writes_files(self) -> bool:
+        """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
+        return self.native_runner.rank == 0 and self.native_runner.writes_files
 
     @property
     def model(self) -> Any:
@@ -125,18 +136,7 @@ class Facade:
     # -- events ----------------------------------------------------------------------------
 
     def begin(self) -> None:
-        """Begin a run: attach the hooks.
-
-        Raises:
-            ValueError: for a hook given twice.
-        """
-        hooks = [hosted.foreign_hook for hosted in self.hosted_hooks()]
-        for index, hook in enumerate(hooks):
-            if any(hook is other for other in hooks[:index]):
-                raise ValueError(
-                    f"the same {type(hook).__name__} object is given twice; "
-                    "a hook takes part in a Trainer once"
-                )
+        """Begin a run: attach the hooks."""
         for hosted in self.hosted_hooks():
             self.attach(hosted)
 
@@ -147,8 +147,9 @@ class Facade:
             ValueError: for a hook of another unfinished run.
         """
         if hosted.in_run and hosted.facade is not self:
-            name = type(hosted.foreign_hook).__name__
-            raise ValueError(f"{name} takes part in a run that has not ended; make another object")
+            raise ValueError(
+                f"{class_name(hosted)} takes part in a run that has not ended; make another object"
+            )
         hosted.facade = self
         hosted.reached, hosted.is_idle = set(), True
 
@@ -160,13 +161,33 @@ class Facade:
             if state is not None and callable(load):
                 load(state)
 
+    def pass_loaded_checkpoint(self) -> None:
+        """Call ``after_load_checkpoint`` of the hooks in a resumed run."""
+        for hosted in self.hosted_hooks():
+            checkpoint, hosted.loaded_checkpoint = hosted.loaded_checkpoint, None
+            if checkpoint is not None:
+                hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
+
+    @contextlib.contextmanager
+    def naming_as_model(self, checkpoint: dict[str, Any]) -> Iterator[None]:
+        """Name the weights in a checkpoint as ``model`` does, in the block."""
+        weights, parts = checkpoint.get("state_dict", {}), self.native_runner.module.named_modules()
+        prefix = next((f"{name}." for name, part in parts if name and part is self.model), "")
+        own = {k.removeprefix(prefix): v for k, v in weights.items() if k.startswith(prefix)}
+        if not prefix or not own:  # the module itself, or already the names of the model
+            yield
+            return
+        checkpoint["state_dict"] = own
+        try:
+            yield
+        finally:
+            weights.update({prefix + k: v for k, v in checkpoint["state_dict"].items()})
+            checkpoint["state_dict"] = weights
+
     def enter_point(self, point: str) -> None:
         """Prepare for a point, before the call of the dialect's first hook."""
-        now = (
-            point,
-            self.native_runner.iter,
-            self.native_runner.inner_iter,
-        )  # inner_iter: batch of a validation
+        runner = self.native_runner
+        now = point, runner.iter, runner.inner_iter  # inner_iter: the batch of a validation
         if self._entered != now:
             self._entered = now
             self.prepare(point)
@@ -192,9 +213,9 @@ class Facade:
         for hosted in self.hosted_hooks():
             reason = hosted.why_idle()
             if reason is not None:
-                name = type(hosted.foreign_hook).__name__
                 message = "%s, a hook of %s, was never called: %s"
-                self.native_runner.logger.warning(message, name, self._dialect.name, reason)
+                name = self._dialect.name
+                self.native_runner.logger.warning(message, class_name(hosted), name, reason)
 
     def end(self) -> None:
         """End the run; may be called twice."""
@@ -251,7 +272,7 @@ class Facade:
                     except Exception as error:  # Lightning raises the first error
                         self.native_runner.logger.error(
                             "%s.%s, called after an error, fails too: %r",
-                            *(type(hosted.foreign_hook).__name__, name, error),
+                            *(class_name(hosted), name, error),
                         )
         self.end()
 

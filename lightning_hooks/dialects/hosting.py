@@ -12,7 +12,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
-from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
+from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.participant import Participant
@@ -50,7 +50,7 @@ class Hosted(HostedHook):
         """The loaded checkpoint, until the run begins."""
 
     def __reduce__(self) -> Any:
-        return _restore, (self.foreign_hook, self.dialect.name)
+        return host_as, (self.foreign_hook, self.dialect.name)
 
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
@@ -156,11 +156,12 @@ class Hosted(HostedHook):
         if method is not None:
             parameters = inspect.signature(method).parameters.values()
             takes_any = any(p.kind is p.VAR_POSITIONAL for p in parameters)
-            self.call(name, *([checkpoint] if takes_any or len(parameters) > 1 else []))
+            with self.facade.naming_as_model(checkpoint):
+                self.call(name, *([checkpoint] if takes_any or len(parameters) > 1 else []))
 
     def call(self, name: str, *more: Any, **kwargs: Any) -> None:
         """Call a point of the hook, if defined; errors get a note with hook and point."""
-        facade, hook, method = self.facade, self.foreign_hook, self._method(name)
+        facade, method = self.facade, self._method(name)
         if name in self.dialect.on_error:
             self.reached.add(name)
         if method is None or facade is None:
@@ -168,28 +169,20 @@ class Hosted(HostedHook):
         if self.is_idle and self.implements(name):
             self.is_idle = False
         args, named = self.dialect.arguments(facade, name, method)
-        try:
-            with facade.calling(name):
-                method(*args, *more, **{**named, **kwargs})
-        except StopIteration as error:
-            raise stop_iteration_error(error, hook, name, facade) from error
-        except BaseException as error:
-            if self.dialect.renames_type_errors and isinstance(error, TypeError):
-                renamed = TypeError(f"{error} in {hook}")
-                add_hook_note(renamed, hook, name, facade)
-                raise renamed from error
-            add_hook_note(error, hook, name, facade)
-            raise
+        with calling(self, name, facade):
+            try:
+                with facade.calling(name):
+                    method(*args, *more, **{**named, **kwargs})
+            except TypeError as error:
+                if not self.dialect.renames_type_errors:
+                    raise
+                raise TypeError(f"{error} in {self.foreign_hook}") from error
 
 
 def host_as(hook: Any, dialect: str = "auto") -> Any:
     """Return an object with mmcv's points: the hook itself, or a ``Hosted`` around it."""
     name = detect(hook, dialect)
     return Hosted(hook, DIALECTS[name]) if name in DIALECTS else hook
-
-
-def _restore(hook: Any, dialect: str) -> Hosted:
-    return Hosted(hook, DIALECTS[dialect])
 
 
 # -- states ------------------------------------------------------------------------------------
@@ -227,7 +220,9 @@ def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         hook = foreign(one)
         state = states.get(keys[id(hook)])
         if isinstance(one, Hosted):
-            one.loaded_state, one.loaded_checkpoint = state, checkpoint
+            one.loaded_state = state
+            if "after_load_checkpoint" in one.dialect.methods:
+                one.loaded_checkpoint = checkpoint
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))

@@ -294,27 +294,25 @@ class IterationTimer(TrainHook):
     def before_train(self, **kwargs: Any) -> None:
         """Start the timer of the run."""
         self._began = time.perf_counter()
-        self._all_steps = Timer()
-        self._all_steps.pause()
+        self._in_steps = 0.0
 
     def before_step(self, **kwargs: Any) -> None:
         """Start the timer of the step."""
         self.step_timer.reset()
-        self._all_steps.resume()
 
     def after_step(self, storage: Any, **kwargs: Any) -> None:
         """Store the seconds of the step."""
         if self.ignore_warmup_time and self._counted(storage) < 0:
             self._began = time.perf_counter()
-            self._all_steps.reset()
-        else:
-            storage.put_scalars(time=self.step_timer.seconds())
-        self._all_steps.pause()
+            return
+        seconds = self.step_timer.seconds()
+        self._in_steps += seconds
+        storage.put_scalars(time=seconds)
 
     def after_train(self, storage: Any, **kwargs: Any) -> None:
         """Log speed and total time."""
         total = time.perf_counter() - self._began
-        for line in speed_lines(self._counted(storage), self._all_steps.seconds(), total):
+        for line in speed_lines(self._counted(storage), self._in_steps, total):
             logging_rank(line)
 
     def _counted(self, storage: Any) -> int:

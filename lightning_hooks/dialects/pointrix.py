@@ -39,10 +39,9 @@ import torch
 from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
-from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params
-from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.config_files import read_config
@@ -52,7 +51,6 @@ __all__ = [
     "DIALECT",
     "HOOK_REGISTRY",
     "WRITER_REGISTRY",
-    "BackendWriter",
     "CheckPointHook",
     "Hook",
     "HookRegistry",
@@ -129,21 +127,6 @@ class Hook:
     priority = "NORMAL"
     """Ignored, as in pointrix: hooks are called in the order given."""
 
-    locations = (
-        "before_run",
-        "after_load_checkpoint",
-        "before_train",
-        "before_train_iter",
-        "after_train_iter",
-        "before_val",
-        "before_val_iter",
-        "after_val_iter",
-        "after_val",
-        "before_save_checkpoint",
-        "after_train",
-        "after_run",
-    )
-
     def before_run(self, trainner: Any) -> None:
         """Before the run."""
 
@@ -182,6 +165,9 @@ class Hook:
 
     def exception(self) -> None:
         """After an error in training."""
+
+    locations = tuple(name for name in vars() if name.startswith(("before_", "after_")))
+    """The names of the points with a trainer, in the order of the loop."""
 
 
 class _BarHook(Hook):
@@ -263,7 +249,10 @@ class LogHook(_BarHook):
             return
         for name, value in trainner.loss_dict.items():
             trainner.writer.write_scalar(name, float(value), step)
-        for index, group in enumerate(trainner.optimizer.param_groups):
+        optimizer = trainner.optimizer
+        optimizers = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
+        groups = [group for each in optimizers for group in each.param_groups]
+        for index, group in enumerate(groups):
             trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
     def after_val_iter(self, trainner: Any) -> None:
@@ -398,7 +387,7 @@ def built(registry: HookRegistry, name_key: str, entry: Any, what: str, *argumen
 
 
 WRITER_REGISTRY = HookRegistry("writer")
-"""Writers for ``parse_writer``: ``TensorboardWriter``, ``BackendWriter`` and users' writers."""
+"""Writers for ``parse_writer``: ``TensorboardWriter`` and users' writers."""
 
 
 class Writer:
@@ -428,7 +417,7 @@ class Writer:
 
 
 class NullWriter(Writer):
-    """Writes nothing, on all ranks except rank 0."""
+    """Writes nothing, on all ranks except rank 0 and in a ``fast_dev_run``."""
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Do nothing."""
@@ -441,58 +430,39 @@ class NullWriter(Writer):
 
 
 @WRITER_REGISTRY.register()
-class BackendWriter(Writer):
-    """Writes to a tracker of this package, from a separate thread.
+class TensorboardWriter(Writer):
+    """Writes for TensorBoard, from a separate thread.
 
-    If the backend fails, a warning is logged; undelivered values stay in ``{logfolder}/spool``.
+    If a file cannot be written, a warning is logged; unwritten values stay in
+    ``{logfolder}/spool``, for ``lightning-hooks replay``.
 
     Args:
-        logfolder: Directory of the files.
-        backend: ``tensorboard``, ``wandb``, ``mlflow``, ``neptune``, ``dvclive``, ``visdom`` or
-            ``clearml``.
-        arguments: Arguments of the backend's writer: ``init=dict(project="digits",
-            mode="offline")`` of ``wandb``, ``uri=`` of ``mlflow``, ``log_dir=`` of
-            ``tensorboard``.
+        logfolder: Directory of the event files, local or a URL.
 
     Raises:
-        UnknownNameError: for another backend.
-        ImportError: if the backend's package is not installed.
-    """
-
-    def __init__(self, logfolder: str, backend: str, **arguments: Any) -> None:
-        super().__init__(logfolder)
-        if backend not in TRACKERS:
-            raise UnknownNameError(f"unknown backend {backend!r}; {suggest(backend, TRACKERS)}")
-        folder = os.path.join(self.logfolder, "spool")
-        self._backend = Backend(writer_class(backend), type(self).__name__, folder, **arguments)
-
-    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
-        """Send a number of a step."""
-        self._backend.send(step, scalars={name: float(scalar)})
-
-    def write_image(self, name: str, image: Any, step: int) -> None:
-        """Send an image (channels, height, width) of a step."""
-        self._backend.send(step, images={name: image})
-
-    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
-        """Send a config as the run's parameters, under the name."""
-        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
-
-    def close(self) -> None:
-        """Wait until all values are sent."""
-        self._backend.close()
-
-
-@WRITER_REGISTRY.register()
-class TensorboardWriter(BackendWriter):
-    """Writes for TensorBoard.
-
-    Args:
-        logfolder: Directory of the event files.
+        ImportError: if tensorboard is not installed.
     """
 
     def __init__(self, logfolder: str) -> None:
-        super().__init__(logfolder, "tensorboard", log_dir=os.fspath(logfolder))
+        super().__init__(logfolder)
+        writer_class, name = tensorboard.TensorboardWriter, type(self).__name__
+        self._backend = Backend(writer_class, name, self.logfolder, log_dir=self.logfolder)
+
+    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+        """Write a number of a step."""
+        self._backend.send(step, scalars={name: float(scalar)})
+
+    def write_image(self, name: str, image: Any, step: int) -> None:
+        """Write an image (channels, height, width) of a step."""
+        self._backend.send_image(step, name, image)
+
+    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
+        """Write a config for the tab HPARAMS, under the name."""
+        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
+
+    def close(self) -> None:
+        """Wait until all values are written."""
+        self._backend.close()
 
 
 def parse_writer(
@@ -527,8 +497,7 @@ class TrainerFacade(Facade):
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self._logged: dict[str, torch.Tensor] = {}
-        self._seen: dict[str, torch.Tensor] = {}
+        self._logged_now: dict[str, torch.Tensor] = {}
         self._writer: Any = None
         self._step_shift = 0  # difference of an assigned `global_step` from the run's
         self._given_logger = self._user_attribute("given_logger")
@@ -562,7 +531,7 @@ class TrainerFacade(Facade):
     def loss_dict(self) -> dict[str, Any]:
         """The step's ``loss``, the other returned scalars and the values logged in the step."""
         outputs = getattr(self.native_runner, "outputs", None) or {}
-        return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged})
+        return scalars_of({**outputs, **(outputs.get("log_vars") or {}), **self._logged_now})
 
     @property
     def cfg(self) -> Any:
@@ -576,7 +545,7 @@ class TrainerFacade(Facade):
             if given is not None:
                 return given
         if self._writer is None:
-            writer_class = TensorboardWriter if self.native_runner.rank == 0 else NullWriter
+            writer_class = TensorboardWriter if self.writes_files else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
 
@@ -596,7 +565,7 @@ class TrainerFacade(Facade):
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
             step: Number of the step; ``global_step`` by default.
         """
-        if self.native_runner.rank != 0:
+        if not self.writes_files:
             return
         step = self.global_step if step is None else step
         state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}
@@ -606,18 +575,14 @@ class TrainerFacade(Facade):
     # -- events ----------------------------------------------------------------------------
 
     def at_before_train(self) -> None:
-        """Call ``after_load_checkpoint`` of the hooks in a resumed run."""
-        for hosted in self.hosted_hooks():
-            if hosted.loaded_checkpoint is not None:
-                hosted.call_with_checkpoint("after_load_checkpoint", hosted.loaded_checkpoint)
-                hosted.loaded_checkpoint = None
+        """Call ``after_load_checkpoint`` between ``before_run`` and ``before_train``."""
+        self.pass_loaded_checkpoint()
 
     def at_after_train_iter(self) -> None:
         """Read the values logged in the step; after the last step, make Lightning validate."""
-        trainer = self.native_runner.trainer
-        self._logged = logged_values.step_metrics(trainer, self._seen)
+        self._logged_now = self.logged_in_step()
         if self.max_steps is not None and self.iter + 1 >= self.max_steps:
-            trainer.should_stop = True  # Lightning validates before a stop
+            self.native_runner.trainer.should_stop = True  # Lightning validates before a stop
 
     def at_after_val_iter(self) -> None:
         """Read the result of the step: numbers, images, names."""

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.engine.hosted import HostedHook, foreign
@@ -66,16 +65,20 @@ def stop_iteration_error(error: StopIteration, hook: Any, point: str, runner: An
     return changed
 
 
-@contextlib.contextmanager
-def calling(hook: Any, point: str, runner: Any) -> Iterator[None]:
+class calling:  # noqa: N801  # a context manager, as contextlib.suppress
     """Name the hook and the point in whatever is raised inside; type and traceback stay.
 
     Only a StopIteration becomes a RuntimeError.
     """
-    try:
-        yield
-    except StopIteration as error:
-        raise stop_iteration_error(error, hook, point, runner) from error
-    except BaseException as error:
-        add_hook_note(error, hook, point, runner)
-        raise
+
+    def __init__(self, hook: Any, point: str, runner: Any) -> None:
+        self._where = hook, point, runner
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if isinstance(error, StopIteration):
+            raise stop_iteration_error(error, *self._where) from error
+        if error is not None:
+            add_hook_note(error, *self._where)

@@ -6,7 +6,7 @@ import contextlib
 import copy
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 import lightning as L
 
@@ -21,8 +21,6 @@ from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook", "JoinsTrainer"]
 
-F = TypeVar("F", bound=Callable[..., None])
-
 PLAIN = (bool, int, float, str, type(None))
 """The types of arguments that distinguish hooks of a class, alone or in a list."""
 
@@ -30,16 +28,6 @@ PLAIN = (bool, int, float, str, type(None))
 def _is_plain(value: Any) -> bool:
     several = isinstance(value, (list, tuple))
     return all(isinstance(one, PLAIN) for one in (value if several else [value]))
-
-
-def _only_calls(generic: str) -> Callable[[F], F]:
-    """Mark a method that only calls ``generic``, so that the driver calls ``generic`` directly."""
-
-    def note(method: F) -> F:
-        method.only_calls = generic  # type: ignore[attr-defined]
-        return method
-
-    return note
 
 
 def _joins(setup: Callable[..., None]) -> Callable[..., None]:
@@ -57,7 +45,6 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        check_callbacks(trainer)
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
         if Driver.of(trainer, stage).fit.is_first_call(self, setup):
@@ -89,10 +76,14 @@ class JoinsTrainer(Participant):
                 that is a class or no callback.
         """
 
+    transient: Sequence[str] = ("joined_fit", "log", "log_dict")
+    """Attributes of a run, left out of copies and pickles; those of all base classes count."""
+
     def __getstate__(self) -> dict[str, Any]:
-        """Leave out the fit, skipped events, and methods of the module set by Lightning."""
+        """Leave out the attributes of a run, and skipped events."""
+        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("transient", ())}
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
-        return {k: v for k, v in state.items() if k not in ("joined_fit", "log", "log_dict")}
+        return {name: value for name, value in state.items() if name not in left_out}
 
 
 class Hook(JoinsTrainer):
@@ -145,42 +136,34 @@ class Hook(JoinsTrainer):
     def after_iter(self, runner: Runner) -> None:
         """After each training and each validation step."""
 
-    @_only_calls("before_epoch")
     def before_train_epoch(self, runner: Runner) -> None:
         """Before each training epoch."""
         self.before_epoch(runner)
 
-    @_only_calls("before_epoch")
     def before_val_epoch(self, runner: Runner) -> None:
         """Before each validation epoch."""
         self.before_epoch(runner)
 
-    @_only_calls("after_epoch")
     def after_train_epoch(self, runner: Runner) -> None:
         """After each training epoch, before the epoch's last validation."""
         self.after_epoch(runner)
 
-    @_only_calls("after_epoch")
     def after_val_epoch(self, runner: Runner) -> None:
         """After each validation epoch."""
         self.after_epoch(runner)
 
-    @_only_calls("before_iter")
     def before_train_iter(self, runner: Runner) -> None:
         """Before each training step."""
         self.before_iter(runner)
 
-    @_only_calls("before_iter")
     def before_val_iter(self, runner: Runner) -> None:
         """Before each validation step."""
         self.before_iter(runner)
 
-    @_only_calls("after_iter")
     def after_train_iter(self, runner: Runner) -> None:
         """After each training step; ``runner.iter`` does not count the step yet."""
         self.after_iter(runner)
 
-    @_only_calls("after_iter")
     def after_val_iter(self, runner: Runner) -> None:
         """After each validation step."""
         self.after_iter(runner)
@@ -208,11 +191,11 @@ class Hook(JoinsTrainer):
 
     def is_last_epoch(self, runner: Runner) -> bool:
         """Whether the epoch is the run's last."""
-        return bool(runner.epoch + 1 == runner._max_epochs)
+        return bool(runner.epoch + 1 == runner.max_epochs)
 
     def is_last_iter(self, runner: Runner) -> bool:
         """Whether the iteration is the run's last."""
-        return bool(runner.iter + 1 == runner._max_iters)
+        return bool(runner.iter + 1 == runner.max_iters)
 
     def get_triggered_stages(self) -> list[str]:
         """The overridden points, in mmcv's order."""
@@ -249,3 +232,7 @@ class Hook(JoinsTrainer):
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
+
+
+for _point, _generic in GENERIC.items():  # the driver calls the generic method directly
+    getattr(Hook, _point).only_calls = _generic

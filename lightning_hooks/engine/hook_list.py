@@ -29,11 +29,12 @@ class HookList(list[Any]):
     on_change: Callable[[], None] | None = None
     _watchers: tuple[Watcher, ...] = ()
 
-    def __init__(self, hooks: Iterable[Any] = ()) -> None:
+    def __init__(self, hooks: Iterable[Any] = (), priorities: Iterable[int] = ()) -> None:
         super().__init__(hooks)
-        self._priorities: dict[int, int] = {}
+        self._priorities = dict(zip(map(id, self), priorities, strict=False))
 
-    def _changed(self) -> None:
+    def changed(self) -> None:
+        """Report a change."""
         if self.on_change is not None:
             self.on_change()
 
@@ -48,15 +49,15 @@ class HookList(list[Any]):
     def watch(self, watcher: Watcher) -> None:
         """Replace every hook's methods by ``watcher(hook, method)``."""
         self._watchers = (*self._watchers, watcher)
-        self._changed()
+        self.changed()
 
     def unwatch(self, watcher: Watcher) -> None:
         """Undo :meth:`watch`."""
         self._watchers = tuple(one for one in self._watchers if one != watcher)
-        self._changed()
+        self.changed()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return _restore, (list(self), [self.priority_of(hook) for hook in self])
+        return type(self), (list(self), [self.priority_of(hook) for hook in self])
 
     def priority_of(self, hook: Any) -> int:
         """Return a hook's priority in the list, else the hook's default."""
@@ -93,7 +94,7 @@ def _noted(name: str) -> Callable[..., Any]:
     @functools.wraps(method)
     def change(hooks: HookList, *args: Any, **kwargs: Any) -> Any:
         result = method(hooks, *args, **kwargs)
-        hooks._changed()
+        hooks.changed()
         return result
 
     return change
@@ -104,14 +105,6 @@ for _name in (
     *("pop", "remove", "reverse", "sort"),
 ):
     setattr(HookList, _name, _noted(_name))
-
-
-def _restore(hooks: list[Any], priorities: list[int]) -> HookList:
-    restored = HookList()
-    for hook, priority in zip(hooks, priorities, strict=True):
-        restored.append(hook)
-        restored._priorities[id(hook)] = priority
-    return restored
 
 
 def triggered_stages(hook: Any) -> list[str]:

@@ -9,7 +9,6 @@ priority gives a correct place already.
 from __future__ import annotations
 
 import graphlib
-import heapq
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -45,9 +44,8 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
     for i, targets in enumerate(before):
         for target in targets:
             earlier[target].add(i)
-    graph = graphlib.TopologicalSorter(earlier)
     try:
-        graph.prepare()
+        graphlib.TopologicalSorter(earlier).prepare()
     except graphlib.CycleError as error:
         circle = " before ".join(class_name(hooks[i]) for i in error.args[1])
         raise ValueError(f"run_before and run_after of hooks go in a circle: {circle}") from None
@@ -62,14 +60,12 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
             places[i] = max([first, *(place(j) for j in after[i] if i not in before[j])])
         return places[i]
 
-    order: list[Any] = []
-    ready: list[tuple[int, int]] = []
-    while graph.is_active():
-        for i in graph.get_ready():
-            heapq.heappush(ready, (place(i), i))
-        _, i = heapq.heappop(ready)
+    order, left = [], {*range(len(hooks))}
+    while left:
+        ready = [i for i in left if not earlier[i] & left]
+        _, i = min(zip(map(place, ready), ready, strict=True))
+        left.remove(i)
         order.append(hooks[i])
-        graph.done(i)
     return order
 
 

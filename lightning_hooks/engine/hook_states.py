@@ -7,8 +7,6 @@ reordered, moved into an adapter or given other arguments when a run is resumed.
 
 from __future__ import annotations
 
-import ast
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -20,7 +18,6 @@ __all__ = [
     "DIALECTS_KEY",
     "Identity",
     "adopt_states",
-    "distinct_names",
     "finds_none",
     "has_no_owner",
     "has_state",
@@ -43,23 +40,6 @@ class Identity(NamedTuple):
     def of(cls, hook: Any) -> Identity:
         """Return the identity of a hook."""
         return cls(type(hook).__qualname__, plain(hook.state_arguments()))
-
-    @classmethod
-    def parse(cls, key: str) -> Identity | None:
-        """Return the identity in a state key, for a file without a table of hooks; else None.
-
-        >>> Identity.parse("EMAHook{'momentum': 0.1}[2]")
-        Identity(name='EMAHook', arguments={'momentum': 0.1})
-        >>> Identity.parse("EMAHook")
-        Identity(name='EMAHook', arguments={})
-        """
-        found = re.fullmatch(r"([\w.<>]+)(\{.*\})?(\[\d+\])?", key, re.DOTALL)
-        if found is None:
-            return None
-        try:
-            return cls(found[1], ast.literal_eval(found[2] or "{}"))
-        except (SyntaxError, ValueError):
-            return None
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
@@ -95,21 +75,6 @@ def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
         name not in one or name not in other or one[name] != other[name]
         for name in one.keys() | other.keys()
     )
-
-
-def distinct_names(identities: Sequence[Identity]) -> list[str]:
-    """Return the class name of each identity, with the arguments that differ within the class.
-
-    >>> slow, fast = Identity("EMAHook", {"momentum": 0.1}), Identity("EMAHook", {"momentum": 0.5})
-    >>> distinct_names([slow, fast, Identity("SWA", {})])
-    ['EMAHook(momentum=0.1)', 'EMAHook(momentum=0.5)', 'SWA']
-    """
-    found = []
-    for name, arguments in identities:
-        same = [other.arguments for other in identities if other.name == name]
-        differing = {k: v for k, v in arguments.items() if any(one.get(k) != v for one in same)}
-        found.append(str(Identity(name, differing)) if differing else name)
-    return found
 
 
 def has_no_owner(what: str, identity: object) -> str:

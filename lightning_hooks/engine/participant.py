@@ -10,9 +10,19 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
-__all__ = ["Participant", "RunnerOptions", "each_once", "merge_options", "natives_with"]
+__all__ = [
+    "Participant",
+    "RunnerOptions",
+    "callbacks_of",
+    "each_once",
+    "hooks_of",
+    "merge_options",
+    "natives_with",
+    "participants_of",
+]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -67,6 +77,10 @@ class Participant(Callback):
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
         return False
 
+    def checkpoint_directory(self, runner: Any) -> str | None:
+        """Return the directory of the hook's checkpoints; None without checkpoints."""
+        return None
+
     def owns_backward(self, module: L.LightningModule) -> bool:
         """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
         return True
@@ -82,6 +96,22 @@ class Participant(Callback):
         """Write an image, a table or a histogram."""
 
 
+def callbacks_of(trainer: L.Trainer) -> list[Callback]:
+    """Return the Trainer's callbacks; Lightning does not declare the attribute."""
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
+
+
+def participants_of(trainer: L.Trainer) -> list[Participant]:
+    """Return the hooks and adapters among the Trainer's callbacks."""
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
+
+
+def hooks_of(trainer: L.Trainer) -> list[Any]:
+    """Return the hooks of all participants in the order given, in an adapter or not."""
+    entries = [entry for participant in participants_of(trainer) for entry in participant.entries()]
+    return [*{id(hook): hook for hook, _ in entries}.values()]
+
+
 def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
     """Return the native hooks that override a method of :class:`Participant`."""
     stock = getattr(Participant, method)
@@ -95,8 +125,9 @@ def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     Raises:
         ValueError: if a hook is given twice.
     """
-    for index, (hook, _) in enumerate(entries):
-        if any(hook is other for other, _ in entries[:index]):
+    hooks = [foreign(hook) for hook, _ in entries]
+    for index, hook in enumerate(hooks):
+        if any(hook is other for other in hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
@@ -126,11 +157,7 @@ def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:
 
 
 def _same(one: Any, other: Any) -> bool:
-    if one is other:
-        return True
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_same(one[k], other[k]) for k in one)
     try:
-        return bool(one == other)
+        return one is other or bool(one == other)
     except (RuntimeError, ValueError):  # tensors and arrays
         return False

@@ -18,6 +18,10 @@ ORDER_KEYS = ("run_before", "run_after")
 
 T = TypeVar("T", bound=type)
 
+_OTHERS = (
+    "Checkpoint Closure DistSamplerSeed EMA EmptyCache Fp16Optimizer IterTimer Optimizer Profiler "
+    "GradientCumulativeFp16Optimizer GradientCumulativeOptimizer SyncBuffers"
+)
 _LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
 _LR_POLICIES = (
     "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
@@ -26,23 +30,14 @@ _LR_POLICIES = (
 _MOMENTUM_POLICIES = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
 
 MMCV_HOOKS = frozenset(
-    [
-        "CheckpointHook",
-        "ClosureHook",
-        "DistSamplerSeedHook",
-        "EMAHook",
-        "EmptyCacheHook",
-        "Fp16OptimizerHook",
-        "GradientCumulativeFp16OptimizerHook",
-        "GradientCumulativeOptimizerHook",
-        "IterTimerHook",
-        "OptimizerHook",
-        "ProfilerHook",
-        "SyncBuffersHook",
-        *(f"{name}LoggerHook" for name in _LOGGERS.split()),
-        *(f"{name}LrUpdaterHook" for name in _LR_POLICIES.split()),
-        *(f"{name}MomentumUpdaterHook" for name in _MOMENTUM_POLICIES.split()),
-    ]
+    f"{name}{family}Hook"
+    for family, names in {
+        "": _OTHERS,
+        "Logger": _LOGGERS,
+        "LrUpdater": _LR_POLICIES,
+        "MomentumUpdater": _MOMENTUM_POLICIES,
+    }.items()
+    for name in names.split()
 )
 """The names in mmcv 1.7.2's own registry of hooks."""
 
@@ -72,7 +67,7 @@ class Registry:
         homes: Mapping[str, str] | None = None,
     ) -> None:
         self._name = name
-        self._gives_way = gives_way
+        self.gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
 
@@ -148,7 +143,7 @@ class Registry:
             raise TypeError(f"only classes can be registered as a {self.name}, got {cls!r}")
         for name in names or [cls.__name__]:
             taken = self.get(name)  # imports the class: a later import would replace the new class
-            gives_way = self._gives_way is not None and taken and self._gives_way(name, taken, cls)
+            gives_way = self.gives_way is not None and taken and self.gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(
                     f"{name} is already registered as a {self.name} "
@@ -222,14 +217,10 @@ def build_with_order(
 
 
 def _gives_way(name: str, taken: Any, new: Any) -> bool:
+    """Whether a hook is ours beyond mmcv, or defined again in ``__main__``, as by a notebook."""
     ours = taken.__module__.partition(".")[0] == "lightning_hooks"
-    return (ours and name not in MMCV_HOOKS) or _is_defined_again(taken, new)
-
-
-def _is_defined_again(taken: Any, new: Any) -> bool:
-    """Whether a new class is a redefinition in ``__main__``, as by a notebook's cell."""
-    names = [(cls.__module__, cls.__qualname__) for cls in (taken, new)]
-    return names[0] == names[1] and names[0][0] == "__main__"
+    again = taken.__module__ == new.__module__ == "__main__"
+    return (ours and name not in MMCV_HOOKS) or (again and taken.__qualname__ == new.__qualname__)
 
 
 HOOKS = Registry(

@@ -29,53 +29,35 @@ __all__ = [
     "signature_of",
 ]
 
-SYNONYMS = {
-    "accumulate_grad_batches": ("cumulative_iters",),
-    "beta": ("momentum",),
-    "clip_grad_norm": ("grad_clip",),
-    "clip_val": ("grad_clip",),
-    "config": ("init_kwargs",),
-    "decay": ("momentum",),
-    "dirpath": ("out_dir",),
-    "eta_min": ("min_lr",),
-    "epochs": ("total_epochs",),
-    "every_n_epochs": ("interval",),
-    "every_n_steps": ("interval",),
-    "every_n_train_steps": ("interval",),
-    "experiment": ("exp_name",),
-    "experiment_name": ("exp_name",),
-    "filename": ("filename_tmpl",),
-    "gradient_clip_val": ("grad_clip",),
-    "id": ("init_kwargs",),
-    "job_type": ("init_kwargs",),
-    "layers": ("names",),
-    "log_every_n_steps": ("interval",),
-    "log_model": ("upload",),
-    "lr_min": ("min_lr",),
-    "max_epochs": ("total_epochs",),
-    "max_norm": ("grad_clip",),
-    "milestones": ("step",),
-    "mode": ("rule",),
-    "modules": ("names",),
-    "monitor": ("save_best",),
-    "offline": ("mode",),
-    "project": ("exp_name", "project_name"),
-    "save_dir": ("out_dir", "log_dir"),
-    "save_top_k": ("max_keep_ckpts", "keep_best"),
-    "start_factor": ("warmup_ratio",),
-    "step_size": ("step",),
-    "t_0": ("periods",),
-    "total_iters": ("warmup_iters",),
-    "update_after_step": ("begin_iter",),
-    "update_every": ("interval",),
-    "update_every_n_steps": ("interval",),
-    "update_starting_at_epoch": ("begin_epoch",),
-    "update_starting_at_step": ("begin_iter",),
-    "use_buffers": ("buffers",),
-    "warmup_epochs": ("warmup_iters",),
-    "warmup_steps": ("warmup_iters",),
+SAME_ELSEWHERE = {
+    "max_keep_ckpts": "save_top_k",
+    "begin_epoch": "update_starting_at_epoch",
+    "begin_iter": "update_after_step update_starting_at_step",
+    "buffers": "use_buffers",
+    "cumulative_iters": "accumulate_grad_batches",
+    "exp_name": "experiment experiment_name project",
+    "filename_tmpl": "filename",
+    "grad_clip": "clip_grad_norm clip_val gradient_clip_val max_norm",
+    "init_kwargs": "config id job_type",
+    "interval": "every_n_epochs every_n_steps every_n_train_steps log_every_n_steps update_every "
+    "update_every_n_steps",
+    "keep_best": "save_top_k",
+    "min_lr": "eta_min lr_min",
+    "mode": "offline",
+    "momentum": "beta decay",
+    "names": "layers modules",
+    "out_dir": "dirpath save_dir",
+    "log_dir": "save_dir",
+    "periods": "t_0",
+    "project_name": "project",
+    "rule": "mode",
+    "save_best": "monitor",
+    "step": "milestones step_size",
+    "upload": "log_model",
+    "warmup_iters": "total_iters warmup_epochs warmup_steps",
+    "warmup_ratio": "start_factor",
 }
-"""Arguments of other libraries, most of Lightning and torch, with the arguments of hooks here."""
+"""Arguments of hooks here, with the names in other libraries, most of Lightning and torch."""
 
 _LENGTH = (
     "T_max", "epochs", "max_epochs", "max_steps", "num_epochs", "num_training_steps",
@@ -117,9 +99,6 @@ def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     """
     known = _known_arguments(cls) if kwargs else None
     if known is not None:
-        for name in kwargs.keys() & NOT_NEEDED.keys() - known:
-            wrong = f"{cls.__name__}() got an unexpected keyword argument {name!r}"
-            raise TypeError(f"{wrong}; leave it out: {NOT_NEEDED[name]}")
         check_names(cls.__name__, kwargs, known)
     check_python_lists(cls.__name__, (*args, *kwargs.values()))
     if args:
@@ -136,11 +115,18 @@ Known: interval, momentum
     """
     for name in given:
         if name not in known:
-            wrong = f"{user}() got an unexpected keyword argument {name!r}"
-            if name == "priority":  # among the arguments in mmcv's configs
-                raise TypeError(f"{wrong}; write HookAdapter([({user}(...), priority)])")
-            hint = suggest(name, known, f"help({user})", SYNONYMS.get(name.lower(), ()))
-            raise TypeError(f"{wrong}; {hint}")
+            advice = _instead(user, name, known)
+            raise TypeError(f"{user}() got an unexpected keyword argument {name!r}; {advice}")
+
+
+def _instead(user: str, name: str, known: Collection[str]) -> str:
+    """Return what to write instead of an unknown argument."""
+    if name in NOT_NEEDED:
+        return f"leave it out: {NOT_NEEDED[name]}"
+    if name == "priority":  # among the arguments in mmcv's configs
+        return f"write HookAdapter([({user}(...), priority)])"
+    same = [ours for ours, names in SAME_ELSEWHERE.items() if name.lower() in names.split()]
+    return suggest(name, known, f"help({user})", same)
 
 
 def _check_first(cls: type, value: object) -> None:

@@ -96,11 +96,9 @@ class FreezeHook(Hook):
         """Freeze for a while; also freeze modules made in ``configure_model``."""
         missing = self._missing(runner.module)
         if missing is not None:
-            parts = [name for name, _ in runner.module.named_modules() if name]
-            parts += [name for name, _ in runner.module.named_parameters()]
             raise ValueError(
                 f"FreezeHook: {missing!r} is neither a module nor a parameter of "
-                f"{type(runner.module).__name__}; {suggest(missing, parts)}"
+                f"{type(runner.module).__name__}; {suggest(missing, _names_in(runner.module))}"
             )
         if not self._frozen and not self._is_over(runner):
             wrapper = runner.trainer.strategy.model
@@ -133,8 +131,7 @@ class FreezeHook(Hook):
         return {**super().__getstate__(), "_frozen": [], "_flags": []}
 
     def _missing(self, module: nn.Module) -> str | None:
-        known = [name for name, _ in module.named_modules()]
-        known += [name for name, _ in module.named_parameters()]
+        known = _names_in(module)
         found = (n for n in self.names if not any(matches(one, n) for one in known))
         return next(found, None)
 
@@ -180,3 +177,10 @@ class FreezeHook(Hook):
         if self.until_epoch is not None:
             return f" until epoch {self.until_epoch}"
         return "" if self.until_iter is None else f" until iteration {self.until_iter}"
+
+
+def _names_in(module: nn.Module) -> list[str]:
+    """Return the names of a module's parts and parameters."""
+    return [
+        name for name in (*dict(module.named_modules()), *dict(module.named_parameters())) if name
+    ]

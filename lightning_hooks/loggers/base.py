@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.validation import validates_within_epochs
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers import values
@@ -16,6 +15,8 @@ from lightning_hooks.loggers.values import EPOCH_MODES, as_tags, in_fit, mean_ov
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 if TYPE_CHECKING:
+    import lightning as L
+
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LoggerHook"]
@@ -86,22 +87,15 @@ class LoggerHook(Hook):
     reads_step = False
     reads_log_buffer = True
 
-    transient: Sequence[str] = ()
-    """Attributes of a run, which are not pickled."""
-
     @property
     def writes_files(self) -> bool:
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    # of a run
+    transient: Sequence[str] = ("_others", "_results", "_line_at")
     _others: Sequence[LoggerHook] = ()
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
     _line_at: int | None = None  # the iteration of the last line
-
-    def __getstate__(self) -> dict[str, Any]:
-        left_out = (*self.transient, "_others", "_results", "_line_at")
-        return {name: v for name, v in super().__getstate__().items() if name not in left_out}
 
     def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
@@ -210,12 +204,12 @@ class LoggerHook(Hook):
         kept = self._results if buffer.ready else {}  # such results have a separate line
         self._results = {} if kept else self._results
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
-        runner._iter -= 1  # the last iteration is counted by now
+        runner.iter -= 1  # the last iteration is counted by now
         try:
             self._log_line(runner, self._window(buffer, done + 1))  # up to the next iteration
         finally:
             runner.mode, self._results = mode, kept
-            runner._iter += 1
+            runner.iter += 1
 
     def _log_line(self, runner: Runner, averages: dict[str, float] | None = None) -> None:
         """Log averages of steps, and the results of other hooks that are not logged yet."""
@@ -228,7 +222,11 @@ class LoggerHook(Hook):
         results = buffer.take_results()
         results.pop(leave_out, None)
         for hook in self._others or (self,):
-            hook._results = {**hook._results, **results}
+            hook.add_results(results)
+
+    def add_results(self, results: Mapping[str, Any]) -> None:
+        """Take other hooks' values for the next line."""
+        self._results = {**self._results, **results}
 
     def _forget_epoch(self, buffer: LogBuffer) -> None:
         reach = [hook.interval for hook in self._others if not hook.by_epoch]
@@ -267,24 +265,24 @@ class LoggerHook(Hook):
         trainer, inner = runner.trainer, self.by_epoch and inner_iter
         if runner.mode == "train_epoch" and inner:
             return progress.batch_idx(trainer) + 1
-        if runner.mode != "train" and (not self.by_epoch or validates_within_epochs(trainer)):
+        if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(trainer)):
             return progress.batch_idx(trainer) + 1 if inner else runner.iter
         return (runner.inner_iter if inner else runner.iter) + 1
 
     def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
-        at_end = not (runner.mode == "val" and validates_within_epochs(runner.trainer))
+        at_end = not (runner.mode == "val" and _validates_within_epochs(runner.trainer))
         if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
             return self.get_epoch(runner)
         return self.get_iter(runner)
 
     def get_lr_tags(self, runner: Runner) -> dict[str, float]:
         """``learning_rate`` of the first group; with several optimizers of each, by name."""
-        return as_tags("learning_rate", runner, runner.step_lr)
+        return as_tags("learning_rate", runner, runner.step_rates.lr)
 
     def get_momentum_tags(self, runner: Runner) -> dict[str, float]:
         """``momentum`` of the first group; with several optimizers of each, by name."""
-        return as_tags("momentum", runner, runner.step_momentum)
+        return as_tags("momentum", runner, runner.step_rates.momentum)
 
     def get_loggable_tags(
         self,
@@ -330,3 +328,13 @@ class LoggerHook(Hook):
 def _check_mode(runner: Runner) -> None:
     if runner.mode not in ("train", "val", *EPOCH_MODES):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
+
+
+def _validates_within_epochs(trainer: L.Trainer) -> bool:
+    """Whether the Trainer validates at other places than the ends of epochs."""
+    every = trainer.val_check_batch
+    return bool(
+        trainer.check_val_every_n_epoch is None
+        or every is None  # by time
+        or every < trainer.num_training_batches
+    )

@@ -7,9 +7,9 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.engine.driver.collect import participants_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+from lightning_hooks.engine.participant import participants_of
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_image", "log_table"]
@@ -43,7 +43,8 @@ def log_table(
 ) -> None:
     """Log a table from a step: ``log_table(self, "worst", {"id": ids, "loss": losses})``.
 
-    W&B, TensorBoard, MLflow, ClearML and Visdom hold tables. Names have the prefixes of images.
+    W&B, Trackio, TensorBoard, MLflow, ClearML, Visdom and most of Lightning's loggers hold tables.
+    Names have the prefixes of images.
 
     Args:
         module: The module: ``self`` in a step.

@@ -14,7 +14,6 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import first_group
@@ -24,6 +23,7 @@ from lightning_hooks.loggers.run_files import check_suffix, claim_timestamp, cop
 from lightning_hooks.loggers.text_format import console_line, eta, json_line, printable, rounded
 from lightning_hooks.loggers.values import EPOCH_MODES, in_fit, peak_memory
 from lightning_hooks.storage.files import join
+from lightning_hooks.storage.layout import ENTRY, entry_of
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.samples import is_image
 from lightning_hooks.utils.secrets import masked
@@ -182,7 +182,7 @@ class TextLoggerHook(LoggerHook):
     ) -> None:
         """Add the sizes of the files to the checkpoint."""
         if self._files and trainer.is_global_zero:
-            logs = checkpoint.setdefault(resume.KEY, {}).setdefault("text_logs", {})
+            logs = checkpoint.setdefault(ENTRY, {}).setdefault("text_logs", {})
             logs.update({file.name: file.state() for file in self._files})
 
     def on_load_checkpoint(
@@ -190,7 +190,7 @@ class TextLoggerHook(LoggerHook):
     ) -> None:
         """Read the sizes of the files from the checkpoint, for ``before_run``."""
         if trainer.state.fn == TrainerFn.FITTING:
-            self._resumed = resume.entry_of(checkpoint).get("text_logs", {})
+            self._resumed = entry_of(checkpoint).get("text_logs", {})
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Read the epoch of a checkpoint evaluated outside of a fit.
@@ -234,7 +234,7 @@ class TextLoggerHook(LoggerHook):
         if without_lr or (runner.mode == "val" and not in_fit(runner)):
             lr = None  # outside of a fit no hook sets the rates
         else:
-            lr = first_group(runner.step_lr())
+            lr = first_group(runner.step_rates.lr())
         mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,

@@ -153,13 +153,13 @@ def clean_up(
     Returns:
         The names of superseded files.
     """
-    is_local = files.is_local(directory)
-    if not (os.path.isdir(directory.removeprefix("file://")) if is_local else resumed_at > 0):
-        return []
+    is_local, path = files.is_local(directory), directory.removeprefix("file://")
+    if not ((os.path.isdir(path) and os.listdir(path)) if is_local else resumed_at > 0):
+        return []  # the usual case: a new directory
     with manifest.opened(directory) as listed:
         earlier = listed.runs()
         if is_local:
-            _remove_temporaries(directory.removeprefix("file://"))
+            _remove_temporaries(path)
         if resumed_at > 0:
             listed.settle(run)
         old = listed.prune(run, series, choose_old, resumed_at)

@@ -91,6 +91,13 @@ def remove(path: str) -> None:
         fs.rm(target)
 
 
+def delete(*paths: str) -> None:
+    """Delete local files; leave files that are missing or cannot be deleted."""
+    for path in paths:
+        with contextlib.suppress(OSError):
+            os.unlink(path)
+
+
 # -- writing -------------------------------------------------------------------------------
 
 

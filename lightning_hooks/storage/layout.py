@@ -11,10 +11,26 @@ import torch
 
 from lightning_hooks.utils.random_state import random_state
 
-__all__ = ["ENTRY", "DamagedCheckpointError", "check_layout", "check_weights", "entry_of"]
+__all__ = [
+    "ENTRY",
+    "RAW",
+    "STATE",
+    "DamagedCheckpointError",
+    "check_layout",
+    "check_weights",
+    "entry_of",
+    "has_average",
+    "raw_weights",
+]
 
 ENTRY = "lightning_hooks"
 """The key of this package's entry in a checkpoint."""
+
+RAW, STATE = "current_model_state", "averaging_state"
+"""The keys of a checkpoint with an average as ``state_dict``, as ``WeightAveraging`` writes it.
+
+The values are the raw weights, to train on with, and ``n_averaged``, the number of updates.
+"""
 
 
 def count(value: Any) -> bool:
@@ -30,8 +46,8 @@ def version(value: Any) -> bool:
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,
     "state_dict?": {},
-    "current_model_state?": {},
-    "averaging_state?": {},
+    f"{RAW}?": {},
+    f"{STATE}?": {},
     "optimizer_states?": [{"param_groups": [{}]}],
     "lr_schedulers?": [{}],
     "callbacks?": {},
@@ -132,6 +148,23 @@ def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     check_layout({key: checkpoint[key] for key in checkpoint.keys() & {ENTRY}})
     found: dict[str, Any] = checkpoint.get(ENTRY, {})
     return found
+
+
+def has_average(checkpoint: Mapping[str, Any]) -> bool:
+    """Whether the checkpoint's ``state_dict`` is an average, with the raw weights beside it."""
+    return RAW in checkpoint and STATE in checkpoint
+
+
+def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the raw weights, to train on with.
+
+    >>> raw_weights({"state_dict": {"w": 1.5}, "current_model_state": {"w": 2.0},
+    ...              "averaging_state": {"n_averaged": 3}})
+    {'w': 2.0}
+    >>> raw_weights({"state_dict": {"w": 2.0}})
+    {'w': 2.0}
+    """
+    return dict(checkpoint[RAW] if has_average(checkpoint) else checkpoint["state_dict"])
 
 
 def _check(value: Any, form: Any, place: str) -> None:

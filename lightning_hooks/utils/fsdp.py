@@ -6,6 +6,7 @@ The parameters are whole only in the forward pass of the wrapped module. For FSD
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -18,11 +19,8 @@ __all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_o
 
 def is_flattened(model: Any) -> bool:
     """Whether FSDP wraps a model as a whole, as ``FSDPStrategy`` does."""
-    if not torch.distributed.is_available():
-        return False
-    from torch.distributed.fsdp import FullyShardedDataParallel
-
-    return isinstance(model, FullyShardedDataParallel)
+    fsdp = sys.modules.get("torch.distributed.fsdp")  # a slow import, made by who wraps a model
+    return fsdp is not None and isinstance(model, fsdp.FullyShardedDataParallel)
 
 
 def state_here(module: nn.Module) -> dict[str, Any]:

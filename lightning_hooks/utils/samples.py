@@ -17,6 +17,7 @@ __all__ = [
     "Sample",
     "Table",
     "as_image",
+    "as_picture",
     "as_table",
     "image_of",
     "is_image",
@@ -57,6 +58,14 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
+    def by_column(self) -> dict[str, list[Any]]:
+        """Return the values of each column.
+
+        >>> Table(("id", "label"), ((1, "cat"), (2, None))).by_column()
+        {'id': [1, 2], 'label': ['cat', None]}
+        """
+        return {name: [row[i] for row in self.rows] for i, name in enumerate(self.columns)}
+
 
 Sample = np.ndarray | Table | Histogram
 
@@ -94,6 +103,15 @@ def as_image(value: torch.Tensor | np.ndarray) -> np.ndarray:
     elif array.dtype.kind == "b":
         array = array.astype(np.uint8) * 255
     return array.clip(0, 255).astype(np.uint8)
+
+
+def as_picture(image: np.ndarray) -> np.ndarray:
+    """Return an image ``[C, H, W]`` as most clients take images: ``[H, W, C]``, grey ``[H, W]``.
+
+    >>> as_picture(np.zeros((3, 1, 8))).shape, as_picture(np.zeros((1, 4, 8))).shape
+    ((1, 8, 3), (4, 8))
+    """
+    return image[0] if len(image) == 1 else image.transpose(1, 2, 0)
 
 
 def image_of(name: str, value: Any) -> np.ndarray:

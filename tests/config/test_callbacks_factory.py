@@ -59,9 +59,8 @@ def test_every_trainer_has_the_hooks_of_the_file(
     monkeypatch.setenv(VARIABLE, "hooks.yaml")
     trainers = [train(*own), train()]
     assert any("Epoch [1][4/4]" in line and "lr: " in line for line in caplog.messages)
-    assert shown_on(ROOT / "docs" / "hooks_in_yaml.md") <= without_numbers(
-        "\n".join(caplog.messages)
-    )
+    said = "\n".join(caplog.messages).replace(str(Path.cwd()), "/home/me/run")
+    assert shown_on(ROOT / "docs" / "hooks_in_yaml.md") <= without_numbers(said)
     averages = []
     for trainer in trainers:
         hosts = [one for one in trainer.callbacks if hasattr(one, "hooks")]

@@ -47,6 +47,18 @@ def test_the_script_of_the_page_trains_with_its_config(
     assert len(list((tmp_path / "run" if root else tmp_path).glob("epoch_*.pth"))) == 3
 
 
+def test_the_old_hooks_of_the_page_are_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("configs").mkdir()
+    Path("configs/mmcv.py").write_text("lr_config = dict(policy='step', step=[1])")
+    old = omegaconf.OmegaConf.create(re.findall(r"^```yaml\n(.*?)^```$", PAGE, re.M | re.S)[-1])
+    adapters = hydra.utils.instantiate(old, _convert_="all")
+    made = [type(hook).__name__ for adapter in adapters for hook in adapter.hooks]
+    assert made == ["EMAHook", "StepLrUpdaterHook", "IterTimerHook"]
+
+
 LISTS = omegaconf.OmegaConf.create(
     {"step": [8, 11], "hooks": [{"type": "EMAHook"}], "log": {"interval": 1, "hooks": []}}
 )

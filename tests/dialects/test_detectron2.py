@@ -553,6 +553,40 @@ def test_the_hooks_are_in_a_module_too_as_in_its_engine() -> None:
     assert {name for name in names if getattr(d2.hooks, name) is getattr(d2, name)} == names
 
 
+@pytest.mark.parametrize(("which", "rate"), [(None, 0.1), (1, 0.2)])
+def test_the_rate_of_one_of_several_optimizers(
+    which: int | None, rate: float, tmp_path: Path
+) -> None:
+    class Two(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+            parts = (self.net.weight, 0.1), (self.net.bias, 0.2)
+            self.sgds = [torch.optim.SGD([part], lr=lr) for part, lr in parts]
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = self.loss(batch)
+            self.manual_backward(loss)
+            for optimizer in self.optimizers():
+                optimizer.step()
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            return self.sgds
+
+    class Reads(d2.HookBase):
+        rates: Any = ()
+
+        def after_step(self) -> None:
+            self.rates = [*self.rates, self.trainer.storage.history("lr").latest()]
+
+    module, reads = Two(), Reads()
+    step_lr = torch.optim.lr_scheduler.StepLR
+    scheduler = None if which is None else step_lr(module.sgds[which], 2, gamma=0.5)
+    fit(tmp_path, d2.LRScheduler(scheduler=scheduler), reads, module=module, max_epochs=1)
+    assert reads.rates == [rate, rate, rate if which is None else rate / 2]
+
+
 def test_an_evaluation_that_gives_no_numbers(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="got ap='high'"):
         fit(tmp_path, d2.EvalHook(1, lambda: {"ap": "high"}))

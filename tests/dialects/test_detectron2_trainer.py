@@ -109,11 +109,6 @@ def test_the_loader_has_a_second_iterator(tmp_path: Path) -> None:
     assert len(hook.results) == 3
 
 
-def test_running_the_step_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(NotImplementedError, match="run_step"):
-        fit(tmp_path, After(lambda trainer: trainer.run_step()))
-
-
 class Sees(TinyModule):
     """Records the mean input of each step."""
 
@@ -221,57 +216,6 @@ def test_private_attributes_of_the_adapter_are_visible(tmp_path: Path) -> None:
     assert hook.results == [7]
     with pytest.raises(AttributeError, match="'_period_of_mine'"):
         fit(tmp_path, After(lambda trainer: trainer._period_of_mine))
-
-
-def test_metrics_that_a_hook_writes(tmp_path: Path) -> None:
-    def write(trainer: Any) -> Any:
-        losses = {"a": torch.tensor(1.0), "b": torch.tensor(2.0)}
-        trainer._write_metrics(losses, 0.5, prefix="my_")
-        return {k: v for k, (v, _) in trainer.storage.latest().items()}
-
-    hook = After(write)
-    fit(tmp_path, hook, max_epochs=1, limit_train_batches=1)
-    (latest,) = hook.results
-    found = [latest[k] for k in ("my_total_loss", "a", "b", "data_time", "rank_data_time")]
-    assert found == [3.0, 1.0, 2.0, 0.5, 0.5]
-
-
-def test_the_state_of_the_trainer(tmp_path: Path) -> None:
-    class Counts(d2.HookBase):
-        def state_dict(self) -> dict[str, Any]:
-            return {"count": 3}
-
-    hook = After(lambda trainer: trainer.state_dict())
-    fit(tmp_path, Counts(), hook, max_epochs=1)
-    state = hook.results[-1]
-    assert (state["iteration"], sorted(state)) == (2, ["hooks", "iteration", "optimizer"])
-    assert {key.rpartition(".")[2]: value for key, value in state["hooks"].items()} == {
-        "Counts": {"count": 3}
-    }
-    assert sorted(state["optimizer"]) == ["param_groups", "state"]
-
-
-def test_the_state_of_the_trainer_is_restored(tmp_path: Path, caplog: Any) -> None:
-    class Counts(d2.HookBase):
-        loaded: Any = None
-
-        def state_dict(self) -> dict[str, Any]:
-            return {"count": 3}
-
-        def load_state_dict(self, state: Any) -> None:
-            self.loaded = state
-
-    def restore(trainer: Any) -> Any:
-        state = trainer.state_dict()
-        state["iteration"], state["hooks"]["Gone"] = 40, {}
-        state["optimizer"]["param_groups"][0]["lr"] = 0.25
-        trainer.load_state_dict(state)
-        return trainer.iter, trainer.optimizer.param_groups[0]["lr"]
-
-    first, hook = Counts(), After(restore)
-    fit(tmp_path, first, hook, max_epochs=1)
-    assert (hook.results, first.loaded) == ([(40, 0.25)] * 3, {"count": 3})
-    assert "Cannot find the hook 'Gone', its state_dict is ignored." in caplog.messages
 
 
 def test_each_rank_has_its_own_data_time(tmp_path: Path) -> None:

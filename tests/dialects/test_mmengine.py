@@ -126,6 +126,34 @@ def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:
         assert torch.equal(one, other)
 
 
+def test_weights_in_a_checkpoint_have_the_names_of_the_inner_model(tmp_path: Path) -> None:
+    class Swaps(Hook):  # as mmengine's EMAHook does
+        names: Any = None
+        began_with: Any = None
+
+        def before_save_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+            for name in runner.model.state_dict():
+                checkpoint["state_dict"][name] = torch.zeros_like(checkpoint["state_dict"][name])
+
+        def after_load_checkpoint(self, runner: Any, checkpoint: dict[str, Any]) -> None:
+            self.names = set(checkpoint["state_dict"])
+            checkpoint["state_dict"]["bias"] += 1
+
+        def before_train(self, runner: Any) -> None:
+            state = runner.model.state_dict()
+            self.began_with = float(state["weight"].sum()), float(state["bias"].mean())
+
+    inner = {"model": lambda module: module.net, "val": 0}
+    fit(tmp_path, Swaps(), Save(), max_epochs=1, **inner)
+    saved = torch.load(tmp_path / "a.ckpt", weights_only=True)["state_dict"]
+    assert list(saved) == list(TinyModule().state_dict())
+    assert not saved["net.weight"].any()
+    hook = Swaps()
+    fit(tmp_path, hook, ckpt_path=tmp_path / "a.ckpt", **inner)
+    assert hook.names == {"weight", "bias"}
+    assert hook.began_with == (0.0, 1.0)
+
+
 class Save:
     """An mmcv hook beside it."""
 
@@ -274,6 +302,9 @@ def test_an_error_in_a_test_names_hook_and_point_and_ends_it(tmp_path: Path) -> 
         with pytest.raises(OSError, match="full") as caught:
             trainer.test(Own(), make_loader(1), verbose=False)
         assert caught.value.__notes__ == ["in hook Bad.after_test_epoch (epoch 0, iter 0)"]
+        assert not any("Evaluation" in type(c).__name__ for c in trainer.callbacks)
+    trainer.fit(Own(), make_loader(2), make_loader(1))
+    assert trainer.global_step == 2
 
 
 def test_a_list_of_samples_is_passed_as_outputs(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import fsspec
 import pytest
 import torch
 
@@ -213,6 +214,35 @@ def test_a_subclass_reads_the_bar_and_the_sums_of_the_log_hook(tmp_path: Path, c
     assert "points=7" in shown
 
 
+def test_the_log_hook_logs_the_rates_of_several_optimizers(tmp_path: Path) -> None:
+    class Two(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = self.loss(batch)
+            self.manual_backward(loss)
+            for optimizer in self.optimizers():
+                optimizer.step()
+            return loss
+
+        def configure_optimizers(self) -> Any:
+            parts = {"points": self.net.weight, "camera": self.net.bias}
+            return [
+                torch.optim.SGD([{"params": [part], "name": name}], lr=0.1 * number)
+                for number, (name, part) in enumerate(parts.items(), 1)
+            ]
+
+    writer = Memory(str(tmp_path))
+    hook = pointrix.LogHook(3)
+    fit(tmp_path, hook, attributes={"writer": writer}, module=Two, max_epochs=1, val=0)
+    assert [one for one in writer.written if one[0].startswith("lr/")] == [
+        ("lr/points", 0.1, 3),
+        ("lr/camera", 0.2, 3),
+    ]
+
+
 def test_the_log_hooks_bar_gives_way_to_lightnings(tmp_path: Path) -> None:
     hook = pointrix.LogHook()
     fit(tmp_path, hook, max_epochs=1, enable_progress_bar=True)
@@ -245,20 +275,44 @@ def test_the_default_writer_is_tensorboards(tmp_path: Path) -> None:
     assert len(events.Images("view")) == 4
 
 
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_a_writer_over_another_backend(tmp_path: Path) -> None:
-    path = str(tmp_path / "page.log")
-    init = {"offline": True, "log_to_filename": path, "use_incoming_socket": False}
-    writer = pointrix.BackendWriter(str(tmp_path), "visdom", init=init)
+def test_tensorboard_has_what_is_written(tmp_path: Path) -> None:
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    writer = pointrix.TensorboardWriter(str(tmp_path))
     writer.write_config("job", {"lr": 0.1})
     writer.write_scalar("loss", torch.tensor(0.5), 1)
     writer.write_image("view", torch.zeros(3, 4, 4), 1)
     writer.close()
-    sent = [json.loads(line) for line in Path(path).read_text().splitlines()]
-    assert len(sent) == 3
+    events = EventAccumulator(str(tmp_path))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("loss")] == [(1, 0.5)]
+    assert [e.step for e in events.Images("view")] == [1]
+    assert b"job/lr" in b"".join(path.read_bytes() for path in tmp_path.glob("events.*"))
     assert not (tmp_path / "spool").exists()  # all of it was taken
-    with pytest.raises(KeyError, match="did you mean 'wandb'"):
-        pointrix.BackendWriter(str(tmp_path), "wandbb")
+
+
+def test_tensorboards_files_on_a_remote_storage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    writer = pointrix.TensorboardWriter("memory://events_of_pointrix")
+    writer.write_scalar("loss", 0.5, 1)
+    writer.close()
+    (found,) = fsspec.filesystem("memory").find("/events_of_pointrix")
+    assert "events.out.tfevents" in found
+    assert list(tmp_path.iterdir()) == []  # nothing under the name of the URL
+
+
+def test_a_writer_without_a_place_to_write_costs_a_warning(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "taken").write_text("")
+    writer = pointrix.TensorboardWriter(str(tmp_path / "taken" / "run"))
+    trainer = fit(tmp_path, pointrix.LogHook(1), attributes={"writer": writer})
+    writer.close()
+    assert trainer.global_step == 6
+    warned = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
+    assert [line for line in warned if line.startswith("TensorboardWriter: ")]
 
 
 def test_checkpoints_pass_through_the_hooks(tmp_path: Path) -> None:

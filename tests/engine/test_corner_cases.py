@@ -231,12 +231,13 @@ def test_the_list_of_hooks_may_be_rewritten_in_any_way(way: str, tmp_path: Path)
     assert extra.points.count("after_train_iter") == 4
 
 
+@pytest.mark.parametrize("point", ["before_run", "after_train_iter"])
 def test_departure_stop_iteration_in_a_hook_is_an_error_and_does_not_end_the_epoch(
-    tmp_path: Path,
+    point: str, tmp_path: Path
 ) -> None:
     with pytest.raises(RuntimeError, match="a hook raised StopIteration") as caught:
-        fit(tmp_path, old(after_train_iter=lambda r: next(iter([]))))
-    assert "OldHook.after_train_iter (epoch 0, iter 0)" in caught.value.__notes__[0]
+        fit(tmp_path, old(**{point: lambda r: next(iter([]))}))
+    assert f"OldHook.{point} (epoch 0, iter 0)" in caught.value.__notes__[0]
 
 
 def test_priorities_of_other_enums_and_of_hooks_that_cannot_hold_one(tmp_path: Path) -> None:

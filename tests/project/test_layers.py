@@ -28,7 +28,7 @@ FLOORS = (
     ("engine.error_notes", "engine.participant", "engine.usage_errors"),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
-    ("engine.lightning_api", "engine.sample_log"),
+    ("engine.lightning_api",),
     ("engine.runner", "train_step"),
     ("engine.driver",),
     ("engine.hook", "engine"),

@@ -19,6 +19,7 @@ PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 OPTIONAL = {
+    "aim",
     "clearml",
     "dvclive",
     "huggingface_hub",
@@ -31,6 +32,7 @@ OPTIONAL = {
     "rich",
     "sklearn",
     "tensorboard",
+    "trackio",
     "visdom",
     "wandb",
     "yaml",
@@ -102,15 +104,10 @@ def test_the_supported_pythons_are_those_of_make_pythons() -> None:
     assert f'requires-python = ">={pythons[0]}"' in project
 
 
-NEEDED = {"dialects/mmengine/runner.py": {"mmengine"}}
-"""Modules for scripts that have a package; none of ours imports them."""
-
-
 def test_no_optional_package_is_imported_at_module_level() -> None:
     for path in MODULES:
         found = {name.partition(".")[0] for name in imported_at_module_level(path)}
-        allowed = NEEDED.get(path.relative_to(PACKAGE).as_posix(), set())
-        assert not found & OPTIONAL - allowed, path
+        assert not found & OPTIONAL, path
 
 
 def test_every_module_has_a_docstring_and_lists_its_public_names() -> None:

@@ -145,7 +145,6 @@ def _changing(d2: Any, place: Place) -> list[Any]:
                 trainer.optimizer = torch.optim.SGD(place.net.parameters(), lr=0.5)
             if trainer.iter == 3:
                 trainer.reset_data_loader(lambda: loader(6, 8))
-                trainer.load_state_dict(trainer.state_dict())
 
     return [Changes()]
 

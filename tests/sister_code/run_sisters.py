@@ -34,14 +34,13 @@ def main(which: str, directory: Path, out: Path, only: list[str]) -> None:
     import run_fvcore
     import run_mmengine
     import run_portable
-    import run_projects
     import torch
 
     os.environ["TORCH_FORCE_NO_WEIGHTS_ONLY_LOAD"] = "1"  # mmengine loads its own files the old way
     torch.set_num_threads(1)
     results: dict[str, Any] = {}
-    libraries: Any = (run_mmengine, run_detectron2, run_fvcore, run_portable)
-    for library in (*libraries, run_events, run_projects):
+    libraries: Any = (run_mmengine, run_detectron2, run_fvcore, run_portable, run_events)
+    for library in libraries:
         run = getattr(library, WAYS[which], None)
         cases: Any = library.CASES if run is not None else {}
         for name in cases:

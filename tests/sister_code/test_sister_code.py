@@ -16,7 +16,6 @@ import run_detectron2
 import run_events
 import run_fvcore
 import run_mmengine
-import run_projects
 from record_dialects import run
 
 from support.golden import assert_close
@@ -24,7 +23,7 @@ from support.pypi import skipped_without_pypi
 
 pytestmark = pytest.mark.slow
 GOLDEN = Path(__file__).parents[1] / "golden" / "dialects.json"
-HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES, *run_projects.CASES]
+HOSTED = [*run_mmengine.CASES, *run_detectron2.CASES]
 OURS = [*run_detectron2.CASES, *run_events.CASES, *run_fvcore.CASES]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -171,6 +172,60 @@ def test_lightning_is_the_engine_and_takes_arguments(tmp_path: Path) -> None:
     assert runner.trainer.global_step == 2
     with pytest.raises(ValueError, match="trainer_kwargs must not have logger, max_epochs"):
         make("EpochBasedRunner", 1, tmp_path, trainer_kwargs=dict(max_epochs=3, logger=True))
+
+
+def test_callbacks_and_native_hooks_start_before_the_loop(tmp_path: Path) -> None:
+    seen: list[str] = []
+
+    class Callback(L.Callback):
+        def on_train_start(self, *args: Any) -> None:
+            seen.append("start")
+
+        def on_train_batch_start(self, *args: Any) -> None:
+            seen.append("batch")
+
+    runner = make("EpochBasedRunner", 1, tmp_path, trainer_kwargs=dict(callbacks=[Callback()]))
+    runner.register_optimizer_hook(dict(grad_clip=None))
+    runner.register_lr_hook(dict(policy="step", step=[1]))
+    runner.register_lr_hook(dict(policy="exp", gamma=0.1))
+    with pytest.warns(UserWarning, match="Step.* and Exp.* set the learning rate .* all but one$"):
+        runner.run(loaders(2), [("train", 1)])
+    assert seen == ["start", "batch", "batch"]
+
+
+def test_a_step_calls_no_event_of_lightning_without_a_listener(tmp_path: Path) -> None:
+    from mmcv.runner import Hook
+
+    calls: list[str] = []
+
+    def note(frame: Any, event: str, argument: Any) -> None:
+        if event == "call" and frame.f_code.co_filename.endswith("trainer/call.py"):
+            calls.append(frame.f_code.co_name)
+
+    class Watch(Hook):
+        def before_train_iter(self, runner: Any) -> None:
+            sys.setprofile(note if runner.iter == 1 else None)
+
+    runner = make("EpochBasedRunner", 1, tmp_path)
+    runner.register_optimizer_hook(dict(grad_clip=None))
+    runner.register_hook(Watch(), "VERY_HIGH")
+    runner.run(loaders(3), [("train", 1)])
+    assert calls == []
+    assert runner.trainer.global_step == 3
+
+
+def test_a_native_hook_puts_back_the_weights_of_the_start(tmp_path: Path) -> None:
+    class Fails(Idle):
+        def train_step(self, data: Any, optimizer: Any, **kwargs: Any) -> dict[str, Any]:
+            outputs = super().train_step(data, optimizer, **kwargs)
+            return {**outputs, "loss": outputs["loss"] * (float("nan") if runner.iter else 1)}
+
+    runner = make("EpochBasedRunner", 1, tmp_path, model=Fails())
+    runner.register_optimizer_hook(dict(grad_clip=None))
+    runner.register_hook(lightning_hooks.CheckInvalidLossHook(interval=2, action="restore"))
+    first = runner.model.weight.detach().clone()
+    runner.run(loaders(2), [("train", 1)])
+    assert torch.equal(runner.model.weight, first)
 
 
 def test_native_hooks_get_the_events_of_the_loop(tmp_path: Path) -> None:

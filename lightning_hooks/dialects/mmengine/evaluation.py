@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import lightning as L
@@ -14,7 +15,7 @@ from lightning_hooks.engine.driver.driver import Driver
 
 __all__ = ["Evaluation"]
 
-_STAGES = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
+_STAGES: dict[TrainerFn | None, str] = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
 
 
 class Evaluation(Callback):
@@ -27,32 +28,32 @@ class Evaluation(Callback):
 
     Args:
         dialect: The mmengine dialect.
+        stage: ``test`` or ``val``.
     """
 
-    def __init__(self, dialect: Dialect) -> None:
-        self._dialect = dialect
-        self._facade: Facade | None = None
-        self._stage = ""
-        self._model: Any = None  # the model before any assignment by a hook
+    _facade: Facade
+    _model: Any  # the model before any assignment by a hook
+
+    def __init__(self, dialect: Dialect, stage: str) -> None:
+        self._dialect, self._stage = dialect, stage
+        self._run = contextlib.ExitStack()
 
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
         """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        if trainer.state.fn in _STAGES and not any(isinstance(c, Evaluation) for c in callbacks):
-            callbacks.append(Evaluation(dialect))
+        stage = _STAGES.get(trainer.state.fn)
+        if stage is not None and not any(isinstance(c, Evaluation) for c in callbacks):
+            callbacks.append(Evaluation(dialect, stage))
 
     def _call(self, *points: str) -> None:
-        facade = self._facade
-        if facade is not None:
-            for point in points:
-                facade.prepare(point)
-                facade.call_hook(point)
-                self._take_model()
+        for point in points:
+            self._facade.prepare(point)
+            self._facade.call_hook(point)
+            self._take_model()
 
     def _take_model(self) -> None:
         """Evaluate a model assigned by a hook, such as mmengine's PrepareTTAHook."""
-        assert self._facade is not None
         runner = self._facade.native_runner
         if runner.model is not self._model:
             Driver.of(runner.trainer).model_watch.take()
@@ -60,53 +61,47 @@ class Evaluation(Callback):
 
     def _end(self) -> None:
         """End the run, and restore the model."""
-        facade, self._facade = self._facade, None
-        if facade is not None:
-            runner = facade.native_runner
-            if runner.model is not self._model:
-                runner.model = self._model
-                Driver.of(runner.trainer).model_watch.take()
-            facade.end()
+        runner = self._facade.native_runner
+        if runner.model is not self._model:
+            runner.model = self._model
+            Driver.of(runner.trainer).model_watch.take()
+        self._facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_run``, ``before_test``, ``before_test_epoch``."""
-        if trainer.state.fn not in _STAGES:
-            return
-        stage = self._stage = _STAGES[trainer.state.fn]
+        stage = self._stage
         runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
         runner.mode = stage
         self._model = runner.model
         if self._dialect.name not in runner.dialect_facades:  # else the fit has announced
             runner.announce_misspelt()
         self._facade = self._dialect.facade_for_evaluation(runner)
+        self._run.callback(self._end)
         self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
 
     def on_test_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, *_: int
     ) -> None:
         """Call ``before_test_iter``."""
-        if self._facade is not None:
-            self._facade.native_runner.data_batch = batch
-            self._facade.native_runner._inner_iter = batch_idx
-            self._call(f"before_{self._stage}_iter")
+        runner = self._facade.native_runner
+        runner.data_batch, runner.inner_iter = batch, batch_idx
+        self._call(f"before_{self._stage}_iter")
 
     def on_test_batch_end(
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *batch: Any
     ) -> None:
         """Call ``after_test_iter``."""
-        if self._facade is not None:
-            runner = self._facade.native_runner
-            runner.take_result(outputs)
-            self._call(f"after_{self._stage}_iter")
-            del runner.data_batch
+        runner = self._facade.native_runner
+        runner.take_result(outputs)
+        self._call(f"after_{self._stage}_iter")
+        del runner.data_batch
 
     def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_test_epoch``, ``after_test``, ``after_run``."""
-        if self._facade is not None:
-            self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
-            self._end()
+        self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
+        self._run.close()
 
     on_validation_start = on_test_start
     on_validation_batch_start = on_test_batch_start  # type: ignore[assignment]
@@ -115,6 +110,12 @@ class Evaluation(Callback):
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the ``Evaluation`` from the Trainer's callbacks."""
-        self._end()
+        self._run.close()
         callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Remove the ``Evaluation`` also after an error."""
+        self.teardown(trainer, pl_module, self._stage)

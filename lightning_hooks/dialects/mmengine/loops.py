@@ -11,8 +11,7 @@ from typing import Any, ClassVar
 
 from lightning_hooks.dialects.facade import of_runner
 from lightning_hooks.engine.lightning_api import data
-from lightning_hooks.engine.lightning_api.extra_pass import ExtraPass
-from lightning_hooks.engine.lightning_api.validation import keep_train_flags
+from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
 

@@ -17,7 +17,6 @@ from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade, load_state_of, scalars_of, state_of
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
-from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
@@ -129,7 +128,6 @@ class RuntimeInfo:
         self._runner = facade
         self._hub = facade.message_hub
         self._outer_stage: Any = None  # the stage before a validation
-        self._seen: dict[str, torch.Tensor] = {}
 
     def before_run(self) -> None:
         """Write config, seed and name of the run."""
@@ -158,9 +156,8 @@ class RuntimeInfo:
 
     def after_train_iter(self) -> None:
         """Write the scalars of the step."""
-        runner = self._runner.native_runner
-        outputs = getattr(runner, "outputs", None) or {}
-        logged = logged_values.step_metrics(runner.trainer, self._seen)
+        outputs = getattr(self._runner.native_runner, "outputs", None) or {}
+        logged = self._runner.logged_in_step()
         values = {**outputs, **logged, **(outputs.get("log_vars") or {})}
         for name, value in scalars_of(values).items():
             self._hub.update_scalar(f"train/{name}", value)
@@ -372,7 +369,7 @@ class RunnerFacade(Facade):
         if not save_param_scheduler:
             checkpoint.pop("param_schedulers", None)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-        if self.native_runner.rank == 0:
+        if self.writes_files:
             torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:
@@ -419,12 +416,9 @@ class RunnerFacade(Facade):
 
     def calling(self, point: str) -> AbstractContextManager[None]:
         """Set the model to mmengine's mode during calls before and after a pass."""
-        is_border = point in BORDERS
-        return (
-            in_mode(self.native_runner.module, self._training)
-            if is_border
-            else super().calling(point)
-        )
+        if point in BORDERS:
+            return in_mode(self.native_runner.module, self._training)
+        return super().calling(point)
 
     def write_info(self, point: str) -> None:
         """Write the runtime info of a point, unless a ``RuntimeInfoHook`` does."""
@@ -437,16 +431,10 @@ class RunnerFacade(Facade):
         if any(hosted.implements("after_val_epoch") for hosted in self.hosted_hooks()):
             self.train_loop.warn_of_last_validation()
         checkpoint = self._loaded_checkpoint()
-        called = [
-            hosted for hosted in self.hosted_hooks() if hosted.implements("after_load_checkpoint")
-        ]
-        if checkpoint is not None and called:
-            for hosted in called:
-                hosted.call_with_checkpoint("after_load_checkpoint", checkpoint)
-            # hooks may change the weights in the checkpoint
+        self.pass_loaded_checkpoint()
+        changes = any(each.implements("after_load_checkpoint") for each in self.hosted_hooks())
+        if checkpoint is not None and changes:  # hooks may change the weights in the checkpoint
             self.native_runner.module.load_state_dict(checkpoint["state_dict"], strict=False)
-        for hosted in self.hosted_hooks():
-            hosted.loaded_checkpoint = None
 
     def at_after_val_epoch(self) -> None:
         """Read the results of the validation."""

@@ -41,9 +41,8 @@ __all__ = [
     "SnapshotJSONWriter",
     "TensorboardXWriter",
     "VisdomWriter",
-    "enter_library",
     "gives_iterations",
-    "leave_library",
+    "in_library",
     "library_modules",
     "read_pending",
 ]
@@ -387,17 +386,17 @@ _LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
 """Name of the stack in modules of detectron2, cvpods and Pet, and in copies of these modules."""
 
 
-def enter_library(storage: Any, modules: Iterable[ModuleType]) -> None:
-    """Push a storage on the stacks of the modules."""
-    for module in modules:
-        vars(module)[_LIBRARY_STACK].append(storage)
-
-
-def leave_library(storage: Any, modules: Iterable[ModuleType]) -> None:
-    """Remove a storage from the stacks of the modules."""
-    for module in modules:
-        stack = vars(module)[_LIBRARY_STACK]
-        stack[:] = [other for other in stack if other is not storage]
+@contextlib.contextmanager
+def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
+    """Have a storage on the stacks of the modules in the block."""
+    stacks = [vars(module)[_LIBRARY_STACK] for module in modules]
+    for stack in stacks:
+        stack.append(storage)
+    try:
+        yield
+    finally:
+        for stack in stacks:
+            stack[:] = [other for other in stack if other is not storage]
 
 
 def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
@@ -603,7 +602,7 @@ class VisdomWriter(_WindowWriter):
             self._page.send(iteration, scalars=row)
         storage = self.storage()
         for name, image, iteration in storage.vis_data:
-            self._page.send(iteration, images={name: image})
+            self._page.send_image(iteration, name, image)
         storage.clear_images()
 
     def close(self) -> None:
@@ -633,21 +632,31 @@ class CommonMetricPrinter(_WindowWriter):
 
     def line(self, storage: EventStorage) -> str:
         """Return the line of the current iteration."""
+        parts = [*self._eta(storage), f"iter: {storage.iter}", *self._medians(storage, "loss")]
+        parts += [f"{name}: {mean:.4f}" for name, mean, _ in self._times(storage, 20)]
+        return " " + "  ".join([*parts, self._rate(storage), *self._memory()])
+
+    def _eta(self, storage: EventStorage) -> list[str]:
+        seconds = self._remaining_seconds(storage)
+        return [] if seconds is None else [f"eta: {datetime.timedelta(seconds=int(seconds))}"]
+
+    def _times(self, storage: EventStorage, window: int) -> Iterator[tuple[str, float, float]]:
+        """Yield the name, the mean and the last value of ``time`` and ``data_time``, if put."""
         histories = storage.histories()
-        parts = []
-        eta = self._remaining_seconds(storage)
-        if eta is not None:
-            parts.append(f"eta: {datetime.timedelta(seconds=int(eta))}")
-        parts.append(f"iter: {storage.iter}")
-        parts += self._medians(storage, "loss")
         if "time" in histories:
-            parts.append(f"time: {histories['time'].global_avg():.4f}")
+            yield "time", histories["time"].global_avg(), histories["time"].latest()
         if "data_time" in histories:
-            parts.append(f"data_time: {histories['data_time'].avg(20):.4f}")
-        parts.append(f"lr: {histories['lr'].latest():.5g}" if "lr" in histories else "lr: N/A")
-        if torch.cuda.is_available():
-            parts.append(f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M")
-        return " " + "  ".join(parts)
+            history, count = histories["data_time"], storage.count_samples("data_time", window)
+            yield "data_time", history.avg(count), history.latest()
+
+    def _rate(self, storage: EventStorage) -> str:
+        rate = storage.histories().get("lr")
+        return "lr: N/A" if rate is None else f"lr: {rate.latest():.5g}"
+
+    def _memory(self) -> list[str]:
+        if not torch.cuda.is_available():
+            return []
+        return [f"max_mem: {torch.cuda.max_memory_allocated() / 2**20:.0f}M"]
 
     def _medians(self, storage: EventStorage, part: str) -> list[str]:
         return [

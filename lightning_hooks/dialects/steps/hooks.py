@@ -34,7 +34,7 @@ __all__ = [
     "PeriodicCheckpointer",
     "PeriodicWriter",
     "PreciseBN",
-    "StepProfiler",
+    "TorchProfiler",
     "check_writers",
     "flatten",
     "is_due",
@@ -63,7 +63,7 @@ class HookBase:
         """After each iteration; ``trainer.iter`` is the iteration's number, from 0."""
 
 
-H = TypeVar("H")
+H = TypeVar("H", bound=HookBase)
 
 
 def of_dialect(base: type[HookBase], hook: type[H], **attributes: Any) -> type[H]:
@@ -124,7 +124,7 @@ def check_writers(writers: Sequence[Any]) -> list[Any]:
     return list(writers)
 
 
-class PeriodicWriter:
+class PeriodicWriter(HookBase):
     """Calls writers every period, after the last iteration and after the run.
 
     Args:
@@ -132,7 +132,6 @@ class PeriodicWriter:
         period: Number of iterations between two writes.
     """
 
-    trainer: Any
     writes_first = False
     """Whether the writers are called after the first iteration too, as in cvpods."""
     writes_after_train = True
@@ -160,7 +159,7 @@ class PeriodicWriter:
             writer.close()
 
 
-class EvalHook:
+class EvalHook(HookBase):
     """Calls an evaluation every period and after the last iteration; stores its results.
 
     Args:
@@ -176,7 +175,6 @@ class EvalHook:
         Departure from detectron2: the hook keeps the function after a run, for a further run.
     """
 
-    trainer: Any
     last_in_after_train = True
     """Whether the last evaluation comes after the run, as in detectron2."""
 
@@ -218,7 +216,7 @@ def _as_float(name: str, value: Any) -> float:
         raise ValueError(f"eval_function must return numbers, got {name}={value!r}") from error
 
 
-class CallbackHook:
+class CallbackHook(HookBase):
     """Calls a function of the trainer at each point.
 
     Args:
@@ -228,8 +226,6 @@ class CallbackHook:
         after_step: Called after each iteration.
     """
 
-    trainer: Any
-
     def __init__(
         self,
         *,
@@ -238,48 +234,56 @@ class CallbackHook:
         before_step: Callable[[Any], Any] | None = None,
         after_step: Callable[[Any], Any] | None = None,
     ) -> None:
-        self._functions = {
-            "before_train": before_train,
-            "after_train": after_train,
-            "before_step": before_step,
-            "after_step": after_step,
-        }
-
-    def _call(self, point: str) -> None:
-        function = self._functions[point]
-        if function is not None:
-            function(self.trainer)
+        self._before_train = before_train or _do_nothing
+        self._after_train = after_train or _do_nothing
+        self._before_step = before_step or _do_nothing
+        self._after_step = after_step or _do_nothing
 
     def before_train(self) -> None:
         """Call the function for this point."""
-        self._call("before_train")
+        self._before_train(self.trainer)
 
     def after_train(self) -> None:
         """Call the function for this point."""
-        self._call("after_train")
+        self._after_train(self.trainer)
 
     def before_step(self) -> None:
         """Call the function for this point."""
-        self._call("before_step")
+        self._before_step(self.trainer)
 
     def after_step(self) -> None:
         """Call the function for this point."""
-        self._call("after_step")
+        self._after_step(self.trainer)
 
 
-class StepProfiler:
-    """The base of hooks that profile selected iterations, each into a file.
+def _do_nothing(trainer: Any) -> None:
+    pass
+
+
+class TorchProfiler(HookBase):
+    """Profiles selected iterations with ``torch.profiler``, each into a file.
 
     Args:
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
-        output_dir: Directory of the files.
+        output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
+            tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
+            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+        activities: Profiled activities; by default the CPU, and the GPU if available.
+        save_tensorboard: Whether the files are for TensorBoard.
     """
 
-    trainer: Any
-
-    def __init__(self, enable_predicate: Callable[[Any], bool], output_dir: str) -> None:
+    def __init__(
+        self,
+        enable_predicate: Callable[[Any], bool],
+        output_dir: str,
+        *,
+        activities: Sequence[Any] | None = None,
+        save_tensorboard: bool = True,
+    ) -> None:
         self._is_enabled = enable_predicate
         self._output_dir = os.fspath(output_dir)
+        self._activities = activities
+        self._save_tensorboard = save_tensorboard
         self._profiler: Any = None
 
     def before_step(self) -> None:
@@ -300,10 +304,27 @@ class StepProfiler:
         self._stop()
 
     def _make_profiler(self) -> Any:
-        raise NotImplementedError
+        on_trace_ready = None
+        if self._save_tensorboard:
+            on_trace_ready = torch.profiler.tensorboard_trace_handler(
+                self._path("log"), worker_name=f"profiler-tensorboard-iter{self.trainer.iter}"
+            )
+        return torch.profiler.profile(
+            activities=self._activities,
+            on_trace_ready=on_trace_ready,
+            record_shapes=True,
+            profile_memory=True,
+            with_stack=True,
+            with_flops=True,
+        )
 
     def _write(self, profiler: Any) -> None:
-        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if not self._save_tensorboard:
+            profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
+        if torch.cuda.is_available():
+            table = profiler.key_averages().table(sort_by="cuda_time_total")
+            with open(self._path("profiler-summary-iter{}.txt"), "w", encoding="utf-8") as file:
+                file.write(table)
 
     def _path(self, name: str) -> str:
         return os.path.join(self._output_dir, name.format(self.trainer.iter))
@@ -315,7 +336,7 @@ class StepProfiler:
         return profiler
 
 
-class AutogradProfiler(StepProfiler):
+class AutogradProfiler(TorchProfiler):
     """Profiles selected iterations, each into a file for Chrome's tracing page.
 
     Args:
@@ -333,6 +354,9 @@ class AutogradProfiler(StepProfiler):
     def _make_profiler(self) -> Any:
         device = "cuda" if self._use_cuda and torch.cuda.is_available() else None
         return torch.autograd.profiler.profile(use_device=device)
+
+    def _write(self, profiler: Any) -> None:
+        profiler.export_chrome_trace(self._path("profiler-trace-iter{}.json"))
 
 
 def speed_lines(count: int, in_steps: float, total: float) -> Iterator[str]:
@@ -357,7 +381,7 @@ def _clock(seconds: float) -> str:
     return str(datetime.timedelta(seconds=int(seconds)))
 
 
-class IterationTimer:
+class IterationTimer(HookBase):
     """Stores each step's seconds as ``time``; logs speed and total time at the end.
 
     List the timer first: the time of the other hooks is then logged separately.
@@ -365,8 +389,6 @@ class IterationTimer:
     Args:
         warmup_iter: Number of the first timed iteration, from 1.
     """
-
-    trainer: Any
 
     def __init__(self, warmup_iter: int = 3) -> None:
         check_int("warmup_iter", warmup_iter, 0)
@@ -413,13 +435,13 @@ def reported_group(optimizer: torch.optim.Optimizer) -> int:
     return rates.index(Counter(rates).most_common(1)[0][0])
 
 
-class LRScheduler:
+class LRScheduler(HookBase):
     """Steps a learning rate scheduler after every iteration, and stores ``lr``.
 
     ``lr`` is the rate used in the iteration, of the group of :func:`reported_group`.
 
     Args:
-        optimizer: The optimizer; the Trainer's by default.
+        optimizer: The optimizer; by default the scheduler's, else the Trainer's first.
         scheduler: Scheduler of torch, or function from the run's progress in [0, 1] to a factor of
             the initial rate (as fvcore's ``ParamScheduler``). Without a scheduler the hook stores
             the rate of the Trainer's own scheduler, stepped by Lightning.
@@ -429,13 +451,12 @@ class LRScheduler:
         ValueError: at the start of a run, if the Trainer does not train the optimizer.
     """
 
-    trainer: Any
-
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
             raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
-        self._own_optimizer = optimizer
-        self._optimizer = optimizer
+        own = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
+        self._own_optimizer = own
+        self._optimizer: Any = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
         self._scheduler: Any = scheduler if self._schedule is None else None
 
@@ -449,7 +470,8 @@ class LRScheduler:
     def before_train(self) -> None:
         """Take the optimizer, and check that the Trainer trains it."""
         trained = self.trainer.optimizer
-        self._optimizer = trained if self._own_optimizer is None else self._own_optimizer
+        optimizers = [*trained.values()] if isinstance(trained, Mapping) else [trained]
+        self._optimizer = optimizers[0] if self._own_optimizer is None else self._own_optimizer
         if self._schedule is not None:
             if self.trainer.max_iter is None:
                 raise ValueError("a schedule over the run's progress needs a run with a known end")
@@ -458,7 +480,6 @@ class LRScheduler:
                 self._optimizer, factor, last_epoch=self.trainer.iter - 1
             )
         own = getattr(self._scheduler, "optimizer", self._optimizer)
-        optimizers = trained.values() if isinstance(trained, Mapping) else [trained]
         if not any(own.param_groups is other.param_groups for other in optimizers):
             raise ValueError(
                 "LRScheduler's optimizer is not the one that is trained: "
@@ -493,7 +514,7 @@ def _factor(schedule: Callable[[float], float], max_iter: int, iteration: int) -
     return schedule(iteration / max_iter)
 
 
-class PreciseBN:
+class PreciseBN(HookBase):
     """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
 
     Args:
@@ -504,8 +525,6 @@ class PreciseBN:
 
     See :func:`lightning_hooks.update_bn_stats` for the formula.
     """
-
-    trainer: Any
 
     def __init__(
         self, period: int, model: torch.nn.Module, data_loader: Iterable[Any], num_iter: int
@@ -643,7 +662,7 @@ class Checkpointer:
         files.write_bytes(files.join(self.save_dir, _LAST), last_filename_basename.encode())
 
 
-class PeriodicCheckpointer:
+class PeriodicCheckpointer(HookBase):
     """Saves a checkpoint every period, and after the last iteration.
 
     The names are ``{file_prefix}_{iteration:07d}`` and ``{file_prefix}_final``; each file contains
@@ -658,8 +677,6 @@ class PeriodicCheckpointer:
         max_to_keep: Number of files kept besides the final file; all by default.
         file_prefix: Prefix of the names.
     """
-
-    trainer: Any
 
     def __init__(
         self,
@@ -685,8 +702,9 @@ class PeriodicCheckpointer:
         self.max_iter = self.trainer.max_iter
 
     def after_step(self) -> None:
-        """Save if the iteration ends a period or the run."""
-        self.step(self.trainer.iter)
+        """Save if the iteration ends a period or the run; nothing in a ``fast_dev_run``."""
+        if self.trainer.native_runner.writes_files:
+            self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
         """Save if an iteration ends a period or the run; for loops without a Trainer.
@@ -719,7 +737,7 @@ class PeriodicCheckpointer:
         self.checkpointer.save(name, **kwargs)
 
 
-class BestCheckpointer:
+class BestCheckpointer(HookBase):
     """Saves a checkpoint when a scalar of the storage reaches a new best value.
 
     The scalar is read every period and after the last iteration: list the hook after the
@@ -734,8 +752,6 @@ class BestCheckpointer:
         mode: ``max`` if the largest value is the best, ``min`` if the smallest.
         file_prefix: Name of the file.
     """
-
-    trainer: Any
 
     def __init__(
         self,
@@ -777,7 +793,7 @@ class BestCheckpointer:
             return
         value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
-        if math.isfinite(value) and is_better:
+        if math.isfinite(value) and is_better and self.trainer.native_runner.writes_files:
             self.best_metric, self.best_iter = value, iteration
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
-import itertools
 import time
 import weakref
-from collections.abc import Mapping
 from operator import attrgetter
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
 from lightning_hooks.dialects.steps import events
-from lightning_hooks.engine.lightning_api import logged_values
+from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
@@ -25,48 +23,6 @@ __all__ = [
     "TrainerFacade",
     "step_dialect",
 ]
-
-
-class RankMeans:
-    """Replaces a step's scalars by their means over all ranks, without reading from the device.
-
-    The averaged names are the union over the ranks in the first step. If a rank lacks a name in a
-    later step, the mean is over the other ranks. Further names of later steps are not averaged.
-
-    Args:
-        device: Device of the communication.
-    """
-
-    def __init__(self, device: torch.device) -> None:
-        self._device = device
-        self._names: list[str] | None = None
-
-    @torch.no_grad()
-    def __call__(self, scalars: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the scalars; with several ranks, their means."""
-        if not _has_ranks():
-            return dict(scalars)
-        if self._names is None:
-            self._names = _all_names(scalars)
-        dtype = torch.float32 if self._device.type == "mps" else torch.float64
-        sums_counts = torch.zeros(2, len(self._names), dtype=dtype, device=self._device)
-        for column, name in enumerate(self._names):
-            if name in scalars:
-                sums_counts[0, column] = scalars[name]
-                sums_counts[1, column] = 1
-        dist.all_reduce(sums_counts)
-        means = dict(zip(self._names, (sums_counts[0] / sums_counts[1]).unbind(), strict=True))
-        return {name: means.get(name, value) for name, value in scalars.items()}
-
-
-def _has_ranks() -> bool:
-    return dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1
-
-
-def _all_names(scalars: Mapping[str, Any]) -> list[str]:
-    names: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(names, list(scalars))
-    return list(dict.fromkeys(itertools.chain(*names)))
 
 
 class StepFacade(Facade):
@@ -83,8 +39,8 @@ class StepFacade(Facade):
     ``data_time``   seconds from the end of the previous step to the start of this step
     ==============  =======================================================================
 
-    Returned values are averaged over the ranks if every rank has a hook of the dialect; logged
-    values are not. A scalar put by the module in this step is not overwritten.
+    On several ranks each storage has the values of its own rank: no step waits for the other ranks.
+    A scalar put by the module in this step is not overwritten.
     """
 
     storage_class: type[events.EventStorage]
@@ -101,8 +57,7 @@ class StepFacade(Facade):
             self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
-        self._seen: dict[str, torch.Tensor] = {}
-        self._rank_means = RankMeans(self.device)
+        self._entered_storages = contextlib.ExitStack()
         self._batch_ended: float | None = None
 
     max_iter = of_runner("max_iters", assigned="_max_iters")
@@ -134,10 +89,10 @@ class StepFacade(Facade):
                 self.native_runner.logger.warning(
                     "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
                     "code to after_step",
-                    *(type(hosted.foreign_hook).__name__, point, self._dialect.name),
+                    *(class_name(hosted), point, self._dialect.name),
                 )
-        self.storage.__enter__()
-        events.enter_library(self.storage, self._library)
+        self._entered_storages.enter_context(self.storage)
+        self._entered_storages.enter_context(events.in_library(self.storage, self._library))
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost, for writers."""
@@ -175,9 +130,7 @@ class StepFacade(Facade):
         }
         if isinstance(outputs.get("log_vars"), dict):
             scalars.update({k: v for k, v in outputs["log_vars"].items() if k != "loss"})
-        if self._dialect.name in self.native_runner.common_dialects:
-            scalars = self._rank_means(scalars)
-        scalars.update(logged_values.step_metrics(self.native_runner.trainer, self._seen))
+        scalars.update(self.logged_in_step())
         old, now = self.storage.histories(), self.storage.iter
         return {k: v for k, v in scalars.items() if k not in old or old[k].last_iteration() < now}
 
@@ -187,9 +140,7 @@ class StepFacade(Facade):
 
     def end(self) -> None:
         """Leave the storage."""
-        if not self.ended:
-            self.storage.__exit__()
-        events.leave_library(self.storage, self._library)
+        self._entered_storages.close()
         super().end()
 
     def fail(self) -> None:

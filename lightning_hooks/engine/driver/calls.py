@@ -9,7 +9,6 @@ import torch
 
 from lightning_hooks.engine.driver.ownership import Call, trains_like_mmcv
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
-from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -111,13 +110,3 @@ class Calls:
             stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
         if stop:
             trainer.should_stop = True
-
-    def common_dialects(self) -> frozenset[str]:
-        """Return the dialects, besides mmcv's, with a hook on every rank."""
-        runner = self._runner
-        own = {hook.dialect.name for hook in runner.hooks if isinstance(hook, HostedHook)}
-        if runner.world_size == 1 or not torch.distributed.is_initialized():
-            return frozenset(own)
-        all_ranks: list[Any] = [None] * torch.distributed.get_world_size()
-        torch.distributed.all_gather_object(all_ranks, own)
-        return frozenset(own.intersection(*all_ranks))

@@ -34,6 +34,7 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -43,17 +44,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
 from lightning_hooks.engine.driver.calls import Calls
-from lightning_hooks.engine.driver.collect import (
-    callbacks_of,
-    is_lightnings_default,
-    participants_of,
-    prepares_in_before_run,
-    work_dir_of,
-)
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
-from lightning_hooks.engine.driver.hook_buffers import HookBuffers, take_out
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
-from lightning_hooks.engine.driver.ownership import Call, Ownership
+from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
@@ -68,19 +61,23 @@ from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
 from lightning_hooks.engine.participant import (
     Participant,
+    RunnerOptions,
+    callbacks_of,
     each_once,
     merge_options,
     natives_with,
+    participants_of,
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
+from lightning_hooks.engine.usage_errors import check_callbacks
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-__all__ = ["Driver"]
+__all__ = ["Driver", "is_lightnings_default"]
 
 BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
 
@@ -95,7 +92,7 @@ class Driver(Callback):
     calls: Calls
     """The calls of the runner's hooks."""
     # of the present fit or evaluation, or of the last
-    _buffers: HookBuffers
+    _buffers: resume.HookBuffers
     _loading: contextlib.ExitStack
     model_watch: ModelWatch
     """What trains and validates with a model assigned by a hook."""
@@ -158,7 +155,7 @@ class Driver(Callback):
         for callback in callbacks_of(trainer):
             if isinstance(callback, cls) and callback.is_of(trainer):
                 return callback.runner.work_dir
-        return work_dir_of(trainer, merge_options([p.options() for p in participants_of(trainer)]))
+        return _work_dir(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
@@ -170,8 +167,10 @@ class Driver(Callback):
         """Collect the hooks of all participants and get ready for a fit.
 
         Raises:
+            TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
+        check_callbacks(trainer)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
         entries = each_once([entry for one in given for entry in one.entries()])
@@ -183,7 +182,7 @@ class Driver(Callback):
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
         fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
         self._loading = fit.part()
-        self._buffers = HookBuffers(trainer, pl_module, fit, self._loading)
+        self._buffers = resume.HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
         self._entries = entries
         self._forget_hosted(trainer, [hook for hook, _ in entries])
@@ -200,9 +199,9 @@ class Driver(Callback):
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
         self._step = StepCapture(runner, self.calls, self.ownership, fit)
-        self._train_data = TrainData(fit)
+        self._train_data = TrainData(runner, self._resumed, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
-        self._cycle = cycle(runner, self.calls, self._train_data, self._resumed, fit)
+        self._cycle = cycle(runner, self.calls, self._train_data, fit)
 
     def _forget_hosted(self, trainer: L.Trainer, hooks: Sequence[Any]) -> None:
         """Drop hosted hooks of an earlier fit: ``configure_callbacks`` has made others."""
@@ -232,12 +231,11 @@ class Driver(Callback):
             self._runner = options.runner or kind(
                 trainer,
                 pl_module,
-                work_dir_of(trainer, options),
+                _work_dir(trainer, options),
                 default_logger(trainer.global_rank),
             )
             self.calls = Calls(self._runner)
         runner = self._runner
-        runner.hooks.on_change = self._on_hooks_change
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
         self.model_watch = ModelWatch(runner, self.fit)
@@ -251,6 +249,7 @@ class Driver(Callback):
         runner.hooks.clear()
         for hook, priority in self._entries:
             runner.hooks.add(hook, priority)
+        runner.hooks.on_change = self._on_hooks_change
         callbacks = callbacks_of(trainer)
         check_order(runner.hooks, callbacks, callbacks.index(self))
         return runner
@@ -259,7 +258,7 @@ class Driver(Callback):
         """Restore the name and the random state of a resumed run; watch the training data."""
         self.runner.run_id = self._resumed.run_id(self.runner.run_id)
         self._resumed.restore_rng(trainer.global_rank)
-        self._train_data.watch(trainer, self._cycle.begins_data_late, self._loading)
+        self._train_data.watch(self._loading)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -278,9 +277,8 @@ class Driver(Callback):
         self.calls.capture_train_mode()
         runner.announce()
         self.model_watch.guard()
-        runner.common_dialects = self.calls.common_dialects()
         if not runner.loops_itself:
-            with self._buffers.added(), self.model_watch.taken_at_once():
+            with self._buffers.added(has_foreign(runner.hooks)):
                 self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
@@ -318,7 +316,7 @@ class Driver(Callback):
         pl_module: L.LightningModule,
         outputs: Any,
         batch: Any,
-        batch_idx: int,
+        *_index: Any,
     ) -> None:
         """Call ``after_train_iter``; for hooks that own backward, the calls after the step."""
         if batch is None:  # the loader gave none: no step has run
@@ -350,7 +348,7 @@ class Driver(Callback):
         self._batches_are_new = False
         if self._first_iter is not None:
             # Lightning has now counted the batch after which the checkpoint was written
-            self.runner._iter, self._first_iter = self._first_iter, None
+            self.runner.iter, self._first_iter = self._first_iter, None
         self.model_watch.take()
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
@@ -382,7 +380,7 @@ class Driver(Callback):
             return
         hook.on_fit_start(trainer, runner.module)
         if self._has_begun:
-            if prepares_in_before_run(hook):
+            if _prepares_in_before_run(hook):
                 with calling(hook, "before_run", runner):
                     hook.before_run(runner)
             hook.on_train_start(trainer, runner.module)
@@ -400,16 +398,11 @@ class Driver(Callback):
             self.model_watch.take()
 
     def on_validation_batch_start(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_idx: Any
     ) -> None:
         """Call ``before_val_iter``."""
         if self._is_in_validation(trainer):
-            self.runner._inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
+            self.runner.inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
             self.calls.run("before_val_iter")
 
@@ -419,8 +412,7 @@ class Driver(Callback):
         pl_module: L.LightningModule,
         outputs: Any,
         batch: Any,
-        batch_idx: int,
-        dataloader_idx: int = 0,
+        *_index: Any,
     ) -> None:
         """Call ``after_val_iter``."""
         if self._is_in_validation(trainer):
@@ -506,7 +498,7 @@ class Driver(Callback):
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
             alone = trainer.interrupted
             resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=alone)
-            take_out(pl_module, checkpoint)  # also when saved after the fit
+            resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
@@ -535,3 +527,25 @@ def _join(callbacks: Iterable[Any], fit: Fit) -> None:
             earlier.close()
         one.joined_fit = fit
         fit.callback(setattr, one, "joined_fit", None)
+
+
+def is_lightnings_default(callback: Callback) -> bool:
+    """Return whether a callback is Lightning's default ModelCheckpoint."""
+    if type(callback) is not ModelCheckpoint:
+        return False
+    return callback.monitor is callback.filename is callback.save_last is None
+
+
+def _work_dir(trainer: L.Trainer, options: RunnerOptions) -> str:
+    """Return the directory for the hooks' files: an absolute or a remote path."""
+    work_dir = options.work_dir or trainer.default_root_dir
+    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
+
+
+def _prepares_in_before_run(hook: Any) -> bool:
+    """Whether a class of this package, besides the base of all hooks, has a ``before_run``."""
+    return any(
+        "before_run" in vars(base) and base.__name__ != "Hook"
+        for base in type(hook).__mro__
+        if base.__module__.startswith("lightning_hooks.")
+    )

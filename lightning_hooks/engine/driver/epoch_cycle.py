@@ -8,11 +8,10 @@ from collections.abc import Iterator
 import torch
 
 from lightning_hooks.engine.driver.calls import Calls
-from lightning_hooks.engine.driver.ownership import is_ours, trains_like_mmcv
-from lightning_hooks.engine.driver.resume import ResumeState
+from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.lightning_api import data, progress, validation
+from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
@@ -32,13 +31,8 @@ class EpochCycle:
     acts_in_batches = False
     """Whether :meth:`begin_batch` and :meth:`end_batch` do something."""
 
-    def __init__(
-        self, runner: Runner, calls: Calls, train_data: TrainData, resumed: ResumeState, fit: Fit
-    ) -> None:
-        self._runner = runner
-        self._calls = calls
-        self._train_data = train_data
-        self._resumed = resumed
+    def __init__(self, runner: Runner, calls: Calls, train_data: TrainData, fit: Fit) -> None:
+        self._runner, self._calls, self._train_data = runner, calls, train_data
         self._val_log, self._val_loader = fit.part(), fit.part()
         self.in_epoch = False
         """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
@@ -50,7 +44,7 @@ class EpochCycle:
         self._runner.loader_of_run = self._runner.new_data_loader
         if self.in_epoch:
             with _weights_kept(self._runner.module):
-                self._open_epoch()
+                self.begin_epoch()
 
     def end_run(self) -> None:
         """Do nothing: the last epoch is closed."""
@@ -59,9 +53,6 @@ class EpochCycle:
 
     def begin_epoch(self) -> None:
         """Call ``before_train_epoch``."""
-        self._open_epoch()
-
-    def _open_epoch(self) -> None:
         runner = self._runner
         runner.mode = "train"
         runner.own_max_iters = None
@@ -69,12 +60,12 @@ class EpochCycle:
         if trains_like_mmcv(runner.module):
             runner.module.train()
         trim_log_buffer(runner)
-        self._restore_rng()
+        self._train_data.restore_rng()
         self._calls.run_at_border("before_train_epoch")
         self.in_epoch = True
-        runner._inner_iter = None
+        runner.inner_iter = None
         self._calls.capture_train_mode()
-        self._take_data(for_run=runner.new_data_loader is runner.loader_of_run)
+        self._train_data.begin_epoch(for_run=runner.new_data_loader is runner.loader_of_run)
 
     def begin_batch(self, batch_idx: int) -> None:
         """Do nothing: the counters are Lightning's."""
@@ -109,7 +100,7 @@ class EpochCycle:
             validation.evaluate_as_before(trainer)
         elif self.in_epoch:
             metrics.publish_averages(runner)
-        runner._inner_iter = progress.batch_idx(trainer)
+        runner.inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
         self._val_log.enter_context(runner.val_log())
         self._calls.run_at_border("before_val_epoch")
@@ -122,45 +113,16 @@ class EpochCycle:
         runner = self._runner
         self._val_loader.close()
         runner.log_buffer.update(validation.val_metrics(runner.trainer))
-        self._calls.run_at_border("after_val_epoch")
+        self._call_after_validation()
         metrics.publish_results(runner)
         self._val_log.close()
-        if self.in_epoch:
+        if self.in_epoch and runner.counts_epochs:
             runner.mode = "train"
-            runner._inner_iter = None
+            runner.inner_iter = None
         self._calls.agree_to_stop()
 
-    # -- data and random numbers -----------------------------------------------------------
-
-    def begins_data_late(self) -> bool:
-        """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
-        points = ("before_run", "before_train_epoch")
-        return bool(self._resumed) or not all(
-            is_ours(hook) for point in points for hook, _ in self._calls.calls_for(point)
-        )
-
-    def _restore_rng(self) -> None:
-        """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
-        trainer = self._runner.trainer
-        if self._resumed:
-            self._train_data.leave_pass(trainer)
-            self._resumed.restore_rng(trainer.global_rank)
-
-    def _take_data(self, *, for_run: bool) -> None:
-        """Iterate the loader after the hooks' changes; forget the resumed entry."""
-        runner, resumed = self._runner, self._resumed
-        goes_on = data.goes_on_in_pass(runner.trainer)
-        if resumed:
-            if not goes_on:
-                states = resumed.worker_states(runner.rank)
-                self._train_data.restore_workers(runner.trainer, states)
-            resumed.restore_generators(runner)
-        self._train_data.begin_epoch(runner, for_run=for_run, resumed=bool(resumed))
-        if resumed and goes_on:
-            resumed.restore_rng(runner.rank)
-            resumed.restore_generators(runner)
-        runner.renew()  # the loader may be new
-        resumed.clear()
+    def _call_after_validation(self) -> None:
+        self._calls.run_at_border("after_val_epoch")
 
 
 class IterCycle(EpochCycle):
@@ -176,15 +138,15 @@ class IterCycle(EpochCycle):
     def begin_run(self) -> None:
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
-        runner._epoch = trainer.current_epoch
+        runner.epoch = trainer.current_epoch
         inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
         if inside:
-            self._restore_rng()
+            self._train_data.restore_rng()
         self._calls.run_at_border("before_epoch")
         self.in_epoch = True
         # else on_train_epoch_start begins the pass
-        if inside or not self._resumed:
-            self._take_data(for_run=True)
+        if inside or not self._train_data.is_resumed:
+            self._train_data.begin_epoch(for_run=True)
 
     def end_run(self) -> None:
         """Call ``after_epoch``."""
@@ -195,8 +157,8 @@ class IterCycle(EpochCycle):
         """Begin a pass over the data."""
         self._runner.renew()
         trim_log_buffer(self._runner)
-        self._restore_rng()
-        self._take_data(for_run=True)
+        self._train_data.restore_rng()
+        self._train_data.begin_epoch(for_run=True)
 
     def begin_batch(self, batch_idx: int) -> None:
         """Count the batch as mmcv does."""
@@ -224,21 +186,16 @@ class IterCycle(EpochCycle):
         self._runner.mode = "val"
         self._val_log.enter_context(self._runner.val_log())
 
-    def end_validation(self) -> None:
+    def _call_after_validation(self) -> None:
         """Pass the module's logged values to the loggers."""
         runner = self._runner
-        self._val_loader.close()
         runner.last_val_iter = runner.iter
-        runner.log_buffer.update(validation.val_metrics(runner.trainer))
         buffer, times = runner.log_buffer, {"time", "data_time"}
         has_values = buffer.output or {*buffer.val_history} - times
         if has_values and not runner.fills_log_buffer:  # the stand-in has no line, as in mmcv
             for hook, method in self._calls.calls_for("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)
-        metrics.publish_results(runner)
-        self._val_log.close()
-        self._calls.agree_to_stop()
 
 
 @contextlib.contextmanager

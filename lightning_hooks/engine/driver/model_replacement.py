@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -60,41 +59,24 @@ class ModelWatch:
         self._is_whole = self._trained is runner.module
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
-        self._is_assigned = False
-        self._takes_at_once = False
 
     def assigned(self) -> None:
-        """Note an assignment of ``runner.model`` by a hook."""
-        self._is_assigned = True
-        if self._takes_at_once:
-            # the model may be assigned for a moment only; else the next step raises the error
-            with contextlib.suppress(TypeError, RuntimeError):
-                self.take()
+        """Use a model that a hook assigns to ``runner.model``: later hooks keep its parameters."""
+        # the model may be assigned for a moment only; else the next step raises the error
+        with contextlib.suppress(TypeError, RuntimeError):
+            self.take()
 
     def take(self) -> None:
         """Train and validate with the assigned model, if a hook has assigned a model."""
-        if not self._is_assigned:
-            return
         if self._replace() and self._guards is not None:
             self._guards.close()
             self._guards = None
             self.guard()
-        self._is_assigned = False
-
-    @contextlib.contextmanager
-    def taken_at_once(self) -> Iterator[None]:
-        """Use assigned models at once in the block: later hooks keep the new parameters."""
-        self._takes_at_once = True
-        try:
-            yield
-        finally:
-            self._takes_at_once = False
 
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
-        foreign = not all(is_ours(hook) for hook in runner.hooks)
-        if runner.guards_model and foreign and self._guards is None:
+        if runner.guards_model and self._guards is None and has_foreign(runner.hooks):
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal
 
 import torch
@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import precision, progress
-from lightning_hooks.engine.lightning_api.events import adds_to_backward
+from lightning_hooks.engine.lightning_api.events import adds_to_step
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import is_family
@@ -24,7 +24,15 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["OPTIMIZER_HOOKS", "Call", "Ownership", "is_ours", "reads_step", "trains_like_mmcv"]
+__all__ = [
+    "OPTIMIZER_HOOKS",
+    "Call",
+    "Ownership",
+    "has_foreign",
+    "is_ours",
+    "reads_step",
+    "trains_like_mmcv",
+]
 
 
 Call = tuple[Any, Callable[..., None]]
@@ -40,6 +48,11 @@ def is_ours(hook: object) -> bool:
         isinstance(hook, Participant) and hook.is_closure
     )
     return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
+
+
+def has_foreign(hooks: Iterable[object]) -> bool:
+    """Whether a hook's class is not from this package, or runs code of the user."""
+    return not all(map(is_ours, hooks))
 
 
 def reads_step(hook: object) -> bool:
@@ -220,7 +233,7 @@ class Ownership:
 
     def _show_optimizers(self) -> None:
         self._optimizers = self._runner.trainer.strategy.optimizers
-        self._runner.use_optimizer(optimizers_of_hooks(self._runner.module))
+        self._runner.use_optimizer(optimizers_of_hooks(self._runner))
 
     def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
         """Return a step's outputs with a loss that runs backward through the strategy.
@@ -233,7 +246,8 @@ class Ownership:
         loss = outputs.get("loss")
         if not isinstance(loss, torch.Tensor) or self._loss_class is None:
             return outputs
-        if not adds_to_backward(trainer):
+        self._runner.steps_directly = not adds_to_step(trainer)
+        if self._runner.steps_directly:
             return outputs
         return {**outputs, "loss": self._loss_class.of(loss)}
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver.collect import hooks_of
-from lightning_hooks.engine.driver.train_data import resume_warning
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
     Identity,
@@ -19,21 +21,17 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.weight_averaging import (
-    has_average,
-    restore_raw_weights,
-)
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import layout, manifest
-from lightning_hooks.utils import random_state
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.layout import ENTRY, RAW, entry_of, has_average
+from lightning_hooks.utils import dtensors, random_state
+from lightning_hooks.utils.fsdp import state_here
 from lightning_hooks.utils.plain_types import plain_groups
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["KEY", "ResumeState", "adopt", "entry_of", "write"]
-
-KEY = layout.ENTRY
-entry_of = layout.entry_of
+__all__ = ["HookBuffers", "ResumeState", "restore_raw_weights", "take_out", "write"]
 
 
 def write(
@@ -58,7 +56,7 @@ def write(
     log_buffer     the values of steps not averaged yet
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
     trackers       the runs of trackers, by backend (:mod:`lightning_hooks.loggers.trackers.base`)
-    buffers        buffers added to the model by hooks (see ``hook_buffers.py``)
+    buffers        buffers added to the model by hooks (:class:`HookBuffers`)
     hooks          classes and arguments of hooks with a possible state (``hook_states.py``)
     averages       averages of the weights (:mod:`lightning_hooks.hooks.averaging.base`)
     =============  =======================================================================
@@ -83,7 +81,7 @@ def write(
     if trainer.world_size > 1 and not alone:
         random_states = [None] * trainer.world_size
         torch.distributed.all_gather_object(random_states, rng)
-    checkpoint[KEY] = {
+    checkpoint[ENTRY] = {
         "iter": done,
         "in_epoch": in_epoch,
         "run": runner.run_id,
@@ -95,7 +93,7 @@ def write(
     }
 
 
-def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
+def _adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
     """Give each hook the hook's own state, and the module the raw weights to train on with.
 
     Warn about each saved state without a hook, and each hook without a saved state.
@@ -120,6 +118,53 @@ def adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
+
+
+def _mid_epoch_warning(trainer: L.Trainer) -> str:
+    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
+    if data.goes_on_in_pass(trainer):
+        return ""
+    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
+        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
+        "checkpoint of the end of an epoch"
+    )
+
+
+def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
+    """Have the module load the raw weights in place of the average.
+
+    Lightning's own averaging callbacks restore raw weights themselves.
+
+    Args:
+        trainer: The Trainer, loading the checkpoint.
+        checkpoint: Lightning's dict, changed.
+
+    Returns:
+        Whether the checkpoint had an average.
+
+    Raises:
+        ValueError: if the strategy has already loaded the average into sharded parameters.
+    """
+    averages = any(isinstance(one, WeightAveraging) for one in callbacks_of(trainer))
+    if not has_average(checkpoint) or averages:
+        return False
+    raw = checkpoint.pop(RAW)
+    if "state_dict" in checkpoint:
+        checkpoint["state_dict"] = raw
+    elif isinstance(trainer.strategy, ModelParallelStrategy):
+        dtensors.load_whole(trainer.lightning_module, raw)
+    else:
+        raise ValueError(
+            f"the checkpoint's 'state_dict' is an average, and {type(trainer.strategy).__name__} "
+            "has loaded the average as weights. Fit from the checkpoint with the strategy 'ddp' "
+            "and without an averaging hook, and resume from a checkpoint of that fit"
+        )
+    return True
 
 
 class ResumeState:
@@ -159,18 +204,22 @@ class ResumeState:
         """
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
-        runner._iter = entry.get("iter", progress.batches_processed(trainer))
+        runner.iter = entry.get("iter", progress.batches(trainer).total.processed)
         runner.steps_before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
-        runner._inner_iter = progress.batch_idx(trainer) if in_epoch else 0
-        # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
-        runner.restore_counters(entry, closed=mid_epoch and not in_epoch)
+        runner.inner_iter = progress.batch_idx(trainer) if in_epoch else 0
+        if runner.counts_epochs:
+            # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
+            closed = mid_epoch and not in_epoch
+            runner.closed_epoch = trainer.current_epoch if closed else None
+        else:
+            runner.last_val_iter = entry.get("last_val_iter", runner.iter)
         if self:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
-            warning = resume_warning(trainer) if mid_epoch and not last else ""
+            warning = _mid_epoch_warning(trainer) if mid_epoch and not last else ""
             if warning:
                 runner.logger.warning("%s", warning)
         return in_epoch
@@ -191,3 +240,104 @@ class ResumeState:
         generators = data.train_generators(runner.trainer)
         for generator, state in zip(generators, self.entry.get("data", []), strict=False):
             generator.set_state(state)
+
+
+class HookBuffers:
+    """The buffers added by hooks to a module in ``before_run``, kept apart in checkpoints.
+
+    Old EMA hooks register ``ema_*`` buffers on the model. Lightning loads a checkpoint, strictly,
+    before ``before_run``, and would refuse the keys of buffers not yet registered. So the file
+    keeps the buffers in ``checkpoint["lightning_hooks"]["buffers"]``. Values are loaded at once if
+    the model has the buffers from an earlier fit, else after ``before_run``.
+
+    Args:
+        trainer: The Trainer.
+        module: The module.
+        fit: The fit of the patches.
+        until: The part of the fit in which a checkpoint is loaded.
+    """
+
+    def __init__(
+        self,
+        trainer: L.Trainer,
+        module: L.LightningModule,
+        fit: Fit,
+        until: contextlib.ExitStack,
+    ) -> None:
+        self._trainer, self._module, self._fit = trainer, module, fit
+        self._waiting: dict[str, Any] = {}
+        self._resumes = False
+        fit.patch(module, "on_load_checkpoint", self._load, until=until)
+
+    def _load(self, checkpoint: dict[str, Any]) -> None:
+        """Take the keys out of a checkpoint in loading."""
+        _adopt(self._trainer, checkpoint)  # first: this may replace the state dict
+        own = set(state_here(self._module))
+        kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
+        self._waiting = {name: value for name, value in kept.items() if name not in own}
+        self._resumes = True
+        state = checkpoint.get("state_dict")
+        if state is not None:
+            state.update({name: value for name, value in kept.items() if name in own})
+
+    @contextlib.contextmanager
+    def added(self, may_add: bool) -> Iterator[None]:
+        """Find the keys added by hooks in the block, and load the values from the checkpoint.
+
+        Warn about saved buffers without a hook, and about new buffers that the file lacks.
+
+        Args:
+            may_add: Whether some hooks may add keys; the hooks of this package do not.
+        """
+        module = self._module
+        if not (may_add or self._resumes or _names(module)):
+            yield
+            return
+        before = set(state_here(module))
+        yield
+        state = state_here(module)
+        names, added = _names(module), set(state) - before
+        names.update(added)
+        if names:
+            self._fit.patch(module, "on_save_checkpoint", partial(take_out, module))
+        waiting, self._waiting = self._waiting, {}
+        self._warn(waiting.keys() - state.keys(), added - waiting.keys())
+        with torch.no_grad():
+            for name, value in waiting.items():
+                if name in state:
+                    state[name].copy_(value)
+
+    def _warn(self, left: set[str], new: set[str]) -> None:
+        resumes, self._resumes = self._resumes, False
+        if left:
+            rank_zero_warn(
+                f"the checkpoint has {_listed(left)}, which a hook had added to the model, and no "
+                "hook of this Trainer adds now. Give the Trainer that hook to go on with it; "
+                "without, it is lost from the next checkpoint on"
+            )
+        if new and resumes:
+            rank_zero_warn(
+                f"a hook has added {_listed(new)} to the model, which the checkpoint does not "
+                "have: it begins anew. If the hook is not new in this run, resume from a "
+                "checkpoint that was written with it"
+            )
+
+
+def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
+    """Move the hooks' buffers out of a checkpoint's state dict."""
+    state = checkpoint.get("state_dict", {})
+    names = sorted(_names(module) & set(state))
+    if names:
+        kept = {name: state.pop(name) for name in names}
+        checkpoint.setdefault("lightning_hooks", {})["buffers"] = kept
+
+
+def _names(module: L.LightningModule) -> set[str]:
+    """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
+    names: set[str] = vars(module).setdefault("hook_buffers", set())
+    return names
+
+
+def _listed(names: Iterable[str]) -> str:
+    first, *others = sorted(names)
+    return f"the buffer {first!r}{f' and {len(others)} more' if others else ''}"

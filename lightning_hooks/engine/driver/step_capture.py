@@ -21,12 +21,7 @@ from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = [
-    "StepCapture",
-    "feed_log_buffer",
-    "trim_log_buffer",
-    "with_undivided_loss",
-]
+__all__ = ["StepCapture", "feed_log_buffer", "trim_log_buffer"]
 
 
 class StepCapture:
@@ -54,7 +49,7 @@ class StepCapture:
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
             self._watches_steps = True
-            self._runner.watch_steps(self._fit)
+            self._runner.step_rates.watch(self._fit)
         if (self.fills_log_buffer or owned) and not self._seeks_loss:
             self._seeks_loss = True
             names_loss = partial(setattr, self._runner.train_log, "loss_names")
@@ -133,8 +128,9 @@ class StepCapture:
             feed_log_buffer(runner, getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches
-            undivided = outputs if batches == 1 else with_undivided_loss(outputs, batches)
-            feed_log_buffer(runner, undivided)
+            if batches > 1 and outputs.get("loss") is not None:  # Lightning has divided the loss
+                outputs = {**outputs, "loss": outputs["loss"] * batches}
+            feed_log_buffer(runner, outputs)
 
 
 def _step_point(hook: Any) -> str:
@@ -149,21 +145,6 @@ def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
         else value
         for key, value in outputs.items()
     }
-
-
-def with_undivided_loss(outputs: dict[str, Any], batches: int) -> dict[str, Any]:
-    """Return Lightning's outputs of a step with the undivided loss.
-
-    Args:
-        outputs: A dict with a detached loss.
-        batches: The number of accumulated batches, Lightning's divisor of the loss.
-
-    >>> with_undivided_loss({"loss": torch.tensor(0.25)}, 4)
-    {'loss': tensor(1.)}
-    """
-    if outputs.get("loss") is None:
-        return outputs
-    return {**outputs, "loss": outputs["loss"] * batches}
 
 
 def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:

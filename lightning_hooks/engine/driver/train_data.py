@@ -16,72 +16,89 @@ from typing import Any
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
+from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils import random_state
 
-__all__ = ["TrainData", "resume_warning"]
-
-
-def resume_warning(trainer: L.Trainer) -> str:
-    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
-    if data.goes_on_in_pass(trainer):
-        return ""
-    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
-    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
-    return (
-        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
-        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
-        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
-        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
-        "checkpoint of the end of an epoch"
-    )
+__all__ = ["TrainData"]
 
 
 class TrainData:
-    """The training data of a fit: makes its iterator after the hooks; the random state stays."""
+    """The training data of a fit: makes its iterator after the hooks; the random state stays.
 
-    def __init__(self, fit: Fit) -> None:
-        self._fit = fit
+    Args:
+        runner: The runner, whose loader a hook may set.
+        resumed: The checkpoint's entry, forgotten when the data begin.
+        fit: The fit of the patches.
+    """
+
+    def __init__(self, runner: Runner, resumed: ResumeState, fit: Fit) -> None:
+        self._runner, self._resumed, self._fit = runner, resumed, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
 
-    def watch(
-        self, trainer: L.Trainer, defers: Callable[[], bool], until: contextlib.ExitStack
-    ) -> None:
-        """Make the first iterator after the hooks, if ``defers()`` when Lightning would make it."""
+    @property
+    def is_resumed(self) -> bool:
+        """Whether a checkpoint's entry waits for the data to begin."""
+        return bool(self._resumed)
+
+    def watch(self, until: contextlib.ExitStack) -> None:
+        """Make the first iterator after the hooks, if the hooks or a checkpoint may change it."""
+        trainer = self._runner.trainer
 
         def before_iterator() -> None:
             for loader in data.train_loaders(trainer):
                 random_state.follow_workers(loader)
-            if defers() and not progress.iterates_anew(trainer):
+            if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
         data.before_iterator(trainer, before_iterator, self._fit, until)
 
-    def restore_workers(self, trainer: L.Trainer, states: list[list[Any]]) -> None:
-        """Have the next iterator begin with persistent workers in a checkpoint's states."""
-        data.restore_workers(trainer, states, self._fit)
+    def _may_change(self) -> bool:
+        """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
+        hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
+        foreign = [hook for hook in hooks if not is_ours(hook)]
+        changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
+        return bool(self._resumed) or any(changes)
 
-    def leave_pass(self, trainer: L.Trainer) -> None:
-        """Let loaders use up the state of a finished pass: the next pass begins anew."""
+    def restore_rng(self) -> None:
+        """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
+        trainer = self._runner.trainer
+        if not self._resumed:
+            return
         if self._before is not None and not data.goes_on_in_pass(trainer):
             for loader in data.train_loaders(trainer):
+                # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
+        self._resumed.restore_rng(trainer.global_rank)
 
-    def begin_epoch(self, runner: Runner, *, for_run: bool, resumed: bool) -> None:
-        """Make the epoch iterate the loader and the data set after the hooks' changes.
+    def begin_epoch(self, *, for_run: bool) -> None:
+        """Iterate the loader and the data set after the hooks' changes; forget the resumed entry.
 
         Args:
-            runner: The runner, perhaps with a loader set by a hook.
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
-            resumed: Whether to draw from the current random state, restored from a checkpoint.
         """
-        trainer = runner.trainer
+        runner, resumed, trainer = self._runner, self._resumed, self._runner.trainer
+        goes_on = data.goes_on_in_pass(trainer)
+        if resumed:
+            if not goes_on:
+                data.restore_workers(trainer, resumed.worker_states(runner.rank), self._fit)
+            resumed.restore_generators(runner)
+        self._iterate(for_run)
+        if resumed and goes_on:
+            resumed.restore_rng(runner.rank)
+            resumed.restore_generators(runner)
+        runner.renew()  # the loader may be new
+        resumed.clear()
+
+    def _iterate(self, for_run: bool) -> None:
+        runner, trainer = self._runner, self._runner.trainer
         new, runner.new_data_loader = runner.new_data_loader, None
         if new is not None and not for_run and not self._is_replaced:
             self._is_replaced = True
@@ -92,7 +109,8 @@ class TrainData:
         before, self._before = self._before, None
         if progress.iterates_anew(trainer) or not (before or replace):
             return
-        with contextlib.nullcontext() if before is None or resumed else before.restored():
+        # a resumed run draws from the restored state
+        with before.restored() if before and not self._resumed else contextlib.nullcontext():
             data.renew_iterator(trainer)
 
     def end_epoch(self) -> None:

@@ -12,12 +12,16 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, patched
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.lightning_api.private_names import (
-    DATA_CONNECTOR,
     SAMPLERS,
+    combined_loader,
+    data_fetcher,
+    keep_loaders,
     needs,
     private_import,
+    set_fetcher,
+    set_loader,
 )
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
 from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
@@ -25,6 +29,7 @@ from lightning_hooks.utils.random_state import loader_worker_states, restored_wo
 __all__ = [
     "batch_size",
     "before_iterator",
+    "end_workers",
     "generators_of",
     "goes_on_in_pass",
     "iterator_of",
@@ -41,8 +46,10 @@ __all__ = [
     "train_loaders",
 ]
 
-_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
 _set_sampler_epoch = private_import(SAMPLERS, "_set_sampler_epoch")
+
+ITERATES_NEXT = "_load_combined_loader_states"
+"""The method of the fit loop after which Lightning makes the training iterator."""
 
 changes_data = needs("training data changed by hooks")
 
@@ -66,7 +73,7 @@ def batch_size(batch: Any) -> int | None:
 
 def train_loaders(trainer: L.Trainer) -> list[Any]:
     """Return the iterated training loaders, with injected samplers; empty before fit."""
-    combined = getattr(trainer.fit_loop, "_combined_loader", None)
+    combined = combined_loader(trainer.fit_loop)
     return [] if combined is None else list(combined.flattened)
 
 
@@ -77,9 +84,9 @@ def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
         AttributeError: if the loader is not iterated.
     """
     for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
-        combined: Any = loop._combined_loader
-        running = getattr(combined, "_iterator", None)
-        if running is not None:
+        combined: Any = combined_loader(loop)
+        running = combined and combined._iterator
+        if running:
             # Lightning iterates validation loaders one after the other
             found = dict(zip(map(id, combined.flattened), running.iterators, strict=False))
             if id(loader) in found:
@@ -89,18 +96,10 @@ def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
 
 def generators_of(loader: Any) -> list[torch.Generator]:
     """Return the generators given to a loader and the loader's samplers."""
-    found: list[torch.Generator] = []
-    batch_sampler = getattr(loader, "batch_sampler", None)
-    for part in (
-        loader,
-        getattr(loader, "sampler", None),
-        batch_sampler,
-        getattr(batch_sampler, "sampler", None),
-    ):
-        generator = getattr(part, "generator", None)
-        if isinstance(generator, torch.Generator) and not any(g is generator for g in found):
-            found.append(generator)
-    return found
+    sampler, batch_sampler = (getattr(loader, name, None) for name in ("sampler", "batch_sampler"))
+    parts = loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None)
+    found = [getattr(part, "generator", None) for part in parts]
+    return [*dict.fromkeys(one for one in found if isinstance(one, torch.Generator))]
 
 
 def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
@@ -119,8 +118,7 @@ def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any
 def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> None:
     """Have the next training iterator begin with persistent workers in the given states."""
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
-        if of_loader and getattr(loader, "persistent_workers", False):
-            loader._iterator = None
+        if of_loader and end_workers(loader):
             _begin_workers_in(of_loader, loader, fit)
 
 
@@ -128,6 +126,17 @@ def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
     once = fit.part()
     begin = partial(once.enter_context, restored_workers(loader, states))
     fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
+
+
+def end_workers(loader: Any) -> bool:
+    """End a loader's persistent workers, which keep a copy of the data set; return if it has any.
+
+    The next iterator starts new workers.
+    """
+    persist = bool(getattr(loader, "persistent_workers", False))
+    if persist:
+        loader._iterator = None
+    return persist
 
 
 class _Unread:
@@ -150,7 +159,7 @@ class _Unread:
 @changes_data
 def leave_unread(trainer: L.Trainer) -> None:
     """Have the training iterator that Lightning is about to make read nothing from the loaders."""
-    combined: Any = trainer.fit_loop._combined_loader
+    combined: Any = combined_loader(trainer.fit_loop)
     loaders = combined.flattened
     show = partial(setattr, combined, "flattened", loaders)
     combined.flattened = [_Unread(loader, show) for loader in loaders]
@@ -161,19 +170,17 @@ def before_iterator(
     trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
 ) -> None:
     """Call a function when Lightning is about to make an iterator of newly set up loaders."""
-    name = "_load_combined_loader_states"
-    fit.patch(trainer.fit_loop, name, after=lambda _: call(), until=until)
+    fit.patch(trainer.fit_loop, ITERATES_NEXT, after=lambda _: call(), until=until)
 
 
 @changes_data
 def renew_iterator(trainer: L.Trainer) -> None:
     """Remake the training iterator: new workers see the current data set."""
-    fetcher = trainer.fit_loop._data_fetcher
+    fetcher = data_fetcher(trainer.fit_loop)
     if fetcher is None:
         raise RuntimeError("there is no training data to iterate yet")
     for loader in train_loaders(trainer):
-        if getattr(loader, "persistent_workers", False):
-            loader._iterator = None  # old workers would keep a copy of the data set
+        end_workers(loader)
     iter(fetcher)
 
 
@@ -190,15 +197,11 @@ def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> An
 @changes_data
 def keep_train_data(trainer: L.Trainer, until: ExitStack) -> None:
     """Go back to the present loaders after ``until``."""
-    loop: Any = trainer.fit_loop
-    own = loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch
-
-    def restore() -> None:
-        loop._data_source, loop._combined_loader, loop.max_batches, trainer.val_check_batch = own
-        if loop._data_fetcher is not None:
-            loop._data_fetcher.setup(loop._combined_loader)
-
-    until.callback(restore)
+    loop = trainer.fit_loop
+    until.callback(lambda: set_fetcher(loop, data_fetcher(loop)))  # called last
+    until.callback(setattr, trainer, "val_check_batch", trainer.val_check_batch)
+    until.callback(setattr, loop, "max_batches", loop.max_batches)
+    until.enter_context(keep_loaders(loop))
 
 
 @changes_data
@@ -208,10 +211,12 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
     Nothing is read from the loader: the caller makes the iterator, or Lightning does.
     """
     loop = trainer.fit_loop
-    loop._data_source = _LoaderSource(loader, "")
-    loop._combined_loader = None
-    with patched(loop, "_load_combined_loader_states", after=lambda _: leave_unread(trainer)):
+    set_loader(loop, loader)
+    patch = MethodPatch(loop, ITERATES_NEXT, after=lambda _: leave_unread(trainer))
+    try:
         loop.setup_data()
+    finally:
+        patch.remove()
     for inner in train_loaders(trainer):
         _set_sampler_epoch(inner, trainer.current_epoch)
 
@@ -220,10 +225,9 @@ def replace_loader(trainer: L.Trainer, loader: Any) -> None:
 def switch_loader(trainer: L.Trainer, loader: Any) -> None:
     """Train on ``loader`` from the next batch on, in the midst of an epoch."""
     loop = trainer.fit_loop
-    fetcher: Any = loop._data_fetcher  # the running epoch uses this fetcher
+    fetcher = data_fetcher(loop)  # the running epoch uses this fetcher
     replace_loader(trainer, loader)
-    loop._data_fetcher = fetcher
-    fetcher.setup(loop._combined_loader)
+    set_fetcher(loop, fetcher)
     iter(fetcher)
 
 
@@ -232,4 +236,5 @@ def set_train_length(trainer: L.Trainer, batches: int) -> None:
     """Set the number of batches of the beginning epoch."""
     loop: Any = trainer.fit_loop
     loop.max_batches = batches
-    loop._combined_loader.limits = batches
+    combined: Any = combined_loader(loop)
+    combined.limits = batches

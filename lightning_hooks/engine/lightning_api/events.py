@@ -1,4 +1,4 @@
-"""Skip unused events of callbacks, and Lightning's own backward.
+"""Skip unused events of callbacks, and Lightning's own backward and step.
 
 Lightning calls every event of every callback in every batch, through a profiler context, whether or
 not the class defines the event. Lightning skips an event set to None, so for the length of a fit a
@@ -8,7 +8,6 @@ a step. Outside of a fit a hook has all events.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterable
 from typing import Any
 
@@ -20,27 +19,28 @@ from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
 __all__ = [
     "EVENTS",
-    "adds_to_backward",
+    "adds_to_step",
     "restore_events",
     "skip_events",
     "skip_unused_events",
 ]
 
-EVENTS = tuple(
-    name
-    for name in vars(Callback)
+STOCK = {
+    name: event
+    for name, event in vars(Callback).items()
     if name.startswith("on_") and name not in ("on_save_checkpoint", "on_load_checkpoint")
-)
+}
+EVENTS = tuple(STOCK)
 """The skippable events."""
 
 
 def skip_unused_events(callbacks: Iterable[Callback]) -> None:
     """Skip the events not overridden by the callbacks' classes."""
     for callback in callbacks:
-        for name in EVENTS:
-            stock = getattr(type(callback), name, None) is getattr(Callback, name)
-            if stock and name not in vars(callback):  # the user may have set the event
-                vars(callback)[name] = None
+        kind, own = type(callback), vars(callback)
+        for name, stock in STOCK.items():
+            if name not in own and getattr(kind, name, None) is stock:  # the user may have set it
+                own[name] = None
 
 
 def skip_events(callback: Callback, owner: type, *events: str) -> None:
@@ -66,43 +66,38 @@ def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS
                 del vars(callback)[name]
 
 
-def adds_to_backward(trainer: Any) -> bool:
-    """Whether Lightning's backward does more than torch's: scales, synchronises, calls events.
+def adds_to_step(trainer: Any) -> bool:
+    """Whether Lightning's backward and step do more than torch's: scale, synchronise, call events.
 
     False only if all called methods are Lightning's own, on the objects and on the classes.
     """
     strategy, precision = trainer.strategy, trainer.precision_plugin
-    stands = (
-        type(strategy) is SingleDeviceStrategy
-        and type(precision) is Precision
-        and type(trainer.profiler) is PassThroughProfiler
-    )
     called = [
         (strategy, STRATEGY_METHODS),
         (precision, PRECISION_METHODS),
         (trainer.lightning_module, MODULE_METHODS),
         *((callback, CALLBACK_METHODS) for callback in trainer.callbacks),
     ]
-    return not (stands and all(itertools.starmap(_has_methods, called)))
+    for one, methods in called:
+        kind, own = type(one), vars(one)
+        for name, stock in methods:  # a skipped event (None) is no method
+            if (own[name] is not None) if name in own else (getattr(kind, name) is not stock):
+                return True
+    return not (
+        type(strategy) is SingleDeviceStrategy
+        and type(precision) is Precision
+        and type(trainer.profiler) is PassThroughProfiler
+    )
 
 
 def _methods(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:
     return tuple((name, getattr(kind, name)) for name in names)
 
 
-BACKWARD_EVENTS = ("on_before_backward", "on_after_backward")
-BACKWARD_STEPS = ("pre_backward", "backward", "post_backward")
-STRATEGY_METHODS = _methods(Strategy, *BACKWARD_STEPS)
-PRECISION_METHODS = _methods(Precision, *BACKWARD_STEPS)
-MODULE_METHODS = _methods(L.LightningModule, "backward", *BACKWARD_EVENTS)
-CALLBACK_METHODS = _methods(Callback, *BACKWARD_EVENTS)
+STEP_EVENTS = ("on_before_backward", "on_after_backward", "on_before_optimizer_step")
+STEP_PARTS = ("pre_backward", "backward", "post_backward", "optimizer_step")
+STRATEGY_METHODS = _methods(Strategy, *STEP_PARTS)
+PRECISION_METHODS = _methods(Precision, *STEP_PARTS)
+MODULE_METHODS = _methods(L.LightningModule, "backward", *STEP_EVENTS)
+CALLBACK_METHODS = _methods(Callback, *STEP_EVENTS)
 """Lightning's own methods, kept, as a user may replace methods on a class."""
-
-
-def _has_methods(one: Any, methods: Iterable[tuple[str, Any]]) -> bool:
-    """Whether an object has the given methods; a skipped event (None) is no method."""
-    kind, own = type(one), vars(one)
-    for name, stock in methods:
-        if (own[name] is not None) if name in own else (getattr(kind, name) is not stock):
-            return False
-    return True

@@ -12,7 +12,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.lightning_api.private_names import needs
+from lightning_hooks.engine.lightning_api.private_names import logger_connector, needs
 
 __all__ = [
     "LossNames",
@@ -161,7 +161,7 @@ def epoch_means(results: Any) -> dict[str, torch.Tensor]:
     found = {}
     for item in results.values():
         if item.meta.on_epoch and not item.has_reset:
-            value = item._computed if item._computed is not None else item.compute()
+            value = item.compute()  # once: Lightning keeps the result
             if isinstance(value, torch.Tensor) and value.numel() == 1:
                 found[item.meta.name + loader_suffix(item.meta)] = value.detach()
     return found
@@ -193,12 +193,11 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
             are left out.
     """
     # the properties of the Trainer would compute the module's metrics now
-    connector: Any = trainer._logger_connector
-    own = _names(_logged(trainer))
+    shown, own = logger_connector(trainer)._callback_metrics, _names(_logged(trainer))
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
         if name not in own and (is_tensor or isinstance(value, Real)):
-            connector._callback_metrics[name] = (
+            shown[name] = (
                 value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
             )
 
@@ -217,9 +216,7 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 def isolated_logging(module: L.LightningModule) -> Iterator[None]:
     """Ignore ``self.log`` in the block, and restore torchmetrics' states afterwards."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
-    states = [
-        (m._copy_state_dict(), m._update_count, m._computed, m._forward_cache) for m in metrics
-    ]
+    states = [{**vars(metric), **metric._copy_state_dict()} for metric in metrics]
     names = ("log", "log_dict")
     own: dict[str, Any] = {name: module.__dict__[name] for name in names if name in module.__dict__}
     module.__dict__.update(log=_ignore, log_dict=_ignore)
@@ -229,10 +226,8 @@ def isolated_logging(module: L.LightningModule) -> Iterator[None]:
         for name in names:
             del module.__dict__[name]
         module.__dict__.update(own)
-        for metric, (state, count, computed, cache) in zip(metrics, states, strict=True):
-            for name, value in state.items():
-                setattr(metric, name, value)
-            metric._update_count, metric._computed, metric._forward_cache = count, computed, cache
+        for metric, state in zip(metrics, states, strict=True):
+            vars(metric).update(state)
 
 
 def is_isolated(module: Any) -> bool:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerState, TrainerStatus
 
-__all__ = ["Fit", "MethodPatch", "patched"]
+__all__ = ["Fit", "MethodPatch"]
 
 
 class MethodPatch:
@@ -42,11 +42,11 @@ class MethodPatch:
         after: Callable[[Any], None] | None = None,
         instead: Callable[..., Any] | None = None,
     ) -> None:
-        self._own = vars(module).get(name)  # an earlier instance attribute
+        self.earlier = vars(module).get(name)  # an earlier instance attribute
         self._module = module
         self._name = name
         self._before, self._after, self._instead = before, after, instead
-        self._is_active = True
+        self.is_active = True
         self._call: Any = getattr(module, name)
         # Lightning unwraps a single layer: each of several patches wraps the method itself
         inner = isinstance(self._call, MethodPatch)
@@ -68,18 +68,18 @@ class MethodPatch:
     def remove(self) -> None:
         """Remove the patch; of several patches the last removal restores the method."""
         self._before = self._after = self._instead = None
-        self._is_active = False
+        self.is_active = False
         found = vars(self._module).get(self._name)
-        while isinstance(found, MethodPatch) and not found._is_active:
-            found = found._own
+        while isinstance(found, MethodPatch) and not found.is_active:
+            found = found.earlier
         if found is None:
             vars(self._module).pop(self._name, None)
         else:
             vars(self._module)[self._name] = found
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
-        if self._own is not None:
-            return copy.deepcopy(self._own, memo)
+        if self.earlier is not None:
+            return copy.deepcopy(self.earlier, memo)
         module = memo.get(id(self._module), self._module)
         return types.MethodType(getattr(type(module), self._name), module)
 
@@ -163,18 +163,3 @@ class Fit(contextlib.ExitStack):
         """Remove a patch at the end of the fit, or of a part of the fit."""
         patch.fit = self
         (until or self).callback(patch.remove)
-
-
-@contextlib.contextmanager
-def patched(
-    owner: Any,
-    name: str,
-    before: Callable[..., None] | None = None,
-    after: Callable[[Any], None] | None = None,
-) -> Iterator[None]:
-    """Call a function before or after the method inside the block."""
-    patch = MethodPatch(owner, name, before, after)
-    try:
-        yield
-    finally:
-        patch.remove()

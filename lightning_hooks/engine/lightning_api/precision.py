@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.strategies import Strategy
 
-__all__ = ["grad_scaler", "has_grad_scaler", "unscales_itself", "writes_directories"]
+__all__ = ["grad_scaler", "has_grad_scaler", "writes_directories"]
 
 
 def writes_directories(strategy: Strategy) -> bool:
@@ -16,16 +16,11 @@ def writes_directories(strategy: Strategy) -> bool:
     return by_fsdp or bool(getattr(strategy, "_save_distributed_checkpoint", False))
 
 
+def grad_scaler(trainer: L.Trainer) -> Any:
+    """Return the Trainer's scaler of the loss; None without (``precision="32-true"``)."""
+    return getattr(trainer.precision_plugin, "scaler", None)
+
+
 def has_grad_scaler(trainer: L.Trainer) -> bool:
     """Whether the Trainer scales the loss (``precision="16-mixed"`` on a GPU)."""
-    return getattr(trainer.precision_plugin, "scaler", None) is not None
-
-
-def grad_scaler(trainer: L.Trainer) -> Any:
-    """The Trainer's scaler of the loss."""
-    return trainer.precision_plugin.scaler  # type: ignore[attr-defined]
-
-
-def unscales_itself(optimizer: Any) -> bool:
-    """Whether an optimizer (fused) divides gradients by the loss scale inside ``step``."""
-    return bool(getattr(optimizer, "_step_supports_amp_scaling", False))
+    return grad_scaler(trainer) is not None

@@ -1,26 +1,44 @@
-"""The private names of Lightning in use, and the features that need the names."""
+"""The private names of Lightning in use, the features that need the names, and the loops' loaders.
+
+The functions on loops are the only readers of a loop's loaders, whether of the fit or of an
+evaluation.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import lightning as L
+from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["PRIVATE_NAMES", "check_private_names", "needs", "private_import"]
+__all__ = [
+    "PRIVATE_NAMES",
+    "check_private_names",
+    "combined_loader",
+    "data_fetcher",
+    "keep_loaders",
+    "logger_connector",
+    "needs",
+    "private_import",
+    "set_fetcher",
+    "set_loader",
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-DATA_CONNECTOR = "lightning.pytorch.trainer.connectors.data_connector"
+_DATA_CONNECTOR = "lightning.pytorch.trainer.connectors.data_connector"
 RESULTS = "lightning.pytorch.trainer.connectors.logger_connector.result"
 SAMPLERS = "lightning.fabric.utilities.data"
 
 _FIT, _VAL = "fit_loop.epoch_loop", "fit_loop.epoch_loop.val_loop"
-_LOADER_SOURCE = f"{DATA_CONNECTOR}:_DataLoaderSource"
+_LOADER_SOURCE = f"{_DATA_CONNECTOR}:_DataLoaderSource"
 
 PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "training data changed by hooks": (
@@ -75,12 +93,8 @@ def check_private_names(trainer: L.Trainer) -> None:
 
 def _exists(trainer: L.Trainer, name: str) -> bool:
     module, colon, path = name.rpartition(":")
-    owner: Any = trainer
     try:
-        if colon:
-            owner = importlib.import_module(module)
-        for part in path.split("."):
-            owner = getattr(owner, part)
+        attrgetter(path)(importlib.import_module(module) if colon else trainer)
     except (AttributeError, ImportError):
         return False
     except Exception:  # a property that has no value yet
@@ -105,3 +119,43 @@ def needs(feature: str) -> Callable[[F], F]:
 def private_import(module: str, name: str) -> Any:
     """Return a private name of a module, or None where Lightning lacks the name."""
     return getattr(importlib.import_module(module), name, None)
+
+
+_LoaderSource = private_import(_DATA_CONNECTOR, "_DataLoaderSource")
+
+
+def combined_loader(loop: Any) -> CombinedLoader | None:
+    """Return the loaders of a loop, with injected samplers; None before Lightning's set-up."""
+    return getattr(loop, "_combined_loader", None)  # None also where Lightning lacks the name
+
+
+def set_loader(loop: Any, loader: Any) -> None:
+    """Have the next ``loop.setup_data()`` take ``loader``."""
+    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
+
+
+@contextlib.contextmanager
+def keep_loaders(loop: Any) -> Iterator[None]:
+    """Give a loop back its present loaders after the block."""
+    own = loop._data_source, loop._combined_loader
+    try:
+        yield
+    finally:
+        loop._data_source, loop._combined_loader = own
+
+
+def data_fetcher(loop: Any) -> Any:
+    """Return the object that fetches a loop's batches; None without data."""
+    return getattr(loop, "_data_fetcher", None)
+
+
+def set_fetcher(loop: Any, fetcher: Any) -> None:
+    """Fetch the batches of the loop's present loaders with ``fetcher``."""
+    loop._data_fetcher = fetcher
+    if fetcher is not None:
+        fetcher.setup(combined_loader(loop))
+
+
+def logger_connector(trainer: L.Trainer) -> Any:
+    """Return the Trainer's keeper of logged values."""
+    return trainer._logger_connector

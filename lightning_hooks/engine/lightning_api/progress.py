@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.lightning_api.private_names import data_fetcher
+
 __all__ = [
-    "batch_counts",
-    "batch_counts_of_epoch",
     "batch_idx",
     "batch_is_open",
-    "batches_processed",
+    "batches",
     "count_step",
-    "counting_steps",
     "epoch_is_over",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -25,41 +22,24 @@ __all__ = [
     "keep_global_step",
     "last_logged_step",
     "leave_resumed_epoch",
-    "lift_minimum",
     "logged_step",
-    "set_batches",
-    "set_epoch",
     "validates_next",
 ]
 
 
-def batch_counts(trainer: L.Trainer) -> Any:
-    """Return Lightning's count of training batches over all epochs; ``completed`` are done.
+def batches(trainer: L.Trainer) -> Any:
+    """Return Lightning's counts of training batches: ``total`` of the run, ``current`` epoch.
 
-    ``completed`` is equal for all callbacks of an event: un-incremented in
-    ``on_train_batch_end``, incremented in a following validation. The object stays the same for the
-    life of the Trainer's loop.
+    ``total.completed`` is equal for all callbacks of an event: un-incremented in
+    ``on_train_batch_end``, incremented in a following validation. ``current.ready`` includes the
+    current batch. The objects stay the same for the life of the Trainer's loop.
     """
-    return trainer.fit_loop.epoch_loop.batch_progress.total
-
-
-def batches_processed(trainer: L.Trainer) -> int:
-    """Return the number of training batches with a finished step, the current batch included."""
-    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
-    return int(total.processed)
-
-
-def batch_counts_of_epoch(trainer: L.Trainer) -> Any:
-    """Return Lightning's count of an epoch's batches; ``ready`` includes the current batch.
-
-    The object stays the same for the life of the Trainer's loop.
-    """
-    return trainer.fit_loop.epoch_loop.batch_progress.current
+    return trainer.fit_loop.epoch_loop.batch_progress
 
 
 def batch_idx(trainer: L.Trainer) -> int:
     """Return the index of the training batch in the epoch; between epochs, of the last batch."""
-    return max(int(batch_counts_of_epoch(trainer).ready) - 1, 0)
+    return max(int(batches(trainer).current.ready) - 1, 0)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -77,7 +57,7 @@ def epoch_is_over(trainer: L.Trainer) -> bool:
 def validates_next(trainer: L.Trainer) -> bool:
     """Whether a validation follows the ending training batch."""
     loop = trainer.fit_loop
-    fetcher = getattr(loop, "_data_fetcher", None)
+    fetcher = data_fetcher(loop)
     is_due = getattr(loop.epoch_loop, "_should_check_val_fx", None)
     return bool(fetcher and is_due and is_due(fetcher))
 
@@ -89,7 +69,7 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
 
 def batch_is_open(trainer: L.Trainer) -> bool:
     """Whether a training batch has begun and not ended, with the iteration not yet counted."""
-    current: Any = trainer.fit_loop.epoch_loop.batch_progress.current
+    current = batches(trainer).current
     return bool(current.started > current.completed)
 
 
@@ -115,18 +95,6 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
         loop.restarting = loop.epoch_loop.restarting = False
 
 
-def set_epoch(trainer: L.Trainer, epoch: int) -> None:
-    """Make ``epoch`` the current epoch of Lightning's epoch loop."""
-    progress: Any = trainer.fit_loop.epoch_progress.current
-    progress.processed = progress.completed = epoch
-
-
-def set_batches(trainer: L.Trainer, number: int) -> None:
-    """Set the number of training batches done before the run."""
-    total: Any = trainer.fit_loop.epoch_loop.batch_progress.total
-    total.ready = total.started = total.processed = total.completed = number
-
-
 def logged_step(trainer: L.Trainer) -> int:
     """Return the step of Lightning's loggers: the number of earlier batches with a step."""
     loop = trainer.fit_loop.epoch_loop
@@ -139,16 +107,9 @@ def logged_step(trainer: L.Trainer) -> int:
 def last_logged_step(trainer: L.Trainer) -> int:
     """Return the last step of Lightning's loggers before the beginning or resumed run."""
     if not trainer.lightning_module.automatic_optimization:
-        return batches_processed(trainer) - 1  # each of several optimizers counts global steps
+        # each of several optimizers counts global steps
+        return int(batches(trainer).total.processed) - 1
     return int(trainer.global_step) - 1
-
-
-def lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
-    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
-    loop = trainer.fit_loop
-    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
-    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
-    loop.min_epochs, loop.epoch_loop.min_steps = 0, None
 
 
 def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
@@ -181,19 +142,8 @@ def keep_global_step(trainer: L.Trainer) -> None:
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
 
 
-@contextlib.contextmanager
-def counting_steps(trainer: L.Trainer) -> Iterator[None]:
-    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
-    loop.on_run_start()
-    try:
-        yield
-    finally:
-        loop.on_run_end()
-
-
 def count_step(trainer: L.Trainer) -> None:
     """Count an optimizer step made without Lightning's optimizer."""
-    progress = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-    progress.increment_ready()
-    progress.increment_completed()
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    steps.increment_ready()
+    steps.increment_completed()

@@ -3,34 +3,43 @@
 from __future__ import annotations
 
 import contextlib
+import copy
+import itertools
 from collections.abc import Iterator
 from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
+from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 
+from lightning_hooks.engine.lightning_api.data import prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
 from lightning_hooks.engine.lightning_api.private_names import (
-    DATA_CONNECTOR,
+    RESULTS,
+    combined_loader,
+    keep_loaders,
+    logger_connector,
     needs,
     private_import,
+    set_loader,
 )
 
 __all__ = [
+    "ExtraPass",
     "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
     "keep_train_flags",
     "replace_val_loader",
-    "run_validation",
     "train_as_before_validation",
-    "train_flags",
     "val_metrics",
-    "validates_within_epochs",
 ]
 
-_LoaderSource = private_import(DATA_CONNECTOR, "_DataLoaderSource")
+_ResultCollection = private_import(RESULTS, "_ResultCollection")
+_STEPS = {"val": "validation_step", "test": "test_step"}
+_ENDS = {"val": "on_validation_epoch_end", "test": "on_test_epoch_end"}
+_STAGES = {"val": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 
 evaluates = needs("validations and tests run by hooks")
 switches_mode = needs("after_train_epoch in train mode")
@@ -41,38 +50,20 @@ def batches_begun(trainer: L.Trainer) -> int:
     return int(trainer.fit_loop.epoch_loop.val_loop.batch_progress.current.ready)
 
 
-@contextlib.contextmanager
-def _on_loader(trainer: L.Trainer, loader: Any) -> Iterator[Any]:
-    """Give the validation's loop another loader in the block; yield the loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    own = loop._data_source, loop._combined_loader, loop._max_batches
-    loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
-    try:
-        yield loop
-    finally:
-        loop._data_source, loop._combined_loader, loop._max_batches = own
-
-
 @evaluates
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
-    loop = until.enter_context(_on_loader(trainer, loader))
+    loop: Any = trainer.fit_loop.epoch_loop.val_loop
+    batches = loop._max_batches
+
+    def restore() -> None:
+        loop._max_batches = batches
+
+    until.callback(restore)
+    until.enter_context(keep_loaders(loop))
+    set_loader(loop, loader)
     loop.setup_data()
     loop.reset()
-
-
-@evaluates
-def run_validation(trainer: L.Trainer, loader: Any) -> None:
-    """Validate on ``loader`` now, at any point of a fit; training goes on afterwards."""
-    connector = trainer._logger_connector
-    first_iteration = connector._first_loop_iter
-    trainer.validating = True
-    try:
-        with _on_loader(trainer, loader) as loop:
-            loop.run()
-    finally:
-        trainer.training = True
-        connector._first_loop_iter = first_iteration
 
 
 def evaluation_loop(trainer: L.Trainer) -> Any:
@@ -84,10 +75,15 @@ def evaluation_loop(trainer: L.Trainer) -> Any:
     return trainer.fit_loop.epoch_loop.val_loop
 
 
+def _flags_before(trainer: L.Trainer) -> Any:
+    """Return Lightning's note of the train flags from before the running validation."""
+    return trainer.fit_loop.epoch_loop.val_loop._module_mode
+
+
 @switches_mode
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags from before the running validation."""
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.restore(trainer.lightning_module)
+    _flags_before(trainer).restore(trainer.lightning_module)
 
 
 @contextlib.contextmanager
@@ -101,20 +97,11 @@ def keep_train_flags(*modules: torch.nn.Module) -> Iterator[None]:
             part.training = flag
 
 
-@contextlib.contextmanager
-def train_flags(trainer: L.Trainer) -> Iterator[None]:
-    """Give the module the train flags of the training in the block, also inside a validation."""
-    with keep_train_flags(trainer.lightning_module):
-        if trainer.validating:
-            train_as_before_validation(trainer)
-        yield
-
-
 @switches_mode
 def evaluate_as_before(trainer: L.Trainer) -> None:
     """Keep the current flags for the training after the validation, and switch to evaluation."""
     module = trainer.lightning_module
-    trainer.fit_loop.epoch_loop.val_loop._module_mode.capture(module)
+    _flags_before(trainer).capture(module)
     module.on_validation_model_eval()
 
 
@@ -123,27 +110,74 @@ def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     return epoch_means(logged_by(evaluation_loop(trainer)))
 
 
-def why_none(trainer: L.Trainer) -> str:
-    """Return why the Trainer does not validate in a fit, with a remedy; empty if it does."""
-    if not trainer.enable_validation:
-        return "does not validate in this fit; give it a validation loader"
-    batches = trainer.num_val_batches
-    if batches and not any(batches):
-        return "has a validation loader without a batch; give it data"
-    every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
-    if every is not None and epochs is not None and 0 < epochs < every:
-        return (
-            f"validates every {every} epochs, and the run has {epochs}; give it "
-            f"check_val_every_n_epoch={epochs} at most"
-        )
-    return ""
+class ExtraPass:
+    """Runs a module's steps in a separate pass; logging does not change Lightning's values.
 
+    Args:
+        trainer: The Trainer, at any point of a fit, validation or test.
+        stage: ``val`` or ``test``.
+    """
 
-def validates_within_epochs(trainer: L.Trainer) -> bool:
-    """Whether the Trainer validates at other places than the ends of epochs."""
-    every = trainer.val_check_batch
-    return bool(
-        trainer.check_val_every_n_epoch is None
-        or every is None  # by time
-        or every < trainer.num_training_batches
-    )
+    def __init__(self, trainer: L.Trainer, stage: str) -> None:
+        self._trainer = trainer
+        self._stage = stage
+        self._results = _ResultCollection(training=False)
+
+    def loaders(self) -> int:
+        """Return the number of loaders iterated in sequence."""
+        loop = evaluation_loop(self._trainer)
+        if combined_loader(loop) is None:
+            loop.setup_data()
+        return loop.num_dataloaders if loop._is_sequential else 1
+
+    def batches(self) -> Iterator[tuple[Any, int, int | None]]:
+        """Yield ``(batch, batch_idx, dataloader_idx)`` of a pass; the last is None for one loader.
+
+        The pass is as long as Lightning's own pass, which may be running.
+        """
+        several, loop = self.loaders() > 1, evaluation_loop(self._trainer)
+        loaders: Any = copy.copy(combined_loader(loop))  # with an iterator of its own
+        loaders.limits = loop.max_batches
+        batches = iter(loaders)
+        for batch, batch_idx, dataloader_idx in itertools.islice(batches, sized_len(loaders)):
+            yield batch, batch_idx, dataloader_idx if several else None
+
+    def step(
+        self,
+        batch: Any,
+        batch_idx: int,
+        takes_batch_idx: bool = True,
+        dataloader_idx: int | None = None,
+    ) -> Any:
+        """Run the step of a batch from a loader; return the result."""
+        trainer, results = self._trainer, self._results
+        with self._logging(_STEPS[self._stage]), torch.no_grad():
+            batch = results.batch = prepare_batch(trainer, batch, dataloader_idx or 0)
+            results.dataloader_idx = dataloader_idx
+            arguments = [batch, batch_idx] if takes_batch_idx else [batch]
+            if dataloader_idx is not None:
+                arguments.append(dataloader_idx)
+            result = getattr(trainer.strategy, _STEPS[self._stage])(*arguments)
+        results.batch = results.dataloader_idx = None
+        return result
+
+    def finish(self) -> dict[str, float]:
+        """Return the numbers logged by the module in the pass."""
+        with self._logging(_ENDS[self._stage]), torch.no_grad():
+            getattr(self._trainer.lightning_module, _ENDS[self._stage])()
+        return {name: value.item() for name, value in epoch_means(self._results).items()}
+
+    @contextlib.contextmanager
+    def _logging(self, event: str) -> Iterator[None]:
+        """Have the module log into the results of the pass, as in an event of Lightning."""
+        trainer, loop = self._trainer, evaluation_loop(self._trainer)
+        module, connector = trainer.lightning_module, logger_connector(trainer)
+        before = trainer.state.stage, module._current_fx_name
+        results, first = loop._results, connector._first_loop_iter
+        trainer.state.stage, module._current_fx_name = _STAGES[self._stage], event
+        loop._results, connector._first_loop_iter = self._results, None
+        try:
+            yield
+        finally:
+            trainer.state.stage, module._current_fx_name = before
+            loop._results, connector._first_loop_iter = results, first

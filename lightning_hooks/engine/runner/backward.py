@@ -14,8 +14,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 
+from lightning_hooks.engine.lightning_api import progress
+
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "OrphanLoss",
@@ -92,40 +96,50 @@ class OrphanLoss(_Loss):
         )
 
 
-def show_inside(optimizer: Any) -> Any:
+def show_inside(optimizer: Any, runner: Runner) -> Any:
     """Have a LightningOptimizer read and write the attributes of the optimizer inside.
 
     Only Lightning's own attributes, such as ``step``, stay the wrapper's: a flag set by a hook
-    reaches the optimizer's ``step``, and a copy of the wrapper is a copy of the optimizer.
+    reaches the optimizer's ``step``, and a copy of the wrapper is a copy of the optimizer. A step
+    to which Lightning adds nothing is the optimizer's own, and counted.
     """
     # a hook's GradScaler would report overflows to the wrapper, not to the fused optimizer inside
     optimizer._step_supports_amp_scaling = False
     own = {*dir(object), *vars(LightningOptimizer), *vars(optimizer)} - {"__reduce_ex__"}
+    inside = optimizer.optimizer
 
     def read(wrapper: Any, name: str) -> Any:
         if name in own:
             return object.__getattribute__(wrapper, name)
-        return getattr(wrapper.optimizer, name)
+        return getattr(inside, name)
 
     def write(wrapper: Any, name: str, value: Any) -> None:
         if name in own:
             object.__setattr__(wrapper, name, value)
         else:
-            setattr(wrapper.optimizer, name, value)
+            setattr(inside, name, value)
+
+    def step(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
+        if not runner.steps_directly:
+            return LightningOptimizer.step(wrapper, *args, **kwargs)
+        result = inside.step(*args, **kwargs)
+        progress.count_step(runner.trainer)
+        return result
 
     # Lightning makes a class for each wrapper, so no other optimizer is touched
     kind: Any = type(optimizer)
-    kind.__getattribute__, kind.__setattr__ = read, write
+    kind.__getattribute__, kind.__setattr__, kind.step = read, write, step
     return optimizer
 
 
-def optimizers_of_hooks(module: Any) -> Any:
+def optimizers_of_hooks(runner: Runner) -> Any:
     """Return the optimizer for hooks to step, or a dict of several optimizers by name.
 
-    Lightning counts the steps of the returned wrappers.
+    Their steps are counted in ``trainer.global_step``.
     """
-    found = module.optimizers()
-    return by_name(module, [*map(show_inside, found if isinstance(found, list) else [found])])
+    found: Any = runner.module.optimizers()
+    many = found if isinstance(found, list) else [found]
+    return by_name(runner.module, [show_inside(one, runner) for one in many])
 
 
 def by_name(module: Any, optimizers: Sequence[Any]) -> Any:

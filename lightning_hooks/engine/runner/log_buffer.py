@@ -120,14 +120,12 @@ class LogBuffer:
         >>> dict(buffer.output)
         {'skipped_steps': 2.0}
         """
-        for key in vars:
-            self._keep_last(0, key)
+        self._keep(dict.fromkeys(vars, 0))
         self.update(vars)
 
     def trim(self, n: int) -> None:
         """Remove all but the last ``n`` values of each key."""
-        for key in [*self.val_history]:
-            self._keep_last(n, key)
+        self._keep(dict.fromkeys(self.val_history, n))
 
     def leave_out(self, first: int, last: int) -> None:
         """Remove the NaN and infinite values of the iterations from ``first`` to ``last``.
@@ -148,8 +146,7 @@ class LogBuffer:
 
     def keep_window(self, n: int) -> None:
         """Remove the values older than ``window(n)``."""
-        for key, length in self._lengths(n).items():
-            self._keep_last(length, key)
+        self._keep(self._lengths(n))
 
     def average(self, n: int = 0) -> None:
         """Average the last ``n`` values of each key, or all, into ``output``."""
@@ -261,12 +258,14 @@ class LogBuffer:
             if length and self.n_history[key]
         }
 
-    def _keep_last(self, length: int, key: str) -> None:
-        for history in (self.val_history, self.n_history, self._iterations):
-            if length and key in history:
-                del history[key][:-length]
-            else:
-                history.pop(key, None)
+    def _keep(self, lengths: Mapping[str, int]) -> None:
+        """Remove all but the last values; a key of length 0 is removed."""
+        for key, length in lengths.items():
+            for history in (self.val_history, self.n_history, self._iterations):
+                if length and key in history:
+                    del history[key][:-length]
+                else:
+                    history.pop(key, None)
 
     def _read(self, lengths: Mapping[str, int]) -> None:
         """Replace tensors among the last values by numbers, with a single copy per device."""

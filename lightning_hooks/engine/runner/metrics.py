@@ -54,7 +54,7 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
         batches: The number of batches, for ``"val"`` and ``"test"``.
     """
     hooks = natives_with("log_values", runner.hooks)
-    if not hooks or not (values or runner.waiting_samples):
+    if not hooks or not (values or runner.samples.waiting):
         return
     before, runner.mode = runner.mode, mode
     try:
@@ -66,7 +66,7 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
                 with calling(hook, "log_values", runner):
                     hook.log_values(runner)
     finally:
-        runner.waiting_samples = ()
+        runner.samples.waiting.clear()
         runner.mode = before
 
 
@@ -75,7 +75,7 @@ def _rates(runner: Runner) -> dict[str, float]:
     if runner.optimizer is None:
         return {}
     found = {}
-    for tag, rates in (("lr", runner.step_lr()), ("momentum", runner.step_momentum())):
+    for tag, rates in (("lr", runner.step_rates.lr()), ("momentum", runner.step_rates.momentum())):
         named = rates.items() if isinstance(rates, dict) else [("", rates)]
         found.update({f"{tag}/{name}".rstrip("/"): groups[0] for name, groups in named if groups})
     return found

@@ -13,11 +13,11 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.lightning_api.weight_averaging import RAW, has_average, raw_weights
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import check_weights
+from lightning_hooks.storage.layout import RAW, check_weights, has_average, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -59,25 +59,22 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
 
 def optimizer_state(optimizer: Any) -> dict[str, Any]:
     """Return the state of an optimizer, or the states of a dict of optimizers by name."""
-    if isinstance(optimizer, dict):
-        return {name: plain_groups(one.state_dict()) for name, one in optimizer.items()}
-    return plain_groups(optimizer.state_dict())
+    return by_optimizer(lambda one: plain_groups(one.state_dict()), optimizer)  # type: ignore[no-any-return]
 
 
 def resume_optimizers(runner: Any, checkpoint: dict[str, Any]) -> None:
     """Restore the optimizers from a file of mmcv or Lightning, if the file has them."""
     optimizer = runner.optimizer
+    many = optimizer if isinstance(optimizer, dict) else {"": optimizer}
     if "optimizer" in checkpoint:
-        states = checkpoint["optimizer"]
-        if isinstance(optimizer, dict):
-            for name, one in optimizer.items():
-                one.load_state_dict(states[name])
-        else:
-            optimizer.load_state_dict(states)
+        found = checkpoint["optimizer"]
+        states = found if isinstance(optimizer, dict) else {"": found}
     elif "optimizer_states" in checkpoint:
-        many = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
-        for one, state in zip(many, checkpoint["optimizer_states"], strict=True):
-            one.load_state_dict(state)
+        states = dict(zip(many, checkpoint["optimizer_states"], strict=True))
+    else:
+        return
+    for name, one in many.items():
+        one.load_state_dict(states[name])
 
 
 class MmcvCheckpoints:
@@ -88,8 +85,6 @@ class MmcvCheckpoints:
 
     filename_tmpl: str = "epoch_{}.pth"
     meta: dict[str, Any] | None
-
-    _file_number: Any
 
     def run_meta(
         self: Any, epoch: int, iteration: int, own: dict[str, Any] | None = None
@@ -131,7 +126,7 @@ class MmcvCheckpoints:
             ValueError: if the template leaves ``out_dir``, or the parameters are spread over the
                 ranks.
         """
-        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        filename = file_name(filename_tmpl or self.filename_tmpl, self.file_number)
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
         if not self.writes_files:

@@ -1,4 +1,4 @@
-"""Optimizer steps as iterations, and steps that never reach the optimizer."""
+"""``AppliedSteps``: count the optimizers' steps, without steps that never reach an optimizer."""
 
 from __future__ import annotations
 
@@ -8,43 +8,7 @@ from typing import Any
 import lightning as L
 import torch
 
-__all__ = ["AppliedSteps", "InSteps"]
-
-
-class InSteps:
-    """A view of a runner with optimizer steps as iterations; other attributes are the runner's.
-
-    >>> from types import SimpleNamespace
-    >>> runner = SimpleNamespace(iter=9, epoch=1, optimizer_steps=3, max_optimizer_steps=4)
-    >>> seen = InSteps(runner)
-    >>> seen.iter, seen.max_iters, seen.epoch
-    (3, 4, 1)
-    """
-
-    def __init__(self, runner: Any, skipped: int = 0) -> None:
-        object.__setattr__(self, "_runner", runner)
-        object.__setattr__(self, "_skipped", skipped)
-
-    @property
-    def iter(self) -> int:
-        """Optimizer steps made before the current batch's step."""
-        return int(self._runner.optimizer_steps - self._skipped)
-
-    @property
-    def max_iters(self) -> int | None:
-        """Optimizer steps to make, None if unknown."""
-        limit: int | None = self._runner.max_optimizer_steps
-        return limit
-
-    _iter, _max_iters = iter, max_iters
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "_runner":  # a copy in the making has none
-            raise AttributeError(name)
-        return getattr(self._runner, name)
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        setattr(self._runner, name, value)
+__all__ = ["AppliedSteps"]
 
 
 class AppliedSteps:

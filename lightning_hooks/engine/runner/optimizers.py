@@ -1,113 +1,99 @@
-"""Show hooks the optimizers of a run, and train with optimizers assigned by hooks."""
+"""The learning rates and momenta of a run's optimizers, now and at the last step."""
 
 from __future__ import annotations
 
-import functools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import ExitStack
-from types import MappingProxyType
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
-import lightning as L
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 
-__all__ = ["Optimizers", "first_group"]
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
+__all__ = ["Rates", "StepRates", "by_optimizer", "first_group", "rates"]
+
+Rates: TypeAlias = list[float] | dict[str, list[float]]
+"""A value for each parameter group; for several optimizers by the optimizer's name."""
 
 
-class Optimizers:
-    """The optimizers of a Runner; ``optimizer`` may be assigned."""
+def by_optimizer(function: Callable[[Any], Any], optimizer: Any) -> Any:
+    """Return a function's result for an optimizer; for several optimizers, a dict by name."""
+    if isinstance(optimizer, dict):
+        return {name: function(one) for name, one in optimizer.items()}
+    return function(optimizer)
 
-    trainer: L.Trainer
-    module: L.LightningModule
-    hooks_step: bool
 
-    _counts: Any
-    _groups_of_steps: Mapping[Any, tuple[int, list[dict[str, Any]]]] = MappingProxyType({})
-    known_optimizer: Any = None
-    _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
+def _groups(optimizer: Any) -> Any:
+    return optimizer.param_groups
 
-    @functools.cached_property
-    def optimizer(self) -> Any:
-        """The optimizer, or a dict of several optimizers by name; may be replaced."""
-        self.known_optimizer = self._find_optimizer()
-        return self.known_optimizer
 
-    def use_optimizer(self, optimizer: Any) -> None:
-        """Set the optimizer for hooks to step; None if Lightning steps."""
-        self.hooks_step = self._keeps_optimizer = optimizer is not None
-        self.optimizer = self.known_optimizer = optimizer
-        self.renew()
+def rates(optimizer: Any, what: str, groups_of: Callable[[Any], Any] = _groups) -> Rates:
+    """Return the ``"lr"`` or ``"momentum"`` (or Adam's first beta) of every parameter group.
 
-    def renew(self) -> None:
-        """Forget the cached optimizer, which is kept for an epoch."""
-        known = vars(self).get("optimizer") is self.known_optimizer
-        if known and not self._keeps_optimizer:
-            vars(self).pop("optimizer", None)
+    Args:
+        optimizer: An optimizer, or a dict of optimizers by name.
+        what: ``"lr"`` or ``"momentum"``; a momentum is 0 without a momentum.
+        groups_of: Returns the parameter groups of an optimizer.
 
-    def take_optimizer(self) -> None:
-        """Train with an optimizer, or dict of optimizers, assigned by a hook, if any."""
-        if self.optimizer is self.known_optimizer:
-            return
-        value = self.known_optimizer = self.optimizer
-        many = list(value.values()) if isinstance(value, dict) else [value]
-        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
-        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
-            self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
-            return
-        self.trainer.optimizers = many
-        if self.hooks_step:
-            self.use_optimizer(optimizers_of_hooks(self.module))
+    Raises:
+        RuntimeError: without an optimizer.
+    """
+    if optimizer is None:
+        raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
+    found: Rates = by_optimizer(lambda one: [_value(g, what) for g in groups_of(one)], optimizer)
+    return found
 
-    def _find_optimizer(self) -> Any:
-        found = self.trainer.optimizers
-        return by_name(self.module, found) if found else None
 
-    def current_lr(self) -> list[float] | dict[str, list[float]]:
-        """The learning rate of every parameter group (of every optimizer, by name)."""
-        return self._of_groups(_lr, "lr", _groups)
+def _value(group: dict[str, Any], what: str) -> Any:
+    return group[what] if what == "lr" or what in group else group.get("betas", [0])[0]
 
-    def current_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momentum, or Adam's first beta, of every parameter group; 0 without a momentum."""
-        return self._of_groups(_momentum, "momentum", _groups)
 
-    def _of_groups(
-        self, value: Callable[[Any], float], what: str, groups_of: Callable[[Any], Any]
-    ) -> list[float] | dict[str, list[float]]:
-        optimizer = self.optimizer
-        if optimizer is None:
-            raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
-        if isinstance(optimizer, dict):
-            return {name: [*map(value, groups_of(one))] for name, one in optimizer.items()}
-        return [*map(value, groups_of(optimizer))]
+def first_group(found: Rates) -> Any:
+    """Return the value of the first parameter group; for several optimizers, a dict by name.
 
-    # -- the rates of the last step ----------------------------------------------------------
+    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
+    (0.1, {'generator': 0.1, 'critic': 0.3})
+    """
+    return by_optimizer(lambda of_groups: of_groups[0] if of_groups else None, found)
 
-    def watch_steps(self, fit: ExitStack) -> None:
+
+class StepRates:
+    """The rates of the last iteration's step; without a step the present rates.
+
+    An iteration that only accumulates gradients makes no step.
+
+    Args:
+        runner: The runner with the optimizers.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._at_step: dict[Any, tuple[int, list[dict[str, Any]]]] = {}  # by optimizer
+
+    def watch(self, fit: ExitStack) -> None:
         """Keep the rates of each step of a fit, if a scheduler changes rates before loggers read.
 
         Lightning steps the module's schedulers before ``on_train_batch_end``.
         """
-        if self.trainer.lr_scheduler_configs:
-            self._groups_of_steps = {}
-            for optimizer in self.trainer.optimizers:
-                if hasattr(optimizer, "register_step_pre_hook"):
-                    fit.callback(optimizer.register_step_pre_hook(self._keep_rates).remove)
+        self._at_step.clear()
+        trainer = self._runner.trainer
+        self._counts = progress.batches(trainer).total
+        for optimizer in trainer.optimizers if trainer.lr_scheduler_configs else ():
+            if hasattr(optimizer, "register_step_pre_hook"):
+                fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
 
-    def step_lr(self) -> list[float] | dict[str, list[float]]:
-        """The learning rates of the last iteration's step; without a step the current rates.
+    def lr(self) -> Rates:
+        """Return the learning rates."""
+        return rates(self._runner.optimizer, "lr", self._groups)
 
-        An iteration that only accumulates gradients makes no step.
-        """
-        return self._of_groups(_lr, "lr", self._groups_of_step)
+    def momentum(self) -> Rates:
+        """Return the momenta, as :meth:`Runner.current_momentum` does."""
+        return rates(self._runner.optimizer, "momentum", self._groups)
 
-    def step_momentum(self) -> list[float] | dict[str, list[float]]:
-        """The momenta of the last iteration's step; without a step the current momenta."""
-        return self._of_groups(_momentum, "momentum", self._groups_of_step)
-
-    def _keep_rates(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+    def _keep(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         groups = [
             {
                 key: group[key].clone() if isinstance(group[key], torch.Tensor) else group[key]
@@ -116,38 +102,11 @@ class Optimizers:
             }
             for group in optimizer.param_groups
         ]
-        self._groups_of_steps = {
-            **self._groups_of_steps,
-            optimizer: (self._counts.completed, groups),
-        }
+        self._at_step[optimizer] = self._counts.completed, groups
 
-    def _groups_of_step(self, optimizer: Any) -> Any:
-        found = self._groups_of_steps.get(optimizer)
-        if found is None:
+    def _groups(self, optimizer: Any) -> Any:
+        if optimizer not in self._at_step:
             return optimizer.param_groups
-        step, groups = found
-        last = self._counts.completed - (not progress.batch_is_open(self.trainer))
+        step, groups = self._at_step[optimizer]
+        last = self._counts.completed - (not progress.batch_is_open(self._runner.trainer))
         return groups if step == last else optimizer.param_groups
-
-
-def _lr(group: Any) -> Any:
-    return group["lr"]
-
-
-def _momentum(group: Any) -> Any:
-    return group["momentum"] if "momentum" in group else group.get("betas", [0])[0]
-
-
-def _groups(optimizer: Any) -> Any:
-    return optimizer.param_groups
-
-
-def first_group(rates: Any) -> Any:
-    """Return the value of the first parameter group; for several optimizers, a dict by name.
-
-    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
-    (0.1, {'generator': 0.1, 'critic': 0.3})
-    """
-    if isinstance(rates, dict):
-        return {name: of_groups[0] for name, of_groups in rates.items()}
-    return rates[0] if rates else None

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import uuid4
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
@@ -22,19 +24,20 @@ from lightning_hooks.engine.lightning_api import data, logged_values, progress
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
-from lightning_hooks.engine.runner.counters import Counters
+from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
-from lightning_hooks.engine.runner.optimizers import Optimizers
-from lightning_hooks.engine.sample_log import SampleLog
+from lightning_hooks.engine.runner.optimizers import Rates, StepRates, rates
+from lightning_hooks.engine.runner.sample_log import SampleLog
 from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.samples import Histogram, as_table, image_of
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner"]
 
 
-class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
+class Runner(MmcvCheckpoints):
     """The state of a run under mmcv's names, derived from Lightning's state.
 
     All hooks of a Trainer share a single runner. Any attribute may be set: old hooks pass values to
@@ -80,9 +83,6 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    common_dialects: frozenset[str] = frozenset()
-    """The dialects, besides mmcv's, with a hook on every rank."""
-
     step_results: Any
     """Lightning's collection of the module's logged values in training."""
 
@@ -97,6 +97,50 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
 
     writes_mmcv_files: ClassVar[bool] = False
     """Whether checkpoints have mmcv's layout, not Lightning's."""
+
+    counts_epochs: bool = True
+    """Whether the run is counted in epochs rather than in iterations."""
+
+    hooks_step: bool = False
+    """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
+
+    steps_directly: bool = False
+    """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
+
+    steps_before: int = 0
+    """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
+
+    closed_epoch: int | None = None
+    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
+
+    own_max_iters: int | None = None
+    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
+
+    last_val_iter: int = 0
+    """Iterations done at the last validation, in a run counted in iterations."""
+
+    new_data_loader: Any = None
+    """A training loader set by a hook, until iterated."""
+
+    new_val_loader: Any = None
+    """A validation loader set by a hook, for a single pass."""
+
+    loader_of_run: Any = None
+    """A training loader set for the rest of the run, not for an epoch."""
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+
+    _epoch: int
+    _max_epochs: int | None
+    _max_iters: int | None
+    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
+    _stale_inner_iter: int | None = 0  # None: Lightning's
+
+    known_optimizer: Any = None
+    """The optimizer that trains; a hook may have assigned another."""
+
+    _keeps_optimizer = False  # whether a hook's own optimizer replaces the Trainer's
 
     def __init__(
         self, trainer: L.Trainer, module: L.LightningModule, work_dir: str, logger: logging.Logger
@@ -120,12 +164,15 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         self.seen_metrics: dict[str, torch.Tensor] = {}
         self.published: dict[str, Any] = {}
         """The logged values passed on to Lightning's callbacks."""
+        self.step_rates = StepRates(self)
+        self.samples = SampleLog(self)
         self.dialect_facades: dict[str, Any] = {}
         """The run for hooks of other dialects, by dialect."""
         self._register_virtually()
 
     def _watch(self, trainer: L.Trainer) -> None:
-        super()._watch(trainer)
+        batches = progress.batches(trainer)
+        self._counts, self._counts_of_epoch = batches.total, batches.current
         self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
@@ -148,17 +195,13 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         if twin is not None and hasattr(twin, "register"):
             twin.register(type(self))
 
-    new_data_loader: Any = None  # a training loader set by a hook, until iterated
-    new_val_loader: Any = None
-    loader_of_run: Any = None  # a training loader set for the rest of the run, not for an epoch
-
-    twin: str = "BaseRunner"
-    """The class of mmcv.runner with the runner's class as a virtual subclass."""
-
     def renew(self) -> None:
         """Forget the limits and the optimizer, which are cached for an epoch as in mmcv."""
-        Counters.renew(self)
-        Optimizers.renew(self)
+        own = vars(self)
+        own.pop("max_iters", None)
+        own.pop("max_optimizer_steps", None)
+        if own.get("optimizer") is self.known_optimizer and not self._keeps_optimizer:
+            own.pop("optimizer", None)
 
     # -- the run ---------------------------------------------------------------------------
 
@@ -244,6 +287,232 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         finally:
             self.log_buffer = self.train_log
 
+    # -- counters --------------------------------------------------------------------------
+
+    @property
+    def iter(self) -> int:
+        """Training iterations done, without the current iteration."""
+        return self._counts.completed + self._iter_shift  # type: ignore[no-any-return]
+
+    @iter.setter
+    def iter(self, value: int) -> None:
+        self._iter_shift = value - self._counts.completed
+
+    _iter = iter
+
+    @property
+    def epoch(self) -> int:
+        """Epochs done, without the current epoch."""
+        return self._epoch
+
+    @epoch.setter
+    def epoch(self, value: int) -> None:
+        self._epoch = value
+
+    @property
+    def inner_iter(self) -> int:
+        """The index of the batch in the epoch; between epochs, the index of the last batch."""
+        if self._stale_inner_iter is not None:
+            return self._stale_inner_iter
+        ready: int = self._counts_of_epoch.ready  # the current batch included
+        return ready - 1 if ready else 0
+
+    @inner_iter.setter
+    def inner_iter(self, value: int | None) -> None:
+        self._stale_inner_iter = value
+
+    _inner_iter = inner_iter
+
+    @property
+    def max_epochs(self) -> int | None:
+        """Epochs to do, None where the run is counted in iterations."""
+        return self._max_epochs
+
+    @functools.cached_property
+    def max_iters(self) -> int | None:
+        """Iterations to do, None where the loader has no length."""
+        return self._max_iters
+
+    @property
+    def file_number(self) -> int:
+        """The number in the name of a checkpoint: epochs, or iterations, with the current."""
+        return (self.epoch if self.counts_epochs else self.iter) + 1
+
+    @property
+    def is_last_batch(self) -> bool:
+        """Whether the batch is the epoch's last, also with a limit or a loader without length."""
+        if self.mode == "val":
+            return bool(self.inner_iter + 1 >= sum(self.trainer.num_val_batches))
+        return progress.is_last_batch(self.trainer)
+
+    # -- optimizer steps -------------------------------------------------------------------
+
+    @property
+    def optimizer_steps(self) -> int:
+        """Optimizer steps made, per optimizer; a step may take several iterations.
+
+        Derived from Lightning's ``global_step``, which checkpoints restore.
+        """
+        return int(self.trainer.global_step // self._counted_optimizers + self.steps_before)
+
+    @property
+    def _counted_optimizers(self) -> int:
+        """The number of optimizers in Lightning's sum of steps."""
+        automatic = self.module.automatic_optimization
+        return 1 if automatic else max(len(self.trainer.optimizers), 1)
+
+    @functools.cached_property
+    def max_optimizer_steps(self) -> int | None:
+        """Optimizer steps of the whole run, None if unknown.
+
+        ==========================  ==============================================================
+        steps are made by           number of steps
+        ==========================  ==============================================================
+        Lightning                   ``max_epochs`` times the steps of an epoch; the last batch of
+                                    an epoch always ends a step; at most ``max_steps``
+        hooks that own backward     ``max_iters`` by ``cumulative_iters``, rounded up; with the
+                                    hook's ``by_epoch`` rounded up per epoch
+        the module                  ``max_steps``, by the number of optimizers
+        ==========================  ==============================================================
+        """
+        trainer = self.trainer
+        if self.hooks_step:
+            return None if self.max_iters is None else self._steps_of_hooks(self.max_iters)
+        if not self.module.automatic_optimization:
+            steps = -(-trainer.max_steps // self._counted_optimizers)
+            return None if trainer.max_steps < 0 else steps
+        limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
+        epochs = trainer.max_epochs
+        if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
+            limits.append(self.optimizer_steps_of(epochs))
+        return min(limits, default=None)
+
+    def optimizer_steps_of(self, epochs: int) -> int:
+        """Return the optimizer steps of the run's first epochs.
+
+        Raises:
+            ValueError: if the loader has no length, or the module steps by itself.
+        """
+        batches = self.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError("steps of an epoch are counted: the training loader needs a length")
+        if self.hooks_step:
+            return self._steps_of_hooks(epochs * int(batches))
+        if not self.module.automatic_optimization:
+            raise ValueError(
+                "steps of an epoch are counted, and only the module knows when it steps"
+            )
+        return sum(-(-int(batches) // self._batches_of_step(epoch)) for epoch in range(epochs))
+
+    def _steps_of_hooks(self, iterations: int) -> int:
+        """Return the number of optimizer steps made by hooks in a number of iterations."""
+        each, batches = self._batches_of_step(), self.trainer.num_training_batches
+        owners = [hook for hook in self._hook_list if hasattr(hook, "cumulative_iters")]
+        if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+            return -(-iterations // each)
+        epochs, rest = divmod(iterations, int(batches))
+        return epochs * -(-int(batches) // each) + -(-rest // each)
+
+    def _batches_of_step(self, epoch: int = 0) -> int:
+        """Return the number of batches per optimizer step in an epoch.
+
+        If hooks own the steps, the greatest ``cumulative_iters`` of a hook.
+        """
+        if self.hooks_step:
+            each = (getattr(hook, "cumulative_iters", 1) for hook in self._hook_list)
+            return int(max(each, default=1))
+        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
+            if isinstance(callback, GradientAccumulationScheduler):
+                return int(callback.get_accumulate_grad_batches(epoch))
+        return int(self.trainer.accumulate_grad_batches)
+
+    def count_steps_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
+        if "global_step" in checkpoint:
+            steps = checkpoint["global_step"] // self._counted_optimizers
+        else:
+            epochs, rest = 0, int(checkpoint["meta"]["iter"])
+            batches = self.trainer.num_training_batches
+            if self.module.automatic_optimization and batches != float("inf"):
+                epochs, rest = divmod(rest, int(batches))
+            steps = self.optimizer_steps_of(epochs) if epochs else 0
+            steps += rest // self._batches_of_step(epochs)
+        self.steps_before += steps - self.optimizer_steps
+
+    # -- optimizers ------------------------------------------------------------------------
+
+    @functools.cached_property
+    def optimizer(self) -> Any:
+        """The optimizer, or a dict of several optimizers by name; may be replaced."""
+        self.known_optimizer = self._find_optimizer()
+        return self.known_optimizer
+
+    def use_optimizer(self, optimizer: Any) -> None:
+        """Set the optimizer for hooks to step; None if Lightning steps."""
+        self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.steps_directly = False  # until the next step's result
+        self.optimizer = self.known_optimizer = optimizer
+        self.renew()
+
+    def take_optimizer(self) -> None:
+        """Train with an optimizer, or dict of optimizers, assigned by a hook, if any."""
+        if self.optimizer is self.known_optimizer:
+            return
+        value = self.known_optimizer = self.optimizer
+        many = list(value.values()) if isinstance(value, dict) else [value]
+        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
+        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
+            self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
+            return
+        self.trainer.optimizers = many
+        if self.hooks_step:
+            self.use_optimizer(optimizers_of_hooks(self))
+
+    def _find_optimizer(self) -> Any:
+        found = self.trainer.optimizers
+        return by_name(self.module, found) if found else None
+
+    def current_lr(self) -> Rates:
+        """The learning rate of every parameter group (of every optimizer, by name)."""
+        return rates(self.optimizer, "lr")
+
+    def current_momentum(self) -> Rates:
+        """The momentum, or Adam's first beta, of every parameter group; 0 without a momentum."""
+        return rates(self.optimizer, "momentum")
+
+    # -- samples ---------------------------------------------------------------------------
+
+    def log_image(self, name: str, image: Any) -> None:
+        """Log an image at the current iteration, as ``train/name`` or ``val/name``.
+
+        Args:
+            name: The image's name; later images of the same name form a series.
+            image: A tensor or array ``[C, H, W]`` with 1, 3 or 4 channels, or ``[H, W]``; floats
+                from 0 to 1, or integers from 0 to 255.
+
+        Raises:
+            TypeError: if the value is no image.
+        """
+        self.samples.log(self.samples.with_mode(name), lambda: image_of(name, image))
+
+    def log_table(
+        self, name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
+    ) -> None:
+        """Log a table at the current iteration, as ``train/name`` or ``val/name``.
+
+        Args:
+            name: The table's name; later tables of the same name form a series.
+            rows: A dict for each row, or a dict of columns, of numbers and texts.
+
+        Raises:
+            TypeError, ValueError: if the value is no table.
+        """
+        self.samples.log(self.samples.with_mode(name), lambda: as_table(name, rows))
+
+    def log_histogram(self, name: str, histogram: Histogram) -> None:
+        """Log a histogram at the current iteration."""
+        self.samples.log(name, lambda: histogram)
+
     # -- hooks -----------------------------------------------------------------------------
 
     @property
@@ -251,13 +520,11 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         """The hooks in calling order; may be rewritten."""
         return self._hook_list
 
-    @property
-    def _hooks(self) -> HookList:
-        return self._hook_list
-
-    @_hooks.setter
-    def _hooks(self, hooks: Any) -> None:
+    @hooks.setter
+    def hooks(self, hooks: Any) -> None:
         self._hook_list[:] = hooks
+
+    _hooks = hooks
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Add a hook by priority; by default the priority of the hook's family.
@@ -274,28 +541,32 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in calling order, the directory of their files and misspelt points.
+        """Log the hooks in calling order and the place of their files; warn of misspelt points.
 
         A runner of the stand-in logs what mmcv logs: a table of the points, and no directory.
         """
-        hooks, logger = self.hooks, self.logger
+        told = []
         if self.loops_itself:
             table = self.get_hook_info()
-            logger.info("Hooks will be executed in the following order:\n%s", table)
-        elif hooks:
-            number = f"{len(hooks)} hooks" if len(hooks) > 1 else "1 hook"
-            logger.info("%s, called in this order: %s", number, ", ".join(map(class_name, hooks)))
+            self.logger.info("Hooks will be executed in the following order:\n%s", table)
+        elif self.hooks:
+            number = f"{len(self.hooks)} hooks" if len(self.hooks) > 1 else "1 hook"
+            order = ", ".join(map(class_name, self.hooks))
+            told.append(f"{number}, called in this order: {order}")
         if not self.writes_files:
-            names = ", ".join(self._writers()) or "runner.save_checkpoint()"
-            logger.info("fast_dev_run: nothing is written by %s", names)
+            writers = [class_name(hook) for hook in self._writers()]
+            names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"
+            told.append(f"fast_dev_run: nothing is written by {names}")
         elif self._writers() and not self.loops_itself:
-            logger.info("the files of this run will be in %s", self.work_dir)
+            told.append(f"files in {self._places()}")
+        if told:
+            self.logger.info("%s", "; ".join(told))
         self.announce_misspelt()
 
     def announce_end(self) -> None:
-        """Log the directory of the run's files; in a spawned process, the end of hooks' values."""
+        """Log the place of the run's files; in a spawned process, the end of hooks' values."""
         if self.writes_files and self._writers() and not self.loops_itself:
-            self.logger.info("the files of this run are in %s", self.work_dir)
+            self.logger.info("the files of this run are in %s", self._places())
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
             self.logger.info(
@@ -312,10 +583,15 @@ class Runner(Counters, Optimizers, MmcvCheckpoints, SampleLog):
                 message = "%s.%s() is called at no point; did you mean %s()?"
                 self.logger.warning(message, class_name(hook), name, point)
 
-    def _writers(self) -> list[str]:
-        """Return the classes of the hooks that write files, each once."""
-        natives = [hook for hook in self.hooks if isinstance(hook, Participant)]
-        return [*dict.fromkeys(class_name(hook) for hook in natives if hook.writes_files)]
+    def _writers(self) -> list[Participant]:
+        """Return the hooks that write files."""
+        return [hook for hook in self.hooks if isinstance(hook, Participant) and hook.writes_files]
+
+    def _places(self) -> str:
+        """Return the work directory, and the directories of checkpoints elsewhere."""
+        found = dict.fromkeys(hook.checkpoint_directory(self) for hook in self._writers())
+        others = ", ".join(place for place in found if place not in (None, self.work_dir))
+        return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to the result of a validation or test step."""
@@ -343,15 +619,6 @@ class EpochRunner(Runner):
 
     twin = "EpochBasedRunner"
 
-    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Count the epoch as done if the validation at the epoch's end was running."""
-        self.closed_epoch = self.trainer.current_epoch if closed else None
-
-    @property
-    def epoch(self) -> int:
-        """Epochs done, without the current epoch."""
-        return self._epoch
-
     @property
     def _epoch(self) -> int:
         # Lightning counts an epoch after the epoch's validation, mmcv before
@@ -362,7 +629,8 @@ class EpochRunner(Runner):
     def _epoch(self, value: int) -> None:
         closed = self.closed_epoch == self.trainer.current_epoch
         current = value - closed
-        progress.set_epoch(self.trainer, current)
+        counts: Any = self.trainer.fit_loop.epoch_progress.current
+        counts.processed = counts.completed = current
         if closed:
             self.closed_epoch = current
 
@@ -372,7 +640,7 @@ class EpochRunner(Runner):
         return None if limit is None or limit < 0 else limit
 
     @_max_epochs.setter
-    def _max_epochs(self, value: int) -> None:
+    def _max_epochs(self, value: int | None) -> None:
         self.renew()
         self.trainer.fit_loop.max_epochs = value
 
@@ -396,10 +664,6 @@ class EpochRunner(Runner):
     def _max_iters(self, value: int | None) -> None:
         self.renew()
         self.own_max_iters = value  # until the next epoch computes the limit, as in mmcv
-
-    @property
-    def _file_number(self) -> int:
-        return self.epoch + 1
 
 
 class IterLoader:
@@ -474,16 +738,12 @@ class IterRunner(Runner):
 
     # -- called by the driver ----------------------------------------------------------------
 
-    def restore_counters(self, entry: dict[str, Any], *, closed: bool) -> None:
-        """Go on counting from the last validation."""
-        self.last_val_iter = entry.get("last_val_iter", self.iter)
-
     def begin_batch(self, batch_idx: int) -> None:
         """Set the counters for the ``batch_idx``-th training batch of a pass."""
         # mmcv reads the loader's passes before fetching the batch
         self._epoch = max(self.trainer.current_epoch - (batch_idx == 0), 0)
         validates = self.trainer.enable_validation
-        self._inner_iter = self.iter - self.last_val_iter if validates else 0
+        self.inner_iter = self.iter - self.last_val_iter if validates else 0
 
     @property
     def data_loader(self) -> Any:
@@ -496,7 +756,3 @@ class IterRunner(Runner):
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
         Runner.data_loader.fset(self, getattr(value, "_dataloader", value))  # type: ignore[attr-defined]
-
-    @property
-    def _file_number(self) -> int:
-        return self.iter + 1

@@ -72,7 +72,7 @@ class ModuleAverage:
         self.module = module
         start = {} if saved is None else {**saved.tensors, **saved.exact}
         if saved is not None and start:
-            self.steps, self.updates = saved.steps or 0, saved.updates or 0
+            self.steps, self.updates = saved.steps or 0, saved.updates
         self._check_all = check_all
         dtensors.reshard(module)
         parameters = _averaged(module)

@@ -8,16 +8,18 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.engine.lightning_api import weight_averaging
-from lightning_hooks.storage.layout import check_weights
+from lightning_hooks.storage.layout import (
+    ENTRY,
+    RAW,
+    STATE,
+    check_weights,
+    entry_of,
+    has_average,
+)
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
-
-OLD = "ema_state_dict"
-"""The key of the first average in older files, whose ``state_dict`` has the raw weights."""
 
 
 @dataclasses.dataclass
@@ -28,7 +30,7 @@ class SavedAverage:
         of: The class (the rule) and the arguments of the hook; None if any hook may continue.
         tensors: The values by the keys of the state dict; empty before the average is made.
         steps: Optimizer steps since averaging began; None if only ``updates`` is known.
-        updates: Updates since averaging began; None if only ``steps`` is known.
+        updates: Updates since averaging began.
         is_validated: Whether the run validated with this average.
         exact: The values of higher precision than in ``tensors``, by the same keys.
     """
@@ -36,7 +38,7 @@ class SavedAverage:
     of: Identity | None = None
     tensors: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     steps: int | None = 0
-    updates: int | None = 0
+    updates: int = 0
     is_validated: bool = False
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
@@ -77,14 +79,14 @@ def write_averages(
     entries = []
     for average in averages:
         if average.is_validated and average.tensors:
-            weight_averaging.put_average(
-                checkpoint, in_file(average.tensors, is_spread), in_file(raw), average.updates or 0
-            )
+            checkpoint["state_dict"] = in_file(average.tensors, is_spread)
+            checkpoint[RAW] = in_file(raw)
+            checkpoint[STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:
             tensors = in_file(average.tensors)
         entries.append(average.entry(tensors, in_file(average.exact)))
-    checkpoint.setdefault(KEY, {})["averages"] = entries
+    checkpoint.setdefault(ENTRY, {})["averages"] = entries
 
 
 def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
@@ -97,11 +99,10 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
     entries = entry_of(checkpoint).get("averages")
     if entries is not None:
         return [_of_entry(entry, checkpoint, module) for entry in entries]
-    if weight_averaging.has_average(checkpoint):
-        tensors = weight_averaging.average_in(checkpoint, module)
-        updates = weight_averaging.updates_in(checkpoint)
-        return [SavedAverage(None, tensors, None, updates, is_validated=True)]
-    return _of_older_file(checkpoint)
+    if not has_average(checkpoint):
+        return []
+    tensors, updates = _validated(checkpoint, module), checkpoint[STATE].get("n_averaged", 0)
+    return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
 
 
 def find_averages(
@@ -125,11 +126,10 @@ def find_averages(
     saved = read_averages(checkpoint, module)
     own = module.state_dict()
     for one in saved:
-        name = "state_dict" if one.is_validated else KEY
+        name = "state_dict" if one.is_validated else ENTRY
         check_weights(one.tensors, own, name, path)
-        check_weights(one.exact, own, KEY, path)
-    raw = weight_averaging.RAW
-    check_weights(checkpoint.get(raw, {}), own, raw, path)
+        check_weights(one.exact, own, ENTRY, path)
+    check_weights(checkpoint.get(RAW, {}), own, RAW, path)
     found = pair([one.of or present[0] for one in saved], present) if present else {}
     entries = entry_of(checkpoint).get("averages")
     if entries:
@@ -137,35 +137,19 @@ def find_averages(
     return [saved[found[i]] if i in found else None for i in range(len(present))]
 
 
+def _validated(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+    """Return the average in ``state_dict``; a sharding strategy has loaded it into the module."""
+    if "state_dict" in checkpoint:
+        return dict(checkpoint["state_dict"])
+    return {key: value.clone() for key, value in module.state_dict().items()}
+
+
 def _of_entry(
     entry: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
 ) -> SavedAverage:
     tensors, is_validated = entry["state_dict"], entry["state_dict"] is None
     if is_validated:
-        tensors = weight_averaging.average_in(checkpoint, module)
+        tensors = _validated(checkpoint, module)
     of = Identity(entry["class"], entry["arguments"])
     counts = entry["steps"], entry["updates"]
     return SavedAverage(of, tensors, *counts, is_validated, entry.get("exact", {}))
-
-
-def _of_older_file(checkpoint: Mapping[str, Any]) -> list[SavedAverage]:
-    """Return the averages of an older file, whose ``state_dict`` has the raw weights.
-
-    The steps are in the hook's state, under a key of class and arguments.
-    """
-    others: Mapping[str, Any] = checkpoint.get(f"{OLD}s") or {}
-    states = checkpoint.get("callbacks") or {}
-    counts = {
-        key: state["steps"]
-        for key, state in states.items()
-        if isinstance(state, dict) and [*state] == ["steps"]
-    }
-    first = next((key for key in counts if key not in others), None)
-    found = []
-    if checkpoint.get(OLD):
-        of = None if first is None else Identity.parse(first)
-        steps = counts.get(first, 0) if first is not None else 0
-        found.append(SavedAverage(of, checkpoint[OLD], steps, None, is_validated=True))
-    for key, tensors in others.items():
-        found.append(SavedAverage(Identity.parse(key), tensors, counts.get(key, 0), None))
-    return found

@@ -11,7 +11,10 @@ from typing import Any
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.progress import is_last_batch
-from lightning_hooks.engine.lightning_api.validation import train_flags
+from lightning_hooks.engine.lightning_api.validation import (
+    keep_train_flags,
+    train_as_before_validation,
+)
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls, takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
@@ -192,7 +195,9 @@ class PreciseBNHook(Hook):
         Args:
             runner: The run, with module and training data.
         """
-        with train_flags(runner.trainer):
+        with keep_train_flags(runner.module):
+            if runner.trainer.validating:
+                train_as_before_validation(runner.trainer)
             self._update(runner)
 
     def _update(self, runner: Runner) -> None:

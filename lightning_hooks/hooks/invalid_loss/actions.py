@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING, Any
 
+import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
 from lightning_hooks.hooks.invalid_loss.rollback import LastGoodState
@@ -163,7 +164,15 @@ class Stop(Restore):
         trainer = self.runner.trainer
         if not self._has_stopped:
             self._has_stopped = True
-            progress.lift_minimum(trainer, Driver.of(trainer).fit)
+            _lift_minimum(trainer, Driver.of(trainer).fit)
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
+
+
+def _lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
+    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
+    loop = trainer.fit_loop
+    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
+    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
+    loop.min_epochs, loop.epoch_loop.min_steps = 0, None

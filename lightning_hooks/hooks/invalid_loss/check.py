@@ -20,7 +20,7 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
-from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, read, try_to_dump
+from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, dump_batch, read
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.arguments import check_path
@@ -267,20 +267,17 @@ class CheckInvalidLossHook(Hook):
         if self._has_failed and (self._action is not None or is_interrupted):
             return
         if self._action is not None:
-            self._before_save(runner)
+            counts = progress.batches(runner.trainer).total
+            # a callback before the hooks may save an unrecorded step
+            if counts.processed > counts.completed:
+                self._history.record(runner, runner.iter)
+            self._check(runner)
         elif self._saves is not None:  # the failed fit is over
             self._saves.remove()
         save(filepath, *args, **kwargs)
         weights_only = kwargs.get("weights_only", args[0] if args else False)
         if self._action is not None and not weights_only:
             self._action.on_saved(filepath)
-
-    def _before_save(self, runner: Runner) -> None:
-        counts = progress.batch_counts(runner.trainer)
-        # a callback before the hooks may save an unrecorded step
-        if progress.batches_processed(runner.trainer) > counts.completed:
-            self._history.record(runner, runner.iter)
-        self._check(runner)
 
     def _check(self, runner: Runner, at_interval: bool = False) -> None:
         """Read the kept losses and act, on all ranks together."""
@@ -301,7 +298,7 @@ class CheckInvalidLossHook(Hook):
         action.count(reading.flags)
         bad_step = None if self.dump_dir is None else action.first_bad_step(reading)
         if bad_step is not None and runner.writes_files:
-            try_to_dump(bad_step, self.dump_dir or ".", runner)
+            dump_batch(bad_step, self.dump_dir or ".", runner)
         try:
             action.handle(reading, at_interval)
         except InvalidLossError:

@@ -24,7 +24,6 @@ __all__ = [
     "dump_batch",
     "load_batch",
     "read",
-    "try_to_dump",
 ]
 
 
@@ -291,10 +290,10 @@ def _listing(values: Mapping[str, float]) -> str:
 # -- the batch of a bad step in a file ---------------------------------------------------------
 
 
-def dump_batch(step: Step, directory: str, rank: int) -> str:
-    """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``; return the path.
+def dump_batch(step: Step, directory: str, runner: Runner) -> None:
+    """Write a step's batch as ``invalid_iter_<iter>_rank_<rank>.pt``, and log the path.
 
-    The file is written atomically. Its dict:
+    The file is written atomically; a full disk costs a warning. The file's dict:
 
     ==================  =======================================================================
     key                 value
@@ -310,26 +309,20 @@ def dump_batch(step: Step, directory: str, rank: int) -> str:
     Args:
         step: The step.
         directory: The directory, created if missing.
-        rank: The number of this process.
+        runner: The run.
     """
-    path = files.join(directory, f"invalid_iter_{step.iter}_rank_{rank}.pt")
-    content = {
-        "batch": move_data_to_device(step.batch, "cpu"),
-        "terms": values_of(step),
-        "iter": step.iter,
-        "epoch": step.epoch,
-        "inner_iter": step.inner_iter,
-        "rank": rank,
-        "rng_state": step.rng_state,
-    }
-    torch_files.save_torch(content, path)
-    return path
-
-
-def try_to_dump(step: Step, directory: str, runner: Runner) -> None:
-    """Write a step's batch and log the path; a full disk costs a warning."""
+    path = files.join(directory, f"invalid_iter_{step.iter}_rank_{runner.rank}.pt")
     try:
-        path = dump_batch(step, directory, runner.rank)
+        content = {
+            "batch": move_data_to_device(step.batch, "cpu"),
+            "terms": values_of(step),
+            "iter": step.iter,
+            "epoch": step.epoch,
+            "inner_iter": step.inner_iter,
+            "rank": runner.rank,
+            "rng_state": step.rng_state,
+        }
+        torch_files.save_torch(content, path)
     except Exception as error:  # an error must not hide the invalid loss
         runner.logger.warning("the batch of iter %d could not be written: %r", step.iter, error)
     else:

@@ -13,12 +13,13 @@ import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
-from lightning_hooks.engine.lightning_api.weight_averaging import raw_weights
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
 from lightning_hooks.hooks.saving.lightning import SavingHook
 from lightning_hooks.storage import verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
+from lightning_hooks.storage.layout import raw_weights
 from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["LastGoodState"]
@@ -86,8 +87,7 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        callbacks: list[Any] = self._trainer.callbacks  # type: ignore[attr-defined]
-        writers = [one for one in callbacks if isinstance(one, SavingHook)]
+        writers = [one for one in callbacks_of(self._trainer) if isinstance(one, SavingHook)]
         # before the write, the path may be an earlier run's file
         finished = (
             path

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
@@ -209,7 +210,7 @@ class Skip(Action):
             self.fail(reading)
         if skipped:
             self.runner.logger.warning(
-                "skipped the optimizer steps of iters %s\n%s", _listing(skipped), reason
+                "skipped the optimizer steps of iters %s\n%s", _listed(skipped), reason
             )
 
     def after_error(self, reading: Reading) -> None:
@@ -222,7 +223,7 @@ class Skip(Action):
                 "CheckInvalidLossHook skipped %d of %d optimizer steps: those of iters %s",
                 len(self._skipped),
                 self._steps,
-                _listing(self._skipped),
+                _listed(self._skipped),
             )
 
     def _remove_flags(self) -> None:
@@ -230,9 +231,8 @@ class Skip(Action):
             _remove_found_inf(optimizer)
 
 
-def _listing(iters: list[int], most: int = 10) -> str:
-    shown = ", ".join(map(str, iters[:most]))
-    return shown if len(iters) <= most else f"{shown} and {len(iters) - most} more"
+def _listed(iters: list[int]) -> str:
+    return listed([*map(str, iters)], shown=10)
 
 
 def _takes_found_inf(optimizer: Optimizer) -> bool:

@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
-from lightning_hooks.hooks.optimizer.clip_config import GradClip
+from lightning_hooks.hooks.optimizer.clipping import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -82,9 +82,6 @@ class Fp16OptimizerHook(OptimizerHook):
     # for subclasses that do not call super().__init__()
     loss_scale: LossScale = 512.0
     loss_scaler: torch.amp.GradScaler | None = None
-    coalesce = True
-    bucket_size_mb = -1
-    distributed = True
     _has_own_scaler = False  # in this run; otherwise the Trainer scales, or nothing does
 
     def __init__(

@@ -11,25 +11,28 @@ import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
-from lightning_hooks.engine.driver.collect import hooks_of
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
+from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.optimizer.clip_config import (
+from lightning_hooks.hooks.optimizer.clipping import (
+    KINDS,
+    Clipped,
     GradClip,
     Recipe,
     check_grad_clip,
+    clip_flattened,
+    combined,
     is_mmcv_recipe,
     is_recipe,
     recipes_for,
     recipes_in,
 )
-from lightning_hooks.hooks.optimizer.clipping import KINDS, Clipped, clip_flattened, combined
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import is_flattened
@@ -245,7 +248,7 @@ class OptimizerHook(Hook):
                 "would be clipped twice; give one of them"
             )
         for optimizer in trainer.optimizers if precision.has_grad_scaler(trainer) else ():
-            if precision.unscales_itself(optimizer):
+            if getattr(optimizer, "_step_supports_amp_scaling", False):
                 raise ValueError(
                     f"{kind}(grad_clip=...) cannot clip for "
                     f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
@@ -302,6 +305,8 @@ class OptimizerHook(Hook):
 
     def _clip_all(self, runner: Runner) -> None:
         """Clip the gradients of all optimizers; with one dict of the whole module, as mmcv."""
+        if self.grad_clip is None:
+            return
         if self._clips_together():
             self._clip_together(runner, runner.module.parameters())
         else:
@@ -310,8 +315,6 @@ class OptimizerHook(Hook):
 
     def _clip_for(self, runner: Runner, optimizer: Any) -> None:
         """Clip the gradients of one optimizer."""
-        if self.grad_clip is None:
-            return
         if self._clips_together():
             self._clip_together(runner, [p for g in optimizer.param_groups for p in g["params"]])
         else:
@@ -320,13 +323,11 @@ class OptimizerHook(Hook):
                 self._record(_clip(parameters, recipe))
 
     def _clip_together(self, runner: Runner, parameters: Iterable[torch.Tensor]) -> None:
-        if self.grad_clip is None:
-            return
-        if self._overrides_clipping():
+        if is_recipe(self.grad_clip) and not self._overrides_clipping():
+            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
+        else:
             norm = self.clip_grads(parameters)
             self._record(None if norm is None else Clipped(torch.as_tensor(norm)))
-        elif is_recipe(self.grad_clip):
-            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
 
     def _record(self, clipped: Clipped | None) -> None:
         if clipped is not None:

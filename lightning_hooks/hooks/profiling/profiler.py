@@ -65,6 +65,7 @@ class ProfilerHook(Hook):
     """
 
     reads_step = False
+    transient = ("profiler", "_running")
     profiler: torch.profiler.profile | None = None
     """The running profiler, or the last profiler with its records."""
 
@@ -101,7 +102,9 @@ class ProfilerHook(Hook):
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
-        self.schedule = _checked_schedule(schedule)
+        self.schedule = check_dict("schedule", schedule)
+        if self.schedule is not None:
+            profiler.schedule(**self.schedule)  # raises for bad arguments
         self.on_trace_ready = _checked_handler(on_trace_ready)
         self.json_trace_path = check_path("json_trace_path", json_trace_path)
         if self.json_trace_path and self._writes_for_tensorboard:
@@ -198,10 +201,6 @@ class ProfilerHook(Hook):
             os.makedirs(os.path.dirname(os.path.abspath(self.json_trace_path)), exist_ok=True)
             running.export_chrome_trace(self.json_trace_path)
 
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave torch's profiler out of copies."""
-        return {**super().__getstate__(), "profiler": None, "_running": False}
-
 
 def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     if not isinstance(names, (list, tuple)):
@@ -211,13 +210,6 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     if unknown or not names:
         raise ValueError(f"activities must be some of {sorted(known)}, got {names!r}")
     return [known[name.lower()] for name in names]
-
-
-def _checked_schedule(value: Any) -> dict[str, Any] | None:
-    schedule = check_dict("schedule", value)
-    if schedule is not None:
-        profiler.schedule(**schedule)  # raises for bad arguments
-    return schedule
 
 
 def _refuse_another(trainer: Any) -> None:

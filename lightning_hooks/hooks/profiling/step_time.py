@@ -81,6 +81,7 @@ class StepTimeHook(Hook):
     """
 
     reads_step = False
+    transient = ("_probes",)
     _probes: Probes | None = None  # while a run is measured
     _summary: dict[str, Any] | None = None  # of the last run
     _logged: tuple[int, dict[str, float]] = (0, {})  # iterations and phases of the last record
@@ -194,11 +195,6 @@ class StepTimeHook(Hook):
             from rich.console import Console
 
             Console().print(*tables(self._summary), sep="\n")
-
-    def __getstate__(self) -> dict[str, Any]:
-        # probes belong to a run
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if k != "_probes"}
 
 
 def across_ranks(own: Mapping[str, Any], ranks: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

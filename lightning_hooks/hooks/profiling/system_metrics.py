@@ -55,6 +55,7 @@ class SystemMetricsHook(Hook):
     """
 
     reads_step = False
+    transient = ("_thread",)
     _thread: _Readings | None = None
 
     def __init__(self, interval: float = 10.0) -> None:
@@ -78,11 +79,6 @@ class SystemMetricsHook(Hook):
         if self._thread is not None:
             while not self._thread.values.empty():
                 runner.log_buffer.update(self._thread.values.get())
-
-    def __getstate__(self) -> dict[str, Any]:
-        # the thread belongs to a run
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if k != "_thread"}
 
 
 class _Readings(threading.Thread):

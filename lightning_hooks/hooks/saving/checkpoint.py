@@ -136,6 +136,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     """Moment and iterations of the last due file, or of the beginning."""
     look_at = 0
     """The number of iterations at which the ranks look at the clock."""
+    transient = ("_others",)
     _has_run = False
     _series: str
     _others: Sequence[CheckpointStore] = ()
@@ -213,8 +214,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, self.filename_tmpl, make=True)
-        if runner.writes_files:
-            runner.logger.info("Checkpoints will be saved to %s", self.store.path)
         self._find_others(runner)
         self.store.clean_up(self._series, self._choose_old(), runner.iter)
 
@@ -308,7 +307,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = self.store.runner = Driver.of(trainer).runner
             self._find_others(runner)
-            resumed_at = progress.batches_processed(trainer)
+            resumed_at = progress.batches(trainer).total.processed
             self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def on_exception(
@@ -318,10 +317,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         super().on_exception(trainer, pl_module, exception)
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
-        dry = trainer.fast_dev_run  # type: ignore[attr-defined]
-        if dry or not (has_run and is_shared and self.writes_on_exception):
-            return
         runner = self.store.runner
+        if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
+            return
         try:
             if self._due is not None or runner.iter != self.marked[1]:
                 self._mark_due(runner, self._file_of(runner.iter, "iterations"), runner.iter)
@@ -336,9 +334,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def _write(self, trainer: L.Trainer) -> None:
         (name, moment), self._due = self._due, None
-        if trainer.fast_dev_run:  # type: ignore[attr-defined]
-            return
         runner, choose_old = self.store.runner, self._choose_old()
+        if not runner.writes_files:
+            return
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)

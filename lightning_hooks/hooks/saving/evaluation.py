@@ -14,6 +14,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
 import torch
+from lightning.fabric.utilities.data import sized_len
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
@@ -21,11 +22,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
-from lightning_hooks.engine.driver.collect import callbacks_of, is_lightnings_default
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
@@ -171,6 +172,7 @@ class EvalHook(SavingHook):
     dynamic_milestones: list[int]
     dynamic_intervals: list[int]
     reads_step = False
+    _over_ranks = False  # whether a metric is computed over the batches of all ranks
     _at_start = False
     _seen = _compared = 0
     """The Trainer's validations in this run, and the validations with compared scores."""
@@ -279,7 +281,7 @@ class EvalHook(SavingHook):
         self.ranking.key = self.key_indicator
         if self.rule is not None and self.key_indicator != "auto":
             worst = self.init_value_map[self.rule]
-            self.ranking.add_rule(self.key_indicator, self.compare_func, worst)
+            self.ranking.rules[self.key_indicator] = self.compare_func, worst
 
     @property
     def writes_files(self) -> bool:
@@ -295,7 +297,7 @@ class EvalHook(SavingHook):
         self._seen = self._compared = 0
         if (self.by_epoch and not self.background) or self.save_best is None:
             skip_events(self, EvalHook, "on_train_batch_end")
-        reason = validation.why_none(runner.trainer) if self.dataloader is None else ""
+        reason = _why_no_validation(runner.trainer) if self.dataloader is None else ""
         if self.save_best and reason:
             message = f"save_best={self.save_best!r} has nothing to compare: the Trainer {reason}"
             warn(message)
@@ -328,8 +330,6 @@ class EvalHook(SavingHook):
     def _open_directory(self, runner: Runner) -> None:
         """Check the directory of the files, and make an ``out_dir``."""
         self._open(runner, make=bool(self.out_dir))
-        if self.out_dir:
-            runner.logger.info("The best checkpoint will be saved to %s", self.store.path)
 
     def _require_distinct_keys(self, runner: Runner) -> None:
         hooks = [hook for hook in runner.hooks if isinstance(hook, EvalHook) and hook is not self]
@@ -363,7 +363,7 @@ class EvalHook(SavingHook):
         """Evaluate before training, if epochs are counted and ``start`` is reached."""
         self._decide_interval(runner)
         if self.by_epoch and self.initial_flag:
-            self._evaluate_at_start(runner, runner.epoch, self.after_train_epoch)
+            self._evaluate_at_start(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Evaluate before training, if iterations are counted and ``start`` is reached."""
@@ -371,7 +371,7 @@ class EvalHook(SavingHook):
             return
         self._decide_interval(runner)
         if self.initial_flag:
-            self._evaluate_at_start(runner, runner.iter, self.after_train_iter)
+            self._evaluate_at_start(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Evaluate, if epochs are counted and an evaluation is due."""
@@ -420,9 +420,8 @@ class EvalHook(SavingHook):
     def _decide_interval(self, runner: Runner) -> None:
         """Set the interval in force, if intervals are dynamic."""
         if self.use_dynamic_intervals:
-            self.interval = interval_at(
-                self._counter(runner) + 1, self.dynamic_milestones, self.dynamic_intervals
-            )
+            place = bisect.bisect(self.dynamic_milestones, self._counter(runner) + 1)
+            self.interval = self.dynamic_intervals[place - 1]
 
     def _should_evaluate(self, runner: Runner) -> bool:
         """Return whether to evaluate after the present epoch or iteration."""
@@ -445,15 +444,13 @@ class EvalHook(SavingHook):
         counted = self.dataloader is None or self._at_start
         return self._counter(runner) + (not counted), "epoch" if self.by_epoch else "iter"
 
-    def _evaluate_at_start(
-        self, runner: Runner, done: int, evaluate: Callable[[Any], None]
-    ) -> None:
+    def _evaluate_at_start(self, runner: Runner) -> None:
         self.initial_flag = False
-        if self.start is None or done < self.start:
+        if self.start is None or self._counter(runner) < self.start:
             return
         self._at_start = True
         try:
-            evaluate(runner)
+            (self.after_train_epoch if self.by_epoch else self.after_train_iter)(runner)
         finally:
             self._at_start = False
         self._report_start(runner)
@@ -467,8 +464,7 @@ class EvalHook(SavingHook):
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
             runner.log_buffer.clear_output()
-        if self._due is not None:  # now: the first step changes the weights
-            self._write(runner.trainer)
+        self.write_due(runner.trainer)  # now: the first step changes the weights
 
     # -- how -------------------------------------------------------------------------------
 
@@ -483,9 +479,9 @@ class EvalHook(SavingHook):
         self._report_results(runner)
 
     def _report_results(self, runner: Runner) -> None:
-        if self.dataloader is not None:
-            with contextlib.suppress(TypeError):  # an iterable data set may have no length
-                runner.log_buffer.output["eval_iter_num"] = len(self.dataloader)
+        count = sized_len(self.dataloader)  # None without a loader, or for an iterable data set
+        if count is not None:
+            runner.log_buffer.output["eval_iter_num"] = count
         key_score = self.evaluate(runner, self.latest_results)
         if self.save_best and self._is_score(runner, key_score):
             self._save_ckpt(runner, key_score)
@@ -499,10 +495,13 @@ class EvalHook(SavingHook):
         if self.dataloader is None:
             return self._logged_scores(runner.trainer)
         if self.metric is None:
-            return self.test_fn(runner.model, self.dataloader)
-        own = self.test_fn is not single_gpu_test
-        pairs = (self.test_fn if own else predictions)(runner.model, self.dataloader)
-        return measure(self.metric, pairs, runner.module.device, over_ranks=False)
+            return self._run_test(runner)
+        is_own = self.test_fn not in (single_gpu_test, multi_gpu_test)
+        pairs = self._run_test(runner) if is_own else predictions(runner.model, self.dataloader)
+        return measure(self.metric, pairs, runner.module.device, over_ranks=self._over_ranks)
+
+    def _run_test(self, runner: Runner) -> Any:
+        return self.test_fn(runner.model, self.dataloader)
 
     def _logged_scores(self, trainer: L.Trainer) -> dict[str, Any]:
         """Return the Trainer's metrics, without metrics logged by earlier validations alone."""
@@ -574,13 +573,8 @@ class EvalHook(SavingHook):
         self._due, of_rank_0, self.best_ckpt_path, self.ranking.current = found
         messages.update(of_rank_0)
 
-    def write_due(self, trainer: L.Trainer) -> None:
-        """Write the due files."""
-        if self._due is not None:
-            self._write(trainer)
-
     def _write(self, trainer: L.Trainer) -> None:
-        due, self._due = self._due or [], None
+        due, self._due = self._due, None
         runner, ranking = Driver.of(trainer).runner, self.ranking
         if not runner.writes_files:
             return
@@ -668,6 +662,8 @@ class DistEvalHook(EvalHook):
         without a process group too.
     """
 
+    _over_ranks = True
+
     def __init__(
         self,
         dataloader: DataLoader[Any] | None = None,
@@ -710,21 +706,13 @@ class DistEvalHook(EvalHook):
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores)
 
-    def _test(self, runner: Runner) -> Any:
-        if self.dataloader is None:
-            return super()._test(runner)
+    def _run_test(self, runner: Runner) -> Any:
         gpu_collect = self.gpu_collect or not runner.writes_files
         tmpdir = self.tmpdir
         if tmpdir is None and files.is_local(runner.work_dir):
             tmpdir = files.join(runner.work_dir, ".eval_hook")
         test_fn: Callable[..., Any] = self.test_fn
-        if self.metric is not None and test_fn is multi_gpu_test:
-            results: Any = predictions(runner.model, self.dataloader)
-        else:
-            results = test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
-        if self.metric is None:
-            return results
-        return measure(self.metric, results, runner.module.device, over_ranks=True)
+        return test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
 
 
 @HOOKS.register_module()
@@ -859,15 +847,6 @@ def is_due(done: int, start: int | None, interval: int) -> bool:
     return done >= start and (done - start) % interval == 0
 
 
-def interval_at(done: int, milestones: Sequence[int], intervals: Sequence[int]) -> int:
-    """Return the interval in force at the ``done``-th epoch or iteration.
-
-    >>> [interval_at(n, [0, 3, 5], [4, 2, 1]) for n in range(1, 7)]
-    [4, 4, 2, 2, 1, 1]
-    """
-    return intervals[bisect.bisect(milestones, done) - 1]
-
-
 def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:
     """Return the milestones and intervals of mmdet's ``[(milestone, interval), ...]``.
 
@@ -892,3 +871,19 @@ def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], lis
             f"1, got {dynamic_intervals!r}"
         )
     return milestones, intervals
+
+
+def _why_no_validation(trainer: L.Trainer) -> str:
+    """Return why the Trainer does not validate in a fit, with a remedy; empty if it does."""
+    if not trainer.enable_validation:
+        return "does not validate in this fit; give it a validation loader"
+    batches = trainer.num_val_batches
+    if batches and not any(batches):
+        return "has a validation loader without a batch; give it data"
+    every, epochs = trainer.check_val_every_n_epoch, trainer.max_epochs
+    if every is not None and epochs is not None and 0 < epochs < every:
+        return (
+            f"validates every {every} epochs, and the run has {epochs}; give it "
+            f"check_val_every_n_epoch={epochs} at most"
+        )
+    return ""

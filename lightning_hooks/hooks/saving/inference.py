@@ -13,6 +13,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
+from lightning.fabric.utilities.data import sized_len
 from torch import distributed
 from torchmetrics import Metric, MetricCollection
 
@@ -23,7 +24,6 @@ from lightning_hooks.utils.progress_bar import with_bar
 
 __all__ = [
     "collected",
-    "length",
     "measure",
     "multi_gpu_test",
     "plain_values",
@@ -63,7 +63,7 @@ def _batches(model: torch.nn.Module, data_loader: Any) -> Iterable[Any]:
     trainer = _trainer_of(model)
     if trainer is None:
         return data_loader  # type: ignore[no-any-return]
-    return with_bar(trainer, data_loader, "Evaluating", length(data_loader))
+    return with_bar(trainer, data_loader, "Evaluating", sized_len(data_loader))
 
 
 def _check_takes_return_loss(model: torch.nn.Module) -> None:
@@ -134,9 +134,7 @@ def multi_gpu_test(
         ``tmpdir``; nothing sleeps.
     """
     results = single_gpu_test(model, data_loader)
-    if not (distributed.is_available() and distributed.is_initialized()):
-        return results
-    return collected(results, length(data_loader.dataset), None if gpu_collect else tmpdir)
+    return collected(results, sized_len(data_loader.dataset), None if gpu_collect else tmpdir)
 
 
 def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any] | None:
@@ -191,14 +189,6 @@ def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
     none = object()
     rows = itertools.zip_longest(*parts, fillvalue=none)
     return [result for row in rows for result in row if result is not none][:size]
-
-
-def length(sized: Any) -> int | None:
-    """Return the length of a loader or data set, None without a length."""
-    try:
-        return len(sized)
-    except TypeError:  # an iterable data set may have no length
-        return None
 
 
 def measure(

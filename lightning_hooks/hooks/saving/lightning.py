@@ -15,10 +15,10 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
-from lightning_hooks.engine.driver.collect import hooks_of, is_lightnings_default
-from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
@@ -49,8 +49,6 @@ class BestFields(NamedTuple):
     best_model_score        the best score, as a tensor; None before
     best_model_path         the path of the best file; an empty string before
     best_k_models           the scores of the best files by path
-    kth_best_model_path     the path of the worst kept file; empty with fewer than save_top_k files
-    kth_value               the score of the worst kept file; None with fewer
     ======================  ====================================================================
     """
 
@@ -69,16 +67,6 @@ class BestFields(NamedTuple):
     def best_model_score(self) -> torch.Tensor | None:
         """The best score."""
         return self.best_k_models.get(self.best_model_path)
-
-    @property
-    def kth_best_model_path(self) -> str:
-        """The path of the worst kept file, replaced by the next file among the best."""
-        return [*self.best_k_models][-1] if len(self.best_k_models) == self.save_top_k else ""
-
-    @property
-    def kth_value(self) -> torch.Tensor | None:
-        """The score of the worst kept file."""
-        return self.best_k_models.get(self.kth_best_model_path)
 
 
 def of_part(part: str, name: str) -> Any:
@@ -120,8 +108,6 @@ class SavingHook(Hook):
     current_score = _best("current_score")
     best_model_score = _best("best_model_score")
     best_k_models = _best("best_k_models")
-    kth_best_model_path = _best("kth_best_model_path")
-    kth_value = _best("kth_value")
 
     # mmcv's attributes
     out_dir = of_part("store", "out_dir")
@@ -148,6 +134,10 @@ class SavingHook(Hook):
         """Whether the hook writes files."""
         return True
 
+    def checkpoint_directory(self, runner: Runner) -> str:
+        """Return the directory of the hook's checkpoints."""
+        return self.store.directory(runner)
+
     @property
     def background(self) -> bool:
         """Whether a thread writes the files."""
@@ -163,11 +153,13 @@ class SavingHook(Hook):
         stores = [hook.store for hook in runner.hooks if isinstance(hook, SavingHook)]
         self.store.open(runner, stores, template, make=make)
 
+    def write_due(self, trainer: L.Trainer) -> None:
+        """Write the due files."""
+        if self._due is not None:
+            self._write(trainer)
+
     def _write(self, trainer: L.Trainer) -> None:
         raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {k: v for k, v in super().__getstate__().items() if k != "_others"}
 
     # -- Lightning's events ----------------------------------------------------------------
 
@@ -179,9 +171,9 @@ class SavingHook(Hook):
                 fit.patch(strategy, "load_checkpoint", partial(_verify, trainer))
             check_reads(trainer, fit)
         self._load_last(trainer)
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
         is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
-        if is_hosted and any(map(is_lightnings_default, callbacks)) and not self._warned:
+        has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
+        if is_hosted and has_default and not self._warned:
             self._warned = True
             warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "
@@ -233,8 +225,7 @@ class SavingHook(Hook):
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files, after all other callbacks and the module."""
-        if self._due is not None:
-            self._write(trainer)
+        self.write_due(trainer)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Wait for the thread."""

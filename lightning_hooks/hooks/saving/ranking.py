@@ -24,16 +24,7 @@ class Ranking:
     """The best scores by one or several keys, with the paths of the checkpoints.
 
     Scores and paths are kept in ``runner.meta["hook_msgs"]``, the ``messages`` of the methods, and
-    so in every checkpoint.
-
-    ================================  ========================================================
-    key in ``messages``               value
-    ================================  ========================================================
-    best_score                        the best score by the first key of the first ranking
-    best_ckpt                         the path of the best file
-    best_score_<key>                  the best score by another key; ``best_ckpt_<key>``
-    best_ckpts                        ``[score, path]`` by key, best first
-    ================================  ========================================================
+    so in every checkpoint. The keys are those of ``BestCheckpointHook``.
 
     Args:
         keep: The number of checkpoints to keep by each key.
@@ -50,10 +41,6 @@ class Ranking:
         """The first key, or ``"auto"`` before the first score."""
         self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
         """By key: whether a score is better than another, and the worst possible score."""
-
-    def add_rule(self, key: str, better: Callable[[Any, Any], bool], worst: float) -> None:
-        """Add a key."""
-        self.rules[key] = better, worst
 
     def rule(self, key: str) -> str:
         """Return which scores of a key are better, ``"greater"`` or ``"less"``."""

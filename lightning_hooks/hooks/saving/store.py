@@ -13,9 +13,10 @@ import fsspec
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, precision
-from lightning_hooks.engine.lightning_api.method_patch import patched
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -131,13 +132,13 @@ class CheckpointStore:
         if runner.rank != 0 or not runner.writes_files:
             return
         begun = [store.path for store in beside if store.reported == runner.run_id]
-        listed, self.reported = manifest.read(directory), runner.run_id
-        self._earlier = frozenset(listed)
+        entries, self.reported = manifest.read(directory), runner.run_id
+        self._earlier = frozenset(entries)
         if directory not in begun:
             resumed = self.resumed_from
             if resumed and files.join(directory, os.path.basename(resumed)) == resumed:
                 template = None  # unlisted files beside the file resumed from belong to this run
-            found = report_other_runs(listed, directory, runner.run_id, template)
+            found = report_other_runs(entries, directory, runner.run_id, template)
             if found and not resumed and entry_point.asks_for_last(runner.trainer):
                 raise FileExistsError(f'ckpt_path="last" has found no checkpoint to load. {found}')
             if found:
@@ -209,7 +210,7 @@ class CheckpointStore:
             if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
                 module = trainer.lightning_module
                 add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-                stack.enter_context(patched(module, "on_save_checkpoint", add))
+                stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
             trainer.save_checkpoint(path, weights_only=not target.resumable)
         if trainer.is_global_zero and not written:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written
@@ -299,31 +300,31 @@ def newest_of(
 
 
 def report_other_runs(
-    listed: Sequence[Entry], directory: str, run: str, template: str | None
+    entries: Sequence[Entry], directory: str, run: str, template: str | None
 ) -> str:
     """Describe other runs' files in a directory, with advice; empty without any.
 
     Args:
-        listed: The files in the manifest.
+        entries: The files in the manifest.
         directory: The directory, local or remote.
         run: The run that begins.
         template: The file names of the run, to report unlisted files of equal names; None for
             listed files only.
     """
-    others = [entry for entry in listed if entry.run != run]
+    others = [entry for entry in entries if entry.run != run]
     found: dict[str, list[str]] = {}
     for owner, name in dict.fromkeys((f"run {entry.run}", entry.name) for entry in others):
         if files.exists(files.join(directory, name)):
             found.setdefault(owner, []).append(name)
     if template is not None:
-        known = {entry.name for entry in listed}
+        known = {entry.name for entry in entries}
         numbers = earlier_files.numbered(directory, template)
         names = [name for name, _ in sorted(numbers, key=lambda x: x[1]) if name not in known]
         if names:
             found["a run without a list"] = names
     if not found:
         return ""
-    of_each = "; ".join(f"{_shortened(names)} of {owner}" for owner, names in found.items())
+    of_each = "; ".join(f"{listed(names, 3)} of {owner}" for owner, names in found.items())
     path = files.join(directory, next(reversed(found.values()))[-1])
     return (
         f"{directory} holds checkpoints of another run: {of_each}. This run deletes none of them, "
@@ -332,17 +333,6 @@ def report_other_runs(
         "run another directory: CheckpointHook(out_dir=...), HookAdapter(work_dir=...) or "
         "Trainer(default_root_dir=...)"
     )
-
-
-def _shortened(names: list[str]) -> str:
-    """Join names; shorten a long list to the first and the last.
-
-    >>> _shortened(["a", "b"]), _shortened(["a", "b", "c", "d"])
-    ('a, b', 'a ... d (4 files)')
-    """
-    if len(names) <= 3:
-        return ", ".join(names)
-    return f"{names[0]} ... {names[-1]} ({len(names)} files)"
 
 
 # -- mmcv's arguments ----------------------------------------------------------------------
@@ -359,15 +349,10 @@ def checked_out_dir(out_dir: Any) -> str | None:
     """
     path = check_path("out_dir", out_dir)
     if path is not None and not files.is_local(path):
-        protocol = path.partition("://")[0]
         try:
-            fsspec.get_filesystem_class(protocol)
-        except ImportError as error:
-            extra = ": pip install s3fs" if protocol == "s3" else ""
-            package = getattr(error.__cause__, "name", None)
-            raise ImportError(f"out_dir={path!r}: {error}{extra}", name=package) from error
-        except ValueError as error:
-            raise ValueError(f"out_dir={path!r}: {error}") from error
+            fsspec.get_filesystem_class(path.partition("://")[0])
+        except (ImportError, ValueError) as error:  # fsspec names the package to install
+            raise type(error)(f"out_dir={path!r}: {error}") from error
     return path
 
 

@@ -13,6 +13,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAve
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.param_groups import (
@@ -162,14 +163,19 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
             and any(config.scheduler.optimizer is one for one in own.values())
         ]
     if hook.quantity.symbol == "lr":
-        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-        names += [type(c).__name__ for c in callbacks if isinstance(c, StochasticWeightAveraging)]
+        names += [
+            type(one).__name__
+            for one in callbacks_of(trainer)
+            if isinstance(one, StochasticWeightAveraging)
+        ]
     if len(names) > 1:
+        start = ""
+        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
         rank_zero_warn(
             f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
-            "each step takes the value that was set last; leave out all but one. "
-            f"{class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
-            + ("; base_lr=... gives another base rate" if hook.quantity.symbol == "lr" else "")
+            f"each step takes the value that was set last; leave out all but one{start}"
         )
 
 
@@ -206,8 +212,7 @@ def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
     """
     runner = Driver.of(trainer).runner
     first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks)
+    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks_of(trainer))
     if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
         rank_zero_warn(
             f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...] and logs the "

@@ -14,7 +14,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps, InSteps
+from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import checks
 from lightning_hooks.hooks.updaters.param_groups import (
@@ -300,9 +300,9 @@ class Updater(Hook):
 
     def as_counted(self, runner: Runner) -> Runner:
         """Return the runner, with optimizer steps as iterations if ``by_step``."""
-        if not self.by_step or isinstance(runner, InSteps):
+        if not self.by_step or isinstance(runner, _InSteps):
             return runner
-        in_steps: Any = InSteps(runner, self._skipped)  # has all attributes of the runner
+        in_steps: Any = _InSteps(runner, self._skipped)  # has all attributes of the runner
         return in_steps  # type: ignore[no-any-return]
 
     @property
@@ -433,3 +433,39 @@ def check_share(name: str, value: object, *, below_one: bool = False) -> float:
         allowed = "in [0, 1)" if below_one else "between 0 and 1"
         raise ValueError(f"{name} must be a number {allowed}, got {value!r}")
     return value  # type: ignore[return-value]
+
+
+class _InSteps:
+    """A view of a runner with optimizer steps as iterations; other attributes are the runner's.
+
+    >>> from types import SimpleNamespace
+    >>> runner = SimpleNamespace(iter=9, epoch=1, optimizer_steps=3, max_optimizer_steps=4)
+    >>> seen = _InSteps(runner)
+    >>> seen.iter, seen.max_iters, seen.epoch
+    (3, 4, 1)
+    """
+
+    def __init__(self, runner: Any, skipped: int = 0) -> None:
+        object.__setattr__(self, "_runner", runner)
+        object.__setattr__(self, "_skipped", skipped)
+
+    @property
+    def iter(self) -> int:
+        """Optimizer steps made before the current batch's step."""
+        return int(self._runner.optimizer_steps - self._skipped)
+
+    @property
+    def max_iters(self) -> int | None:
+        """Optimizer steps to make, None if unknown."""
+        limit: int | None = self._runner.max_optimizer_steps
+        return limit
+
+    _iter, _max_iters = iter, max_iters
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "_runner":  # a copy in the making has none
+            raise AttributeError(name)
+        return getattr(self._runner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(self._runner, name, value)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_hooks.loggers.delivery.upload import Upload, as_label
+from lightning_hooks.loggers.delivery.upload import Upload, check_label
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Histogram, Table
 
@@ -138,11 +138,8 @@ def _text(value: Any) -> str:
 
 
 def _checkpoint(name: str, fields: Any, folder: str) -> Upload | None:
-    if fields is not None:
-        return Upload.from_fields(name, fields, folder)
-    if name != as_label(name):
-        raise ValueError(f"no name of a checkpoint: {name!r:.80}")
-    return None
+    check_label(name)
+    return None if fields is None else Upload.from_fields(name, fields, folder)
 
 
 def _table(columns: Any, rows: Any) -> Table:

@@ -20,6 +20,8 @@ LINGER = 5.0
 """Seconds for collecting records: waking the thread for each record would slow steps."""
 
 _GRACE = 0.5  # seconds after the deadline
+_RELEASE = 10.0  # seconds to wait for the end of an abandoned client
+_RELEASES: dict[str, threading.Thread] = {}  # threads that end an abandoned client, by backend
 _BACKOFF = 0.5, 30.0  # seconds before the second attempt; at most
 _MAX_ATTEMPTS_FOR_FILES = 7  # half a minute: values wait behind the checkpoint
 _MAX_FIRST_REFUSALS = 3  # in a row, before the backend has taken a record
@@ -110,9 +112,9 @@ class Sender:
             self._abandoned = self.given_up = True
             self.error = self.error or TimeoutError("it does not answer")
         if self.given_up:
-            release = threading.Thread(
-                target=_error_of, args=(self._writer_class.on_abandoned,), daemon=True
-            )
+            end_client = functools.partial(_error_of, self._writer_class.on_abandoned)
+            release = threading.Thread(target=end_client, daemon=True)
+            _RELEASES[self._writer_class.name] = release
             release.start()
             release.join(_GRACE)
 
@@ -153,6 +155,8 @@ class Sender:
             self._has_progressed.set()
 
     def _open(self) -> None:
+        if release := _RELEASES.get(self._writer_class.name):
+            release.join(_RELEASE)  # it would end this run's client too
         self.writer = self._connect()
         self._has_progressed.set()
 
@@ -160,9 +164,8 @@ class Sender:
         """Send records until the announced end; return False after giving up."""
         while True:
             self._has_news.clear()
-            is_closing = (
-                self._is_closing.is_set()
-            )  # read before take(): earlier records are in the spool
+            # read before take(): earlier records are in the spool
+            is_closing = self._is_closing.is_set()
             records = self._spool.take(writer.chunk)
             if records:
                 count = self._send(writer, records)

@@ -15,7 +15,8 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
-    count_rest,
+    count_records,
+    discard,
     discard_delivered,
     ended_spools,
     is_shared,
@@ -82,7 +83,10 @@ class Session:
     # -- spools of ended processes ---------------------------------------------------------
 
     def _look_behind(self) -> None:
-        """Take over what a killed process of this run has left; tell of other runs' records."""
+        """Take over what a killed process of this run has left; tell of other runs' records.
+
+        A spool without records, of a process killed before the first record, is removed.
+        """
         unsent: dict[str, tuple[str | None, int]] = {}
         for path, head in ended_spools(self.folder, self._backend):
             with contextlib.suppress(OSError, ValueError):
@@ -90,8 +94,10 @@ class Session:
                     continue
                 if self._run.has_written(head):
                     self._take_over(path)
-                elif count := count_rest(path):
+                elif count := count_records(path, rest=True):
                     unsent[path] = head["run"], count
+                elif self._spool.is_locked and not count_records(path):
+                    discard(path)
         if unsent and not is_shared(self.folder):  # whose spools may be of other programs
             commands = (self._replay_command(path, run_id) for path, (run_id, _) in unsent.items())
             self.notices.log(

@@ -18,14 +18,14 @@ from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
-from lightning_hooks.storage.files import is_local, join, locked
+from lightning_hooks.storage.files import delete, is_local, join, locked
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "Spool",
-    "count_rest",
+    "count_records",
     "create",
     "discard",
     "discard_delivered",
@@ -67,6 +67,8 @@ class Spool:
         """The number of lost records."""
         self.seq = 0
         """The number of the next record."""
+        self.is_locked = False
+        """Whether the file is locked; not on a file system without locks."""
         self._file: IO[bytes] | None = None
         self._reader: IO[bytes] | None = None
         self._lock = contextlib.ExitStack()
@@ -81,9 +83,8 @@ class Spool:
             os.makedirs(os.path.dirname(path) or ".", 0o700, exist_ok=True)
             self.path, self._file = _open_new(path)
             # a search for unsent records holds the lock for a moment
-            self._lock.enter_context(locked(self.path, os.O_RDWR))
-            with contextlib.suppress(FileNotFoundError):  # of a removed file
-                os.unlink(f"{self.path}.ack")
+            self.is_locked = bool(self._lock.enter_context(locked(self.path, os.O_RDWR)))
+            delete(f"{self.path}.ack")  # of a removed file
             self._reader = open(self.path, "rb", buffering=0)  # noqa: SIM115 - until close()
         except OSError as error:
             self.path, self.error = path, error
@@ -192,8 +193,7 @@ class Spool:
         self._start = self._first
         self._delivered.clear()
         self._aside.clear()
-        with contextlib.suppress(OSError):
-            os.unlink(self.refused_path)
+        delete(self.refused_path)
 
     # -- called when the sending has ended --------------------------------------------------
 
@@ -239,9 +239,7 @@ _BLOCK = 1 << 20
 
 def discard(path: str) -> None:
     """Remove a spool, and the folder if empty."""
-    for name in (path, f"{path}.ack"):
-        with contextlib.suppress(OSError):
-            os.unlink(name)
+    delete(path, f"{path}.ack")
     with contextlib.suppress(OSError):
         os.rmdir(os.path.dirname(path))
 
@@ -262,15 +260,13 @@ def discard_delivered(path: str, head: Mapping[str, Any]) -> None:
 def write_ack(path: str, offset: int, run_id: str | None) -> None:
     """Store the position of the first undelivered record, and the backend's id of the run."""
     temporary = f"{path}.ack.tmp"
-    with contextlib.suppress(FileNotFoundError):
-        os.unlink(temporary)
+    delete(temporary)
     try:
         with create(temporary) as file:
             file.write(seal(json.dumps({"offset": offset, "run": run_id})))
         os.replace(temporary, f"{path}.ack")
     except OSError:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        delete(temporary)
         raise
 
 
@@ -287,8 +283,10 @@ def read_head(path: str) -> tuple[dict[str, Any], int]:
     head = (unseal(first) or {}).get("run")
     if not isinstance(head, dict):
         raise ValueError(f"{path} is not the spool of a run")
-    state = _acknowledged(path)
-    offset: Any = state.get("offset")
+    state: dict[str, Any] = {}
+    with contextlib.suppress(OSError), open(f"{path}.ack", "rb") as file:
+        state = unseal(file.read(_BLOCK)) or {}
+    offset = state.get("offset")
     found = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
     head = {**head, "run": next(found, None)}
     if type(offset) is int and start <= offset and _ends_line(path, offset):
@@ -301,14 +299,19 @@ def is_run_id(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
-def count_rest(path: str) -> int:
-    """Return the number of undelivered lines of a spool.
+def count_records(path: str, *, rest: bool = False) -> int:
+    """Return the number of a spool's records, damaged records included.
+
+    Args:
+        path: The file.
+        rest: Whether to count only undelivered records.
 
     Raises:
         ValueError: if the file is no spool.
     """
     _, offset = read_head(path)
-    return sum(not line.startswith(b'{"end"') for line, _ in _read_lines(path, offset))
+    lines = _read_lines(path, offset if rest else 0)
+    return sum(not line.startswith((b'{"run"', b'{"end"')) for line, _ in lines)
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
@@ -370,14 +373,6 @@ def lines_of(file: IO[bytes], start: int, end: int) -> Iterator[tuple[bytes, int
         for line in complete:
             after += len(line) + 1
             yield line, after
-
-
-def _acknowledged(path: str) -> dict[str, Any]:
-    try:
-        with open(f"{path}.ack", "rb") as file:
-            return unseal(file.read(_BLOCK)) or {}
-    except OSError:
-        return {}
 
 
 def create(path: str) -> IO[bytes]:

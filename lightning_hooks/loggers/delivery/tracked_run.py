@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 from uuid import uuid4
 
-from lightning_hooks.engine.driver.resume import KEY, entry_of
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
+from lightning_hooks.storage.layout import ENTRY, entry_of
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -87,11 +87,11 @@ def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
     [{'key': '1f'}]
     """
-    entry = checkpoint.setdefault(KEY, {})
+    entry = checkpoint.setdefault(ENTRY, {})
     entry_of(checkpoint)
     runs = entry.setdefault("trackers", {}).setdefault(backend, [])
     if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
         raise ValueError(
-            f"the checkpoint's {KEY!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
+            f"the checkpoint's {ENTRY!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
         )
     return runs

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Upload", "as_label"]
+__all__ = ["Upload", "as_label", "check_label"]
 
 PREFIX = "upload_"
 """Prefix of the names of checkpoints' folders beside the spool."""
@@ -27,7 +27,12 @@ def as_label(text: str) -> str:
     return label or "_"
 
 
-def _checked(label: Any) -> str:
+def check_label(label: Any) -> str:
+    """Return the name of a checkpoint.
+
+    Raises:
+        ValueError: for another value than a result of :func:`as_label`.
+    """
     if not isinstance(label, str) or label != as_label(label):
         raise ValueError(f"no name of a checkpoint: {label!r:.80}")
     return label
@@ -88,8 +93,8 @@ class Upload:
         inner = fields["folder"]
         if not (isinstance(inner, str) and re.fullmatch(PREFIX + "[a-z0-9_]{8}", inner)):
             raise ValueError(f"no folder of an upload: {inner!r:.80}")
-        aliases = tuple(_checked(alias) for alias in fields["aliases"])
-        return cls(os.path.join(folder, inner, _checked(name)), aliases)
+        aliases = tuple(check_label(alias) for alias in fields["aliases"])
+        return cls(os.path.join(folder, inner, check_label(name)), aliases)
 
     def fields(self) -> dict[str, Any]:
         """Return the fields for a line of a spool, without a path."""

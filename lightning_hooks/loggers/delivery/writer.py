@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Collection, Mapping, Sequence
-from types import MappingProxyType
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import KINDS, Record
@@ -57,10 +57,13 @@ class Writer:
     """Seconds until the client has stored an accepted value. After a kill of the process younger
     values, and the last value, are sent again."""
 
-    replayed: Mapping[str, Any] = MappingProxyType({})
+    run_options: Mapping[str, str] = {}
+    """The attributes of an open run with options of ``lightning-hooks replay``, by option."""
+
+    replayed: Mapping[str, Any] = {}
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
 
-    stored: Mapping[str, Collection[int]] = MappingProxyType({})
+    stored: Mapping[str, Collection[int]] = {}
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
 
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:
@@ -85,7 +88,9 @@ class Writer:
             run: The open run in use, if any.
             arguments: Other arguments of ``connect``.
         """
-        return {}
+        if run is None:
+            return {}
+        return {option: getattr(run, name, None) for option, name in cls.run_options.items()}
 
     @classmethod
     def reopen(cls, *args: Any, **arguments: Any) -> Writer:
@@ -188,12 +193,16 @@ class Writer:
 
 
 class PointWriter(Writer):
-    """A writer for a backend without batches; override ``add``.
+    """A writer for a backend without batches; override ``add`` or ``calls``.
 
-    The writer counts a record's stored values, so a second attempt stores no value twice.
+    The writer counts a record's successful calls, so a second attempt stores no value twice.
     """
 
-    _stored = (-1, 0)  # the record's number, and the number of stored values
+    _done = (-1, 0)  # the record's number, and the number of successful calls
+
+    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
+        """Yield the calls that store the values of a step."""
+        yield from (partial(self.add, name, value, record) for name, value in record.points)
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Store a value of a record: a number, a text or a sample."""
@@ -201,11 +210,11 @@ class PointWriter(Writer):
 
     def log(self, record: Record) -> None:
         """Store the values of a step."""
-        points = record.points
-        seq, stored = self._stored
-        for index in range(stored if seq == record.seq else 0, len(points)):
-            self.add(*points[index], record)
-            self._stored = (record.seq, index + 1)
+        seq, done = self._done
+        for index, call in enumerate(self.calls(record)):
+            if index >= done or seq != record.seq:
+                call()
+                self._done = (record.seq, index + 1)
 
 
 def fail(error: Exception) -> Writer:

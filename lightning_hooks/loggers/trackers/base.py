@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import sys
 import tempfile
@@ -163,7 +164,7 @@ class TrackerHook(LoggerHook):
                 raise TypeError(
                     f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
                 )
-            self.uploads = CheckpointUploads(upload, type(self).__name__)
+            self.uploads = CheckpointUploads(upload)
         # import_wandb() and its like are mmcv's, overridden by old subclasses
         getattr(self, f"import_{self.package}", self.require_client)()
 
@@ -239,7 +240,7 @@ class TrackerHook(LoggerHook):
 
     def _log_all(self, runner: Runner) -> None:
         super()._log_all(runner)
-        for name, sample in runner.waiting_samples:  # of an evaluation outside of a fit
+        for name, sample in runner.samples.waiting:  # of an evaluation outside of a fit
             self.log_sample(runner, name, sample)
 
     # -- the run ---------------------------------------------------------------------------
@@ -293,7 +294,7 @@ class TrackerHook(LoggerHook):
         )
         if run is not None and in_fit(runner) and (useless := self.start_arguments()):
             text = f"the run was open before: {', '.join(useless)} have no effect"
-            runner.logger.warning("%s: %s", type(self).__name__, text)
+            session.notices.log(logging.WARNING, text)
         if params := self.parameters(runner):
             session.append(runner.iter, params=params)
         return session
@@ -334,8 +335,8 @@ class TrackerHook(LoggerHook):
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
         if self.all_groups:
-            tags.update(by_group("learning_rate", runner, runner.step_lr))
-            tags.update(by_group("momentum", runner, runner.step_momentum))
+            tags.update(by_group("learning_rate", runner, runner.step_rates.lr))
+            tags.update(by_group("momentum", runner, runner.step_rates.momentum))
         if not is_mmcv and self.get_mode(runner) == "train":
             tags = as_module_calls(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
@@ -401,23 +402,32 @@ class TrackerHook(LoggerHook):
         Args:
             runner: The runner; None if the training has failed.
         """
-        sessions = [(peer, peer._session) for peer in self._peers if peer._session is not None]
-        for peer in self._peers:
-            peer._peers = ()
         with contextlib.ExitStack() as folders:
-            for peer, session in sessions:
-                files: list[tuple[str, str]] = []
-                peer._ended = session.entry()
-                if runner is not None and in_fit(runner) and not session.sender.given_up:
-                    folder = folders.enter_context(tempfile.TemporaryDirectory())
-                    try:
-                        with tolerant():
-                            files = peer.files(runner, folder)
-                    except Exception as error:
-                        session.notices.failed("given the run's files", error)
-                session.close(peer.timeout, failed=runner is None, files=files)
-            errors = [(peer, session.wait()) for peer, session in sessions]
+            sessions = [(peer, peer.close_session(runner, folders)) for peer in self._peers]
+            errors = [(peer, s.wait()) for peer, s in sessions if s is not None]
         return [error for peer, error in errors if peer.strict and error is not None]
+
+    def close_session(self, runner: Runner | None, folders: contextlib.ExitStack) -> Session | None:
+        """Send the run's files and begin to close the session; return the session, if open.
+
+        Args:
+            runner: The runner; None if the training has failed.
+            folders: The stack that removes the folder of the files.
+        """
+        session, self._peers = self._session, ()
+        if session is None:
+            return None
+        files: list[tuple[str, str]] = []
+        self._ended = session.entry()
+        if runner is not None and in_fit(runner) and not session.sender.given_up:
+            folder = folders.enter_context(tempfile.TemporaryDirectory())
+            try:
+                with tolerant():
+                    files = self.files(runner, folder)
+            except Exception as error:
+                session.notices.failed("given the run's files", error)
+        session.close(self.timeout, failed=runner is None, files=files)
+        return session
 
 
 def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any]:

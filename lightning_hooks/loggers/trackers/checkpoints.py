@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -35,7 +36,6 @@ class CheckpointUploads:
 
     Args:
         which: ``"best"``, ``"last"`` or ``"all"``.
-        owner: The name at the beginning of messages.
 
     Raises:
         ValueError: for another ``which``.
@@ -44,17 +44,17 @@ class CheckpointUploads:
     _runner: Runner
     _session: Session
 
-    def __init__(self, which: str, owner: str) -> None:
+    def __init__(self, which: str) -> None:
         check_choice("upload", which, [*UPLOADS])
-        self._which, self._owner = which, owner
+        self._which = which
         self.deleted: list[str] = []
         """Paths of deleted files, until the next record of checkpoints."""
         self._sent: set[str] = set()  # names, by this process
-        self._names = Names(_label_of, 120)
+        self._names = Names(lambda path: as_label(os.path.basename(path)), 120)
         self._continues = False
 
     def __reduce__(self) -> Any:  # without the run
-        return CheckpointUploads, (self._which, self._owner)
+        return CheckpointUploads, (self._which,)
 
     def begin(self, runner: Runner, session: Session, run: TrackedRun) -> None:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
@@ -122,8 +122,4 @@ class CheckpointUploads:
             self._session.append(step, checkpoints={**found, **gone})
 
     def _warn(self, text: str) -> None:
-        self._runner.logger.warning("%s: %s", self._owner, text)
-
-
-def _label_of(path: str) -> str:
-    return as_label(os.path.basename(path))
+        self._session.notices.log(logging.WARNING, text)

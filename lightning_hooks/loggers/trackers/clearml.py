@@ -20,7 +20,7 @@ from lightning_hooks.loggers.delivery.writer import PointWriter
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
-from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.samples import Histogram, Table, as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -28,13 +28,13 @@ if TYPE_CHECKING:
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
 _PROJECT = "lightning_hooks"
-_CAPTURES = (
-    "auto_connect_arg_parser",
-    "auto_connect_frameworks",
-    "auto_connect_streams",
-    "auto_resource_monitoring",
-)
-_QUIET = {**dict.fromkeys(_CAPTURES, False), "reuse_last_task_id": False}
+_QUIET = {
+    "auto_connect_arg_parser": False,
+    "auto_connect_frameworks": False,
+    "auto_connect_streams": False,
+    "auto_resource_monitoring": False,
+    "reuse_last_task_id": False,
+}
 
 
 class ClearMLWriter(PointWriter):
@@ -110,8 +110,7 @@ class ClearMLWriter(PointWriter):
                 xlabels=[f"{middle:.3g}" for middle in middles],
             )
         elif isinstance(value, np.ndarray):
-            image = value.transpose(1, 2, 0).squeeze()
-            self.logger.report_image(name, name, iteration=record.step, image=image)
+            self.logger.report_image(name, name, iteration=record.step, image=as_picture(value))
         elif not math.isfinite(value):  # ClearML would store 0.0
             self.logger.report_scalar(name, "nonfinite", 1.0, record.step)
             self.logger.report_text(f"{name} is {value} at iteration {record.step}")

@@ -19,6 +19,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -32,6 +33,7 @@ class DvcliveWriter(PointWriter):
     """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"
+    run_options: Mapping[str, str] = {"dir": "dir"}
     replayed: Mapping[str, Any] = {"options": {**_WITHOUT_GIT, "dir": "dvclive"}, "after": 0}
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
@@ -62,11 +64,6 @@ class DvcliveWriter(PointWriter):
             writer.keep_stored(_stored_steps(os.path.join(writer.run.plots_dir, "metrics")), after)
         return writer
 
-    @classmethod
-    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the folder of an open ``Live``."""
-        return {} if run is None else {"dir": run.dir}
-
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
         return self._paths.of(self._names.of(name))
@@ -75,8 +72,7 @@ class DvcliveWriter(PointWriter):
         """Add a row to the file of a number, or an image."""
         self.run.step = record.step
         if isinstance(value, np.ndarray):
-            image = value.transpose(1, 2, 0)
-            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", image.squeeze())
+            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", as_picture(value))
         else:
             self.run.log_metric(self.stored_name(name), value)
             self.note = self._paths.note

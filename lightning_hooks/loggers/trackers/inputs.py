@@ -18,6 +18,7 @@ __all__ = [
     "experiment",
     "flatten_params",
     "is_lightning_logger",
+    "is_logger_class",
     "metric_key",
     "plain_params",
 ]
@@ -25,9 +26,14 @@ __all__ = [
 
 def is_lightning_logger(run: Any) -> bool:
     """Whether an object is a ``Logger`` of ``lightning`` or ``pytorch_lightning``."""
+    return is_logger_class(type(run))
+
+
+def is_logger_class(cls: Any) -> bool:
+    """Whether a class is a ``Logger`` of ``lightning`` or ``pytorch_lightning``."""
     return any(
         base.__name__ == "Logger" and base.__module__.endswith("loggers.logger")
-        for base in type(run).__mro__
+        for base in getattr(cls, "__mro__", ())
     )
 
 

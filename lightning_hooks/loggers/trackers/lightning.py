@@ -15,12 +15,13 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
+from lightning_hooks.loggers.delivery.writer import PERMANENT, PointWriter
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
-from lightning_hooks.loggers.trackers.inputs import is_lightning_logger
-from lightning_hooks.loggers.trackers.lightning_samples import calls_for, kinds_of
+from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
+from lightning_hooks.loggers.trackers.tensorboard import as_markdown
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
-class LightningWriter(Writer):
+class LightningWriter(PointWriter):
     """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:
@@ -45,7 +46,6 @@ class LightningWriter(Writer):
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
-        self._served = (-1, 0)  # the record's number, and how many of its calls are done
         self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
 
     @classmethod
@@ -83,21 +83,21 @@ class LightningWriter(Writer):
         return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
 
     def log(self, record: Record) -> None:
-        """Log the values of a step to each logger once, also in a second attempt."""
+        """Log the values of a step to each logger."""
         if record.images and "images" not in self.takes:  # of a hook, in the log buffer
             self.note = f"these loggers hold no images: {', '.join(record.images)} is left out"
-        seq, served = self._served
-        for index, (logger, call) in enumerate(self._calls(record)):
-            if index >= served or seq != record.seq:
-                self._call(logger, call)
-            self._served = (record.seq, index + 1)
+        super().log(record)
 
-    def _calls(self, record: Record) -> Iterator[tuple[Any, Callable[[], object]]]:
+    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
+        """Yield a call for the numbers of a step, and for each sample, of each logger."""
         for logger in self.run:
             if record.scalars:
-                values = dict(record.scalars)
-                yield logger, partial(logger.log_metrics, metrics=values, step=record.step)
-            yield from ((logger, call) for call in calls_for(logger, record))
+                log = partial(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
+                yield partial(self._call, logger, log)
+            for kind, send in kinds_of(type(logger)).items():
+                for name, sample in getattr(record, kind).items():
+                    log = partial(send, logger, name, sample, record.step)
+                    yield partial(self._call, logger, log)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters."""
@@ -125,6 +125,71 @@ class LightningWriter(Writer):
             self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"
 
 
+def _image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.log_image(name, [as_picture(image)], step=step)
+
+
+def _aim_image(logger: Any, name: str, image: Any, step: int) -> None:
+    aim = importlib.import_module("aim")
+    logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
+
+
+def _comet_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.log_image(as_picture(image), name=name, step=step)
+
+
+def _mlflow_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.log_image(logger.run_id, as_picture(image), key=name, step=step)
+
+
+def _tensorboard_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.add_image(name, image, step)
+
+
+def _aim_table(logger: Any, name: str, table: Any, step: int) -> None:
+    aim = importlib.import_module("aim")
+    logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
+
+
+def _comet_table(logger: Any, name: str, table: Any, step: int) -> None:
+    file = f"{name.replace('/', '_')}_{step}.csv"
+    logger.experiment.log_table(file, [*map(list, table.rows)], headers=[*table.columns])
+
+
+def _mlflow_table(logger: Any, name: str, table: Any, step: int) -> None:
+    path = f"tables/{name}/{step}.json"
+    logger.experiment.log_table(logger.run_id, table.by_column(), path)
+
+
+def _swanlab_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.log_text(name, [as_markdown(table)], step=step)
+
+
+def _tensorboard_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.experiment.add_text(name, as_markdown(table), step)
+
+
+def _wandb_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.log_table(name, columns=[*table.columns], data=[*map(list, table.rows)], step=step)
+
+
+_SAMPLES: Mapping[str, Mapping[str, Callable[[Any, str, Any, int], None]]] = {
+    "AimLogger": {"images": _aim_image, "tables": _aim_table},
+    "CometLogger": {"images": _comet_image, "tables": _comet_table},
+    "MLFlowLogger": {"images": _mlflow_image, "tables": _mlflow_table},
+    "SwanLabLogger": {"images": _image, "tables": _swanlab_table},
+    "TensorBoardLogger": {"images": _tensorboard_image, "tables": _tensorboard_table},
+    "WandbLogger": {"images": _image, "tables": _wandb_table},
+}
+"""The functions that log a sample, by the name of the logger's class and the kind of sample."""
+
+
+def kinds_of(logger_class: type) -> Mapping[str, Callable[[Any, str, Any, int], None]]:
+    """Return the kinds of samples that a class of loggers has, each with a function to log it."""
+    names = (base.__name__ for base in logger_class.__mro__)
+    return next((_SAMPLES[name] for name in names if name in _SAMPLES), {})
+
+
 def logger_class(name: str) -> Any:
     """Return a logger's class by name in ``lightning.pytorch.loggers``, or by path.
 
@@ -138,7 +203,7 @@ def logger_class(name: str) -> Any:
     module, _, cls = name.rpartition(".")
     home = importlib.import_module(module) if module else known_loggers
     found = getattr(home, cls, None)
-    if not (isinstance(found, type) and is_lightning_logger(object.__new__(found))):
+    if not is_logger_class(found):
         known = [each for each in vars(home) if each.endswith("Logger")]
         raise UnknownNameError(f"{home.__name__} has no logger {cls!r}; {suggest(cls, known)}")
     return found
@@ -156,8 +221,10 @@ class LightningLoggerHook(TrackerHook):
     the hook adds the values missing in the module's ``self.log``, at Lightning's step, while the
     training waits, because Lightning calls the same loggers. Any other logger is called beside the
     training, at the iteration, with all values and the module's hyper-parameters. The
-    loggers of TensorBoard, MLflow, W&B and Comet get images and tables, SwanLab's gets images. The
-    end of a short run waits up to a minute for a logger that is slow to start, such as Comet's.
+    loggers of TensorBoard, MLflow, W&B, Comet, SwanLab and Aim get images and tables. The end of a
+    short run waits up to a minute for a logger that is slow to start, such as Comet's. Comet is
+    offline with ``COMET_START_ONLINE=0`` in the environment: ``CometLogger(online=False)`` stores
+    nothing.
 
     Args:
         logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a
@@ -182,7 +249,7 @@ class LightningLoggerHook(TrackerHook):
     """
 
     writer_class = LightningWriter
-    transient = (*TrackerHook.transient, "_current", "_shares")
+    transient = ("_current", "_shares")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False

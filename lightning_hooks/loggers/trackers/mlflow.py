@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import importlib.metadata
 import json
 import os
@@ -13,7 +12,7 @@ import sqlite3
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -34,8 +33,9 @@ from lightning_hooks.loggers.trackers.inputs import (
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
-from lightning_hooks.storage.files import atomic_path, is_local
+from lightning_hooks.storage.files import atomic_path, delete, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import USERINFO, without_secrets
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class MlflowWriter(Writer):
     def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
         super().__init__(run_id, owned=owned)
         self.client = client
-        self._params: dict[str, str] = {}  # of an open or continued run
+        self.stored_params: dict[str, str] = {}  # of an open or continued run
         self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
         self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
@@ -139,7 +139,7 @@ class MlflowWriter(Writer):
                 writer.note = note
                 return writer
             writer = cls(client, found, owned=run is None)
-            writer._params = dict(client.get_run(found).data.params)
+            writer.stored_params = dict(client.get_run(found).data.params)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
             if after is not None:
@@ -196,9 +196,17 @@ class MlflowWriter(Writer):
 
     def samples(self, record: Record) -> None:
         """Store images and tables once: MLflow would add those of a second attempt."""
-        for place, store in _sample_calls(record, self._sample_keys.of, self.client, self.run):
+        step = record.step
+        for name, image in record.images.items():
+            key, picture = self._sample_keys.of(name), as_picture(image)
+            if (place := f"images/{key}/{step}") not in self._samples:
+                time = int(record.time * 1000)
+                self.client.log_image(self.run, picture, key=key, step=step, timestamp=time)
+                self._samples.add(place)
+        for name, table in record.tables.items():
+            place = f"tables/{self._sample_keys.of(name)}/{step}.json"
             if place not in self._samples:
-                store()
+                self.client.log_table(self.run, table.by_column(), place)
                 self._samples.add(place)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
@@ -243,7 +251,7 @@ class MlflowWriter(Writer):
             Param(self._param_keys.of(name), str(value))
             for name, value in flatten_params(params).items()
         ]
-        changed = [p.key for p in texts if self._params.get(p.key, p.value) != p.value]
+        changed = [p.key for p in texts if self.stored_params.get(p.key, p.value) != p.value]
         if changed:
             self.note = (
                 f"MLflow keeps the first value of a parameter: {', '.join(changed)} of the run "
@@ -299,20 +307,14 @@ def make_database(uri: str | None) -> str:
         if os.path.exists(path) and not _is_whole(path):
             aside = f"{path}.half-made-{time.time_ns()}"
             os.replace(path, aside)
-            _remove(f"{path}-journal")
+            delete(f"{path}-journal")
             note = f"{path} was half-made by a process that was killed: it is {aside} now"
         if not os.path.exists(path):
             with _MAKING_TABLES, atomic_path(path, "mlflow") as temporary:
-                _remove(temporary, f"{temporary}-journal")  # of a process that was killed
+                delete(temporary, f"{temporary}-journal")  # of a process that was killed
                 _make_tables(f"{SQLITE}{temporary}")
-        _remove(lock.lock_file)  # a waiting process finds a whole file
+        delete(lock.lock_file)  # a waiting process finds a whole file
     return note
-
-
-def _remove(*paths: str) -> None:
-    for path in paths:
-        with contextlib.suppress(OSError):
-            os.unlink(path)
 
 
 def _make_tables(uri: str) -> None:
@@ -384,20 +386,6 @@ def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
     """Return the steps of a run in MLflow."""
     names = client.get_run(run_id).data.metrics
     return {name: {m.step for m in client.get_metric_history(run_id, name)} for name in names}
-
-
-def _sample_calls(
-    record: Record, key_of: Callable[[str], str], client: Any, run_id: str
-) -> Iterator[tuple[str, Callable[[], None]]]:
-    """Yield the place of each image and table of a record in a run, and the call to store it."""
-    for name, image in record.images.items():
-        key, step, time = key_of(name), record.step, int(record.time * 1000)
-        store = functools.partial(client.log_image, run_id, image.transpose(1, 2, 0))
-        yield f"images/{key}/{step}", functools.partial(store, key=key, step=step, timestamp=time)
-    for name, table in record.tables.items():
-        path = f"tables/{key_of(name)}/{record.step}.json"
-        columns = {name: [row[i] for row in table.rows] for i, name in enumerate(table.columns)}
-        yield path, functools.partial(client.log_table, run_id, columns, path)
 
 
 def _stored_samples(client: Any, run_id: str) -> set[str]:
@@ -531,26 +519,22 @@ class MlflowLoggerHook(TrackerHook):
                 "mlflow.pytorch.autolog(disable=True) leaves it to the hook",
                 type(self).__name__,
             )
-        work_dir = runner.work_dir
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         run = self._tracked
         target: dict[str, Any] = {"run_id": run.run_id, "label": run.key, "after": run.after}
         target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
         if self.run_name is not None:
             target["tags"][RUN_NAME] = self.run_name
-        if self._uses_file(runner):
-            os.makedirs(work_dir, exist_ok=True)
-            folder = os.path.abspath(work_dir)
-            return {
-                **target,
-                "uri": f"{SQLITE}{folder}/mlflow.db",
-                "artifacts": f"file://{folder}/mlartifacts",
-                "experiment": name or os.path.basename(folder) or "lightning_hooks",
-            }
+        if not self._uses_file(runner):
+            uri = self.tracking_uri or self.mlflow.get_tracking_uri()
+            return {**target, "uri": uri, "experiment": name}
+        folder = os.path.abspath(runner.work_dir)
+        os.makedirs(folder, exist_ok=True)
         return {
             **target,
-            "uri": self.tracking_uri or self.mlflow.get_tracking_uri(),
-            "experiment": name,
+            "uri": f"{SQLITE}{folder}/mlflow.db",
+            "artifacts": f"file://{folder}/mlartifacts",
+            "experiment": name or os.path.basename(folder) or "lightning_hooks",
         }
 
     def parameters(self, runner: Runner) -> dict[str, Any]:

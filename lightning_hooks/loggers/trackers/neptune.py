@@ -21,6 +21,7 @@ from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -110,8 +111,7 @@ class NeptuneWriter(PointWriter):
         elif isinstance(value, np.ndarray):
             from neptune.types import File
 
-            image = value.transpose(1, 2, 0)
-            value = File.as_image(image.squeeze() / 255.0)
+            value = File.as_image(as_picture(value) / 255.0)
         step = record.step if self._with_step else None
         self.run[self._paths.of(name)].append(value, step=step, timestamp=record.time)
         self.note = self._paths.note or self.note

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -110,7 +111,7 @@ def arguments_of(writer: type[Writer], options: Mapping[str, Any]) -> dict[str, 
         writer: The writer.
         options: The options.
     """
-    arguments = _copy(writer.replayed)
+    arguments: dict[str, Any] = copy.deepcopy({**writer.replayed})
     for option, value in options.items():
         *outer, name = TRACKERS[writer.name].options[option].split()[0].split("/")
         inner = arguments
@@ -118,10 +119,6 @@ def arguments_of(writer: type[Writer], options: Mapping[str, Any]) -> dict[str, 
             inner = inner.setdefault(each, {})
         inner[name] = value
     return arguments
-
-
-def _copy(arguments: Mapping[str, Any]) -> dict[str, Any]:
-    return {k: _copy(v) if isinstance(v, Mapping) else v for k, v in arguments.items()}
 
 
 def writer_class(name: str) -> type[Writer]:

@@ -40,6 +40,7 @@ class TensorboardWriter(PointWriter):
     """
 
     name = "tensorboard"
+    run_options: Mapping[str, str] = {"dir": "log_dir"}
     chunk = 8
     takes = KINDS
 
@@ -72,11 +73,6 @@ class TensorboardWriter(PointWriter):
         if purge_step is not None and log_dir is not None:
             _await_new_second(log_dir)
         return cls(SummaryWriter(log_dir, purge_step=purge_step), metrics=metrics)
-
-    @classmethod
-    def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the folder of an open writer."""
-        return {} if run is None else {"dir": getattr(run, "log_dir", None)}
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a number, a text, an image, a table as a text, or a histogram."""

@@ -24,6 +24,7 @@ class TrackioWriter(Writer):
     """A run in Trackio."""
 
     name = "trackio"
+    run_options: Mapping[str, str] = {"project": "project", "run_id": "name"}
     replayed: Mapping[str, Any] = {"init": {"project": "lightning_hooks"}, "after": 0}
     chunk = 8
     takes = KINDS

@@ -13,7 +13,6 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.files import is_local
 
 if TYPE_CHECKING:
@@ -33,6 +32,7 @@ class VisdomWriter(Writer):
     """
 
     name = "visdom"
+    run_options: Mapping[str, str] = {"server": "server", "port": "port", "env": "env"}
     replayed: Mapping[str, Any] = {"init": _STRICT}
     batch = 256
     takes = ("images", "tables")
@@ -41,9 +41,8 @@ class VisdomWriter(Writer):
         super().__init__(run)
         self._drawn: dict[str, int] = {}  # name: number of the last record
         self._saved: dict[str, int] = {}  # the same, saved in the server's files
-        self._is_certain = (
-            True  # whether the server's content is known: no failed call since the save
-        )
+        # whether the server's content is known: no failed call since the save
+        self._is_certain = True
         self._is_offline = bool(getattr(run, "offline", False))
 
     @classmethod
@@ -73,7 +72,7 @@ class VisdomWriter(Writer):
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
         """Return the server of an open client, or the folder and the name of the file."""
         if run is not None:
-            return {name: getattr(run, name, None) for name in ("server", "port", "env")}
+            return super().options(run, arguments)
         folder, name = os.path.split((arguments.get("init") or {}).get("log_to_filename") or "")
         return {"dir": folder, "run_id": name.removesuffix(".log")} if name else {}
 
@@ -200,7 +199,6 @@ class VisdomLoggerHook(TrackerHook):
     package, start_function = "visdom", "Visdom"
     writer_class = VisdomWriter
     run_attribute = "replay_log"
-    visdom = Package("visdom")
 
     def __init__(
         self,

@@ -25,6 +25,7 @@ from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
+from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -59,7 +60,7 @@ class WandbWriter(Writer):
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
-    _idle: ClassVar[Any] = None  # the offline run of the last fit
+    idle_run: ClassVar[Any] = None  # the offline run of the last fit
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -130,7 +131,7 @@ class WandbWriter(Writer):
         """Return the offline run of the last fit, None after another run, which is ended here."""
         import wandb
 
-        run, WandbWriter._idle = WandbWriter._idle, None
+        run, WandbWriter.idle_run = WandbWriter.idle_run, None
         if run is None or (wandb.run is run and getattr(run, "id", None) == run_id):
             return run
         return run.finish()  # nothing, if the program has ended the run
@@ -191,7 +192,7 @@ class WandbWriter(Writer):
         if self._owned and is_on_disk and not failed:
             if self._with_step or not self._commit:  # a kill would cost the row that is not closed
                 self.run.log({}, commit=True)
-            WandbWriter._idle = self.run
+            WandbWriter.idle_run = self.run
             atexit.register(self._wake)
         elif self._owned:
             self.run.finish(exit_code=1 if failed else 0)
@@ -273,8 +274,8 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
         name_of: A function that returns a valid path of a file for a name.
     """
     found: dict[str, Any] = {}
-    for name, image in record.images.items():  # [H, W, C], or [H, W] in grey
-        found[name_of(name)] = client.Image(image.transpose(1, 2, 0).squeeze())
+    for name, image in record.images.items():
+        found[name_of(name)] = client.Image(as_picture(image))
     for name, table in record.tables.items():
         rows = [*map(list, table.rows)]
         found[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
@@ -380,7 +381,7 @@ class WandbLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
-        return None if self.wandb.run is WandbWriter._idle else self.wandb.run
+        return None if self.wandb.run is WandbWriter.idle_run else self.wandb.run
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""

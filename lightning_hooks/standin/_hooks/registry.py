@@ -16,7 +16,7 @@ class _Hooks(Registry):
 
     def __init__(self) -> None:
         super().__init__("hook", scope="mmcv")
-        self._gives_way = native.HOOKS._gives_way
+        self.gives_way = native.HOOKS.gives_way
         self._module_dict = native.HOOKS.module_dict
 
     def get(self, key: str) -> Any:

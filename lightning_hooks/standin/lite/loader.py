@@ -229,11 +229,12 @@ class _FileModels:
         """
 
         def register(cls: type) -> type:
-            own = _CLASSES.get(cls.__name__)
-            home = OFFERED[own].load() if own else self.registry
-            home.register_module(name, force=True, module=cls)
+            other = _CLASSES.get(cls.__name__)
+            homes = [_registry(other) if other else self.registry]
             if name in ("deconv", "deconv3d"):  # mmcv 1.x registers them twice
-                OFFERED["UPSAMPLE_LAYERS"].load().register_module(name, force=True, module=cls)
+                homes.append(_registry("UPSAMPLE_LAYERS"))
+            for home in homes:
+                home.register_module(name, force=True, module=cls)
             return cls
 
         return register if module is None else register(module)
@@ -265,8 +266,12 @@ def _models_of(module: str) -> _FileModels | None:
     package, _, file = module.rpartition(".")
     for registry, files in _FILES.items():
         if package in ("mmcv.cnn.bricks", "mmcv.ops") and file in files.split():
-            return _FileModels(OFFERED[registry].load())
+            return _FileModels(_registry(registry))
     return None
+
+
+def _registry(name: str) -> Registry:
+    return OFFERED[name].load()  # type: ignore[no-any-return]
 
 
 # -- edits ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 import torch
+from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.hooks.saving import inference
 from lightning_hooks.standin.installation import installed
@@ -48,7 +49,7 @@ def multi_gpu_test(
         results = _tested(model, data_loader, ranks)
     else:
         results = inference.single_gpu_test(model, data_loader)
-    size = inference.length(data_loader.dataset)
+    size = sized_len(data_loader.dataset)
     return inference.collected(results, size, None if gpu_collect else tmpdir)
 
 
@@ -61,7 +62,7 @@ def with_bar(test_fn: Any) -> Any:
 
 def _tested(model: torch.nn.Module, data_loader: Any, ranks: int) -> list[Any]:
     """Test with a bar for the samples of all ranks, assuming the same pace on all ranks."""
-    bar = _progress_bar(inference.length(data_loader.dataset) or 0)
+    bar = _progress_bar(sized_len(data_loader.dataset) or 0)
     results: list[Any] = []
     for part in inference.results_of(model, data_loader):
         results.extend(part)

@@ -16,7 +16,6 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.ownership import is_ours
-from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
@@ -288,13 +287,16 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._data_loader = value
 
     @property
-    def _iter(self) -> int:
-        return self.iter
+    def iter(self) -> int:
+        """Training iterations done, without the current iteration."""
+        return self._counts.completed  # type: ignore[no-any-return]
 
-    @_iter.setter
-    def _iter(self, value: int) -> None:
-        progress.set_batches(self.trainer, value)
-        self._iter_shift = 0
+    @iter.setter
+    def iter(self, value: int) -> None:
+        total: Any = self._counts
+        total.ready = total.started = total.processed = total.completed = value
+
+    _iter = iter
 
     rank = _rank = property(lambda self: get_dist_info()[0])
     """The rank of this process."""
@@ -325,7 +327,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             raise TypeError(f"meta should be a dict or None, but got {type(meta)}")
         meta = {**(meta or {}), **(self.meta or {}), "epoch": self.epoch + 1, "iter": self.iter}
         out_dir = os.fspath(out_dir)
-        filename = file_name(filename_tmpl or self.filename_tmpl, self._file_number)
+        filename = file_name(filename_tmpl or self.filename_tmpl, self.file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
         if create_symlink and files.is_local(out_dir):

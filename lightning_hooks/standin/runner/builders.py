@@ -30,7 +30,7 @@ __all__ = [
 ]
 
 OPTIMIZERS = Registry("optimizer", scope="mmcv")
-OPTIMIZERS._gives_way = lambda name, taken, new: taken.__module__.startswith("torch.")
+OPTIMIZERS.gives_way = lambda name, taken, new: taken.__module__.startswith("torch.")
 OPTIMIZER_BUILDERS = Registry("optimizer builder", scope="mmcv")
 TORCH_OPTIMIZERS = [
     name

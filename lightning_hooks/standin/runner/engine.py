@@ -12,10 +12,9 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import JoinsTrainer
-from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loop_trainer import device_of, loop_trainer
+from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -88,14 +87,26 @@ def make_trainer(
             f"trainer_kwargs must not have {', '.join(taken)}: the runner's loop and its hooks set "
             "the length of the run, accumulate and clip gradients, log and save"
         )
-    device = device_of(model)
+    device = next((p.device for p in model.parameters()), torch.device("cpu"))
     arguments = {
+        "accelerator": device.type,
+        "devices": 1 if device.type == "cpu" else [device.index or 0],
+        "max_epochs": -1,  # the loop ends
+        "logger": False,
+        "enable_checkpointing": False,
+        "enable_progress_bar": False,
+        "enable_model_summary": False,
+        "use_distributed_sampler": False,
+        "inference_mode": False,
+        "num_sanity_val_steps": 0,
         "default_root_dir": work_dir or os.getcwd(),
         **distributed_arguments(device),
         **options,
         "callbacks": [engine, *options.get("callbacks", [])],
     }
-    return loop_trainer(device, **arguments)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*available but not used")  # the model's device counts
+        return L.Trainer(**arguments)
 
 
 class RunnerModule(TrainStepModule):
@@ -113,6 +124,11 @@ class RunnerModule(TrainStepModule):
         self._optimizers = dict(optimizer) if named else {"": optimizer}
         self.optimizer_names = list(self._optimizers) if named else None
         self.automatic_optimization = False
+
+    def on_train_start(self) -> None:
+        """Run the runner's loop instead of Lightning's: all callbacks have started."""
+        callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
+        next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
 
 
 class Engine(JoinsTrainer):
@@ -134,8 +150,8 @@ class Engine(JoinsTrainer):
 
     def options(self) -> RunnerOptions:
         """Return the driver's options; with foreign hooks, hooks own backward and step."""
-        has_foreign = any(not is_ours(hook) for hook in self._runner.hooks)
-        return RunnerOptions(runner=self._runner, owns_backward=True if has_foreign else None)
+        owned = True if has_foreign(self._runner.hooks) else None
+        return RunnerOptions(runner=self._runner, owns_backward=owned)
 
     def fit(self, loop: Callable[[], object], batches: int = 1) -> None:
         """Run a loop inside a fit.
@@ -156,11 +172,11 @@ class Engine(JoinsTrainer):
         if devices and devices[0][1].type != "cpu":  # Lightning has moved the model to the CPU
             unwrap(runner.model).to(devices[0][1])
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Run the runner's loop instead of Lightning's."""
+    def run(self, trainer: L.Trainer) -> None:
+        """Run the runner's loop; then end the fit."""
         self._driver = Driver.of(trainer)
         try:
-            with progress.counting_steps(trainer):
+            with _counting_steps(trainer):
                 self._loop()
         finally:
             self._driver = None
@@ -227,3 +243,14 @@ class Engine(JoinsTrainer):
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Return the context of the Trainer's precision for a step."""
         return self._runner.trainer.precision_plugin.train_step_context()
+
+
+@contextlib.contextmanager
+def _counting_steps(trainer: L.Trainer) -> Iterator[None]:
+    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
+    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
+    loop.on_run_start()
+    try:
+        yield
+    finally:
+        loop.on_run_end()

@@ -186,7 +186,7 @@ class Registry(native.Registry):
 
     def _is_taken(self, name: str, new: Any) -> bool:
         taken = self.module_dict.get(name)
-        return taken is not None and not (self._gives_way and self._gives_way(name, taken, new))
+        return taken is not None and not (self.gives_way and self.gives_way(name, taken, new))
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
         self._register(module, module_name, force)  # old code calls it

@@ -204,6 +204,10 @@ class Halves:
         self.calls += 1
         tensor.backward()  # type: ignore[no-untyped-call]
 
+    def step(self, optimizer: Any, *args: Any, **kwargs: Any) -> None:
+        self.calls += 1
+        optimizer.step()
+
 
 REPLACED = {
     "on_after_backward of a callback": lambda t, h: setattr(t.callbacks[0], AFTER, h.after),
@@ -211,8 +215,10 @@ REPLACED = {
     "on_after_backward of the module": lambda t, h: setattr(t.lightning_module, AFTER, h.after),
     "post_backward of the strategy": lambda t, h: setattr(t.strategy, "post_backward", h.after),
     "backward of the precision": lambda t, h: setattr(t.precision_plugin, "backward", h.backward),
+    "on_before_optimizer_step": lambda t, h: setattr(t.callbacks[0], STEP, h.after),
+    "optimizer_step of the strategy": lambda t, h: setattr(t.strategy, "optimizer_step", h.step),
 }
-AFTER = "on_after_backward"
+AFTER, STEP = "on_after_backward", "on_before_optimizer_step"
 
 
 class Late(Callback):
@@ -227,7 +233,7 @@ class Late(Callback):
 
 @pytest.mark.parametrize("replaced", REPLACED)
 @pytest.mark.parametrize(("at", "calls"), [(0, 5), (2, 3)])
-def test_backward_is_looked_at_in_each_step(
+def test_backward_and_step_are_looked_at_in_each_step(
     replaced: str, at: int, calls: int, tmp_path: Path
 ) -> None:
     class Replaces(Callback):
@@ -236,8 +242,9 @@ def test_backward_is_looked_at_in_each_step(
                 REPLACED[replaced](trainer, halves)
 
     halves = Halves()
-    fit(tmp_path, OptimizerHook(), callbacks=[Replaces()], max_epochs=1)
+    trainer = fit(tmp_path, OptimizerHook(), callbacks=[Replaces()], max_epochs=1)
     assert halves.calls == calls
+    assert trainer.global_step == 5
 
 
 def test_optimizers_that_the_module_replaces_within_the_run_are_stepped(tmp_path: Path) -> None:

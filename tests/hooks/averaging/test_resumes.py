@@ -152,34 +152,6 @@ def test_the_learning_rate_finder_and_a_fresh_run_are_told_nothing(tmp_path: Pat
     assert ema.steps == 6
 
 
-# -- files of an earlier version, whose state_dict is the raw weights ------------------------------
-
-
-@pytest.mark.parametrize("host", PLACES)
-def test_a_file_of_an_earlier_version_is_gone_on_with(tmp_path: Path, host: Any) -> None:
-    whole = [EMAHook(momentum=0.3, interval=2), StochasticWeightAverageHook(interval=2)]
-    first = [EMAHook(momentum=0.3, interval=2), StochasticWeightAverageHook(interval=2)]
-    raw, _ = train(tmp_path, *whole, epochs=3)
-    train(tmp_path, *first, Saves(tmp_path / "a", 2), epochs=2)
-    file = torch.load(tmp_path / "a", weights_only=True)
-    ema, swa = file["lightning_hooks"].pop("averages")
-    del file["lightning_hooks"]["hooks"], file["averaging_state"]
-    file["ema_state_dict"], file["state_dict"] = file["state_dict"], file.pop("current_model_state")
-    keys = [f"{type(hook).__name__}{hook.state_arguments()}[{i}]" for i, hook in enumerate(first)]
-    file["ema_state_dicts"] = {keys[1]: swa["state_dict"]}
-    file["callbacks"] = {
-        key: {"steps": one["steps"]} for key, one in zip(keys, (ema, swa), strict=True)
-    }
-    torch.save(file, tmp_path / "old")
-    again = [EMAHook(momentum=0.3, interval=2), StochasticWeightAverageHook(interval=2)]
-    found, told = train(tmp_path, *host(*again), epochs=3, ckpt=tmp_path / "old")
-    assert told == []
-    assert equal(found, raw)
-    for one, other in zip(again, whole, strict=True):
-        assert equal(one.ema_state_dict(), other.ema_state_dict())
-        assert (one.steps, one.updates) == (other.steps, other.updates)
-
-
 # -- random resumes --------------------------------------------------------------------------------
 
 KINDS: list[tuple[type[Any], dict[str, Any]]] = [

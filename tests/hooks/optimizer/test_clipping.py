@@ -24,8 +24,7 @@ from lightning_hooks import (
     OptimizerHook,
     TrainStepModule,
 )
-from lightning_hooks.hooks.optimizer.clip_config import recipes_for
-from lightning_hooks.hooks.optimizer.clipping import KINDS, combined
+from lightning_hooks.hooks.optimizer.clipping import KINDS, combined, recipes_for
 from support.device_reads import NoReads
 from support.jobs.clipping import RECIPES, Plain
 from support.processes import read_ranks, run_job

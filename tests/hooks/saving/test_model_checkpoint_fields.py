@@ -63,10 +63,8 @@ def fields(callback: Any) -> dict[str, Any]:
     scores = {name: getattr(callback, name) for name in ("current_score", "best_model_score")}
     return {
         **scores,
-        "kth_value": callback.kth_value,
         "best_k_models": {number(p): s for p, s in callback.best_k_models.items()},
         "best_model_path": number(callback.best_model_path),
-        "kth_best_model_path": number(callback.kth_best_model_path),
         "of_the_run": [callback.monitor, callback.mode, callback.save_top_k],
     }
 
@@ -83,8 +81,6 @@ class Compare(Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: Any) -> None:
         found, want = fields(self.ours), fields(self.real)
-        if len(self.real.best_k_models) < self.real.save_top_k:  # Lightning's is not set yet
-            want["kth_best_model_path"] = ""
         assert found == want
         assert found["best_model_score"].dtype == want["best_model_score"].dtype
         self.compared += 1
@@ -107,7 +103,7 @@ def test_fields_are_filled_as_a_model_checkpoints(tmp_path, make, rule, keep, ev
     for epochs, ckpt_path in ((2, None), (4, tmp_path / "last.ckpt")):
         ours = make(save_best="acc", rule=rule, keep_best=keep)
         real = ModelCheckpoint(tmp_path / "real", monitor="acc", mode=mode, save_top_k=keep)
-        real.kth_value, real.filename = None, "{step}"  # type: ignore[assignment]
+        real.filename = "{step}"
         compare = Compare(ours, real)
         trainer = fit(
             *(tmp_path, ours),
@@ -188,8 +184,8 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
     for make in KINDS.values():
         hook = make(save_best="acc", keep_best=3)
         assert [hook.monitor, hook.mode, hook.save_top_k] == ["acc", "max", 3]
-        assert hook.best_model_path == hook.kth_best_model_path == ""
-        assert hook.best_model_score is hook.current_score is hook.kth_value is None
+        assert hook.best_model_path == ""
+        assert hook.best_model_score is hook.current_score is None
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
             assert (other.store.runner, other.best_k_models) == (None, {})

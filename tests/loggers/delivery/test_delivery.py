@@ -325,6 +325,21 @@ def test_a_run_tells_of_what_earlier_ones_have_left(
     going_on.close(keep=False)
 
 
+def test_a_spool_of_a_process_killed_before_its_first_record_is_removed(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = tmp_path / "work" / "spool"
+    going_on = Spool(str(folder / "other.jsonl"), {"writer": "kept"})  # without a record so far
+    for name in ("killed", "damaged"):
+        Spool(str(folder / f"{name}.jsonl"), {"writer": "kept"}).close(keep=True)
+    with (folder / "damaged.jsonl").open("ab") as file:
+        file.write(b"no record\n")
+    fit(tmp_path, KeepHook())
+    assert [path.name for path in spools(tmp_path)] == ["damaged.jsonl", "other.jsonl"]
+    assert "earlier runs have left 1 records" in " ".join(told(caplog))
+    going_on.close(keep=False)
+
+
 def test_a_backend_that_does_not_start_costs_one_warning(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -397,6 +412,26 @@ def test_a_client_that_is_given_up_is_told_not_to_hold_up_the_process(
     monkeypatch.setattr(hook, "writer_class", Clinging)
     fit(tmp_path, hook)
     assert Clinging.gone == ["gone"] * times
+
+
+def test_the_late_end_of_an_abandoned_client_spares_the_next_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def end_late() -> None:  # as W&B's teardown() on a busy machine
+        time.sleep(1.5)
+        events.append("the abandoned client has ended")
+
+    def connect() -> Clinging:
+        events.append("the next run has started")
+        return Clinging()
+
+    events: list[str] = []
+    monkeypatch.setattr(Clinging, "on_abandoned", staticmethod(end_late))
+    for hook in (KeepHook(lambda: Clinging(hang), timeout=0.2), KeepHook(connect)):
+        monkeypatch.setattr(hook, "writer_class", Clinging)
+        fit(tmp_path, hook)
+    assert events == ["the abandoned client has ended", "the next run has started"]
+    assert hook.status()["sent"] == hook.status()["logged"]
 
 
 def test_strict_raises(tmp_path: Path) -> None:

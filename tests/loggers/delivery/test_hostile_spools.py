@@ -18,7 +18,7 @@ from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
-    count_rest,
+    count_records,
     read_spool,
     shared_folder,
     write_ack,
@@ -74,7 +74,7 @@ ACKS = [
 def test_an_acknowledgement_that_cannot_be_right_counts_as_none(tmp_path: Path, ack: Any) -> None:
     path = spool_of(tmp_path)
     Path(f"{path}.ack").write_text(json.dumps(ack))
-    assert count_rest(str(path)) == 5
+    assert count_records(str(path), rest=True) == 5
     assert [record.step for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
 
 
@@ -148,7 +148,7 @@ def test_what_a_killed_process_left_is_taken_over_without_its_damaged_lines(tmp_
     path.write_bytes(path.read_bytes().replace(b'"step": 2', b'"step": 9'))
     assert [record.step for record in taken_over(path.parent)] == [0, 1, 3, 4]
     assert path.exists()
-    assert count_rest(str(path)) == 0
+    assert count_records(str(path), rest=True) == 0
 
 
 @settings(
@@ -247,7 +247,7 @@ def test_a_full_disk_leaves_no_half_of_an_acknowledgement(
         with pytest.raises(OSError, match="No space"):
             write_ack(str(path), 0, None)
     assert not Path(f"{path}.ack.tmp").exists()
-    assert count_rest(str(path)) == 0  # the one before holds
+    assert count_records(str(path), rest=True) == 0  # the one before holds
 
 
 def test_a_replay_to_a_server_that_is_dead_is_one_line(

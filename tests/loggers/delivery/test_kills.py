@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool import count_rest, read_head
+from lightning_hooks.loggers.delivery.spool import count_records, read_head
 from support.logs.trackers import history, inspect_wandb, read_tensorboard
 from support.processes import environment
 
@@ -92,7 +92,7 @@ def test_a_run_that_is_over_sends_what_a_kill_at_its_end_has_left(tmp_path: Path
     (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
     with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
         assert spool is not None
-        assert count_rest(str(spool)) == 6
+        assert count_records(str(spool), rest=True) == 6
     (work / "tf_logs").unlink()
     train(work, "TensorboardLoggerHook")
     rows = read_tensorboard(work / "tf_logs")[0]
@@ -161,7 +161,7 @@ def test_what_a_kill_while_the_client_starts_has_left_is_sent_or_named(
     work = tmp_path / "work"
     with killed(work, tracker, halt) as spool:
         assert spool is not None
-        assert count_rest(str(spool)) == unsent  # the client has taken nothing yet
+        assert count_records(str(spool), rest=True) == unsent  # the client has taken nothing yet
     said = train(work, tracker)
     whole = [2, 4, 6, 8]
     if halt == "iteration 3":  # before the first checkpoint: the next process begins a new run

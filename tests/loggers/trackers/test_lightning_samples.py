@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import time
 import zipfile
@@ -95,6 +96,40 @@ def test_comet_offline_is_waited_for_and_has_images_and_tables(
     with zipfile.ZipFile(archive) as files:
         text = " ".join(files.namelist()) + files.read("messages.json").decode()
     assert all(word in text for word in ("train/loss", "val/sample", "val_worst_5.csv"))
+
+
+def test_swanlab_offline_has_images_and_tables(tmp_path: Path) -> None:
+    swanlab = pytest.importorskip("swanlab")
+    name = "swanlab.integration.pytorch_lightning.SwanLabLogger"
+    folder = {"log_dir": str(tmp_path / "swan"), "mode": "offline"}
+    hook = LightningLoggerHook(
+        {"type": name, "project": "digits", **folder}, interval=2, strict=True, timeout=60
+    )
+    fit(tmp_path / "work", hook)
+    assert hook.status()["sent"] == hook.status()["logged"]
+    swanlab.finish()
+    (run,) = (tmp_path / "swan").glob("run-*")
+    assert [*run.glob("media/image/005-*.png")]
+    stored = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert all(word in stored for word in (b"train/loss", b"val/sample", b"| id | loss |"))
+
+
+def test_aim_has_numbers_images_and_tables(tmp_path: Path) -> None:
+    aim = pytest.importorskip("aim")
+    logger = {"type": "aim.pytorch_lightning.AimLogger", "repo": str(tmp_path / "repo")}
+    hook = LightningLoggerHook(logger, interval=2, strict=True, timeout=60)
+    fit(tmp_path / "work", hook)
+    assert hook.status()["sent"] == hook.status()["logged"]
+    (key,) = aim.Repo(str(tmp_path / "repo")).list_all_runs()
+    run = aim.Run(key, repo=str(tmp_path / "repo"), system_tracking_interval=None)
+    context = importlib.import_module("aim.storage.context").Context({})
+    losses = run.get_metric("train/loss", context).dataframe()
+    (image,) = run.get_image_sequence("val/sample", context).values.values_list()
+    (table,) = run.get_text_sequence("val/worst", context).values.values_list()
+    assert sorted(losses["step"]) == [2, 4]
+    assert image.to_pil_image().size == (5, 4)
+    assert table.data.startswith("| id | loss |")
+    run.close()
 
 
 class Slow(Logger):

@@ -19,6 +19,8 @@ from lightning_hooks import (
     log_table,
 )
 from lightning_hooks.loggers.replay import replay
+from lightning_hooks.loggers.trackers.table import options_of
+from lightning_hooks.loggers.trackers.trackio import TrackioWriter
 from support.logs.trackers import Sent, Tuned, fit, quiet
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -110,6 +112,8 @@ def test_the_program_s_run_is_used_and_left_open(work: Path) -> None:
     run = trackio.init(project="digits", name="mine", config={"lr": 7})
     fit(work, TrackioLoggerHook(interval=2), module=Tuned(0.2, {"size": 8}), epochs=1)
     assert (run.config["lr"], run.config["data/size"]) == (7, 8)
+    assert options_of(TrackioWriter, run, {})["run_id"] == "mine"  # for the command to replay
+    assert options_of(TrackioWriter, run, {})["project"] == "digits"
     trackio.log({"mine": 1.0})
     trackio.finish()
     assert {"mine", "train/loss"} <= set().union(*rows_of("digits", "mine").values())

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import time
 from pathlib import Path
 from typing import Any
 
@@ -118,6 +119,30 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     replay_as_told(caplog)  # in the same process: the run is still open
     assert [*history(read_wandb(work))] == [*range(1, 6)]
     assert not (work / "spool").exists()
+
+
+@pytest.mark.slow
+def test_a_late_teardown_of_a_run_given_up_spares_the_next_run(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: Any, **kwargs: Any) -> Any:
+        raise ConnectionError("dead")
+
+    def end_late() -> None:
+        end = time.monotonic() + 4
+        while wandb.run is None and time.monotonic() < end:
+            time.sleep(0.02)
+        teardown()
+
+    wandb = pytest.importorskip("wandb")
+    teardown = wandb.teardown
+    monkeypatch.setattr(wandb, "teardown", end_late)
+    with monkeypatch.context() as patch:
+        patch.setattr(wandb, "init", refuse)
+        fit(work.parent / "dead", WandbLoggerHook(timeout=0.1), epochs=1)
+    sent = Sent(interval=1)
+    fit(work, sent, WandbLoggerHook(interval=1, log_artifact=False))
+    assert history(read_wandb(work)) == sent.rows
 
 
 @pytest.mark.slow

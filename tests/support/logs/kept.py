@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import count_rest, ended_spools
+from lightning_hooks.loggers.delivery.spool import count_records, ended_spools
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 
@@ -67,8 +67,11 @@ def notices() -> Notices:
 
 def unsent_in(folder: Path, backend: str = "kept") -> dict[str, tuple[str | None, int]]:
     """Return the run and the number of unsent records of each spool whose run has ended."""
-    spools = ended_spools(str(folder), backend)
-    return {path: (head["run"], n) for path, head in spools if (n := count_rest(path))}
+    counts = {
+        path: (head["run"], count_records(path, rest=True))
+        for path, head in ended_spools(str(folder), backend)
+    }
+    return {path: found for path, found in counts.items() if found[1]}
 
 
 def broken(writer: Kept) -> None:

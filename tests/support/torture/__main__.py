@@ -1,6 +1,7 @@
 """Kill a training 200 times, break its disk, feed it bad input, and print the results.
 
-Run it with ``make torture``. Whatever is lost or differs by a bit is an error.
+Run it with ``make torture``. Whatever is lost or differs by a bit is an error. ``--into
+docs/results/torture.md`` writes the tables of docs/torture.md.
 """
 
 from __future__ import annotations
@@ -24,8 +25,6 @@ from pathlib import Path
 import lightning as L
 import pytest
 import torch
-from rich.console import Console
-from rich.table import Table
 
 from support.paths import TESTS
 from support.torture import fault_job, kills
@@ -159,24 +158,21 @@ def torture_by_input(files: Sequence[Path]) -> Iterator[Job]:
         code = pytest.main(["-q", "--no-header", "-p", "no:cacheprovider", str(file)], [outcomes])
         assert code == 0, file
         tried = [f"{number} {what}" for what, number in sorted((inputs() - before).items())]
-        return [file.stem, "\n".join(tried), str(outcomes.passed), str(outcomes.failed)]
+        return [file.stem, ", ".join(tried), str(outcomes.passed), str(outcomes.failed)]
 
     for file in files:
         yield partial(job, file)
 
 
-def show(
-    console: Console, title: str, columns: Sequence[str], jobs: Iterator[Job], at_once: int = 4
-) -> None:
-    """Do jobs and print the table of their rows."""
+def table(title: str, columns: Sequence[str], jobs: Iterator[Job], at_once: int = 4) -> str:
+    """Do jobs, print the table of their rows and return the table, in Markdown."""
     start = time.monotonic()
-    table = Table(*columns, title=title, title_justify="left", show_lines=len(columns) == 2)
     with ThreadPoolExecutor(at_once) as pool:
-        for row in pool.map(lambda job: job(), jobs):
-            table.add_row(*row)
-    table.caption = f"{time.monotonic() - start:.0f} s"
-    console.print(table)
-    console.file.flush()
+        rows = [*pool.map(lambda job: job(), jobs)]
+    lines = [f"| {' | '.join(row)} |" for row in (columns, ["---"] * len(columns), *rows)]
+    text = "\n".join([f"### {title}", "", *lines, ""])
+    print(f"{text}\n{time.monotonic() - start:.0f} s\n", flush=True)
+    return text
 
 
 def main() -> None:
@@ -185,30 +181,33 @@ def main() -> None:
     parser.add_argument("--kills", type=int, default=200)
     parser.add_argument("--signals", type=int, default=24)
     parser.add_argument("--seed", type=int, default=0, help="of the moments")
+    parser.add_argument("--into", type=Path, help="a file for the tables")
     given = parser.parse_args()
     torch.set_num_threads(1)
-    console = Console(width=100)
     versions = f"torch {torch.__version__}, lightning {L.__version__}"
-    console.print(f"Python {platform.python_version()}, {versions}; seed {given.seed}")
+    parts = [f"Python {platform.python_version()}, {versions}, seed {given.seed}\n"]
+    print(*parts, flush=True)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder)
         path.chmod(0o755)
         columns = "run", "kills", "in a write", "resumes", "losses", "runs bit-equal"
         killed = torture_by_kills(path, given.kills, given.seed)
-        show(console, "SIGKILL at random moments", columns, killed)
+        parts.append(table("SIGKILL at random moments", columns, killed))
         columns = "run", "signals", "in a write", "resumes", "losses", "runs bit-equal"
         stopped = torture_by_signals(path, given.signals, given.seed)
-        show(console, "SIGTERM and Ctrl-C at random moments", columns, stopped)
+        parts.append(table("SIGTERM and Ctrl-C at random moments", columns, stopped))
         broken = torture_by_faults(path)
-        show(console, "Faults", ("fault", "what comes of it, checked"), broken)
+        parts.append(table("Faults", ("fault", "what comes of it, checked"), broken))
     company = torture_with_company()
-    show(console, "Kills with company", ("run", "what comes of it, checked"), company)
+    parts.append(table("Kills with company", ("run", "what comes of it, checked"), company))
     files = sorted(
         [*TESTS.rglob("test_bad_input*.py"), *TESTS.rglob("test_payloads.py")],
         key=lambda path: path.name,
     )
     columns = "tests", "inputs tried", "passed", "failed"
-    show(console, "Bad input", columns, torture_by_input(files), 1)
+    parts.append(table("Bad input", columns, torture_by_input(files), 1))
+    if given.into:
+        given.into.write_text("\n".join(parts), encoding="utf-8")
 
 
 if __name__ == "__main__":

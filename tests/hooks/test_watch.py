@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
-from lightning_hooks.hooks.watch.histograms import CELLS, histograms_of
+from lightning_hooks.hooks.watch import CELLS, histograms_of
 from lightning_hooks.loggers.trackers.tensorboard import moments
 from lightning_hooks.utils.samples import Histogram
 from support.device_reads import Reads
@@ -109,7 +109,7 @@ def test_without_a_logger_for_them_nothing_is_counted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     counted: list[Any] = []
-    monkeypatch.setattr("lightning_hooks.hooks.watch.watch.histograms_of", counted.append)
+    monkeypatch.setattr("lightning_hooks.hooks.watch.histograms_of", counted.append)
     trainer = make_trainer(tmp_path, WatchHook(1), TextLoggerHook())
     trainer.fit(NoValidation(), make_loader())
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]

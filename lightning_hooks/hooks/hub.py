@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import importlib.metadata
 import importlib.util
+import json
 import os
 import re
 import shlex
@@ -13,15 +15,16 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks import __version__
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import precision
+from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.hub.model_card import MARK, model_card, settings_of
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
-from lightning_hooks.utils.secrets import describe
+from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.secrets import describe, masked
 
 __all__ = ["HubCheckpointHook"]
 
@@ -32,6 +35,11 @@ WRITERS = {
 """The hooks that write the files, by ``upload``."""
 
 CARD = "README.md"
+
+MARK = "<!-- written by lightning_hooks; delete this line to keep the text as it is -->"
+"""A card without this line was written by a person and is not replaced."""
+
+TRAINER = ("max_epochs", "max_steps", "accumulate_grad_batches", "precision")
 
 
 @HOOKS.register_module()
@@ -73,6 +81,7 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
+    transient = ("_runner", "_api", "_job")
     _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
@@ -248,10 +257,6 @@ class HubCheckpointHook(Hook):
     def _log(self, level: str, text: str) -> None:
         getattr(self._runner.logger, level)("HubCheckpointHook: %s", text)
 
-    def __getstate__(self) -> dict[str, Any]:
-        of_fit = ("_runner", "_api", "_job")
-        return {k: v for k, v in super().__getstate__().items() if k not in of_fit}
-
 
 @contextlib.contextmanager
 def _without_bars() -> Iterator[None]:
@@ -269,3 +274,68 @@ def _without_bars() -> Iterator[None]:
     finally:
         if not is_hidden:
             enable_progress_bars()
+
+
+# -- the model card ------------------------------------------------------------------------------
+
+
+def settings_of(runner: Runner) -> dict[str, Any]:
+    """Return hyper-parameters, hooks, the Trainer's settings and versions, without secrets."""
+    hooks = [
+        {"type": type(hook).__name__, **(hook.state_arguments() if isinstance(hook, Hook) else {})}
+        for hook in runner.hooks
+    ]
+    versions = {name: importlib.metadata.version(name) for name in ("torch", "lightning")}
+    settings: dict[str, Any] = {
+        "hyper_parameters": logged_values.hyper_parameters(runner.module),
+        "trainer": {name: getattr(runner.trainer, name) for name in TRAINER},
+        "hooks": hooks,
+        "versions": {**versions, "lightning_hooks": __version__},
+    }
+    return dict(masked(plain(settings)))
+
+
+def model_card(
+    repo_id: str,
+    file: str,
+    caption: str,
+    metrics: Mapping[str, float],
+    module: str,
+    settings: Mapping[str, Any],
+) -> str:
+    """Return the text of a model card.
+
+    Args:
+        repo_id: The repository, ``"user/name"``.
+        file: The name of the checkpoint in the repository.
+        caption: A phrase on the checkpoint, as "best checkpoint, after epoch 3".
+        metrics: The values of the metrics when the checkpoint was written.
+        module: The name of the LightningModule's class.
+        settings: The settings of the run, in types that JSON has.
+
+    >>> card = model_card("me/digits", "best.pth", "best checkpoint", {"acc": 0.98}, "Net", {})
+    >>> "| `acc` | 0.98 |" in card.splitlines()
+    True
+    """
+    parts = [
+        "---\nlibrary_name: lightning\ntags:\n- lightning_hooks\n---",
+        MARK,
+        f"# {repo_id.rpartition('/')[2]}",
+        f"`{file}` is the {caption}.",
+    ]
+    if metrics:
+        rows = [f"| `{_cell(name)}` | {value:.6g} |" for name, value in sorted(metrics.items())]
+        parts.append("\n".join(["| metric | value |", "|---|---|", *rows]))
+    parts += [
+        "## Use",
+        "```python\nfrom huggingface_hub import hf_hub_download\n\n"
+        f'path = hf_hub_download("{repo_id}", "{file}")\n'
+        f"model = {module}.load_from_checkpoint(path)\n```",
+        "## Configuration",
+        f"```json\n{json.dumps(settings, indent=2, default=str)}\n```",
+    ]
+    return "\n\n".join(parts) + "\n"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|").replace("`", "'").replace("\n", " ")

@@ -1,0 +1,77 @@
+"""``SampleLog``: give images, tables and histograms to the loggers of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_hooks.engine.participant import natives_with
+from lightning_hooks.utils.samples import Sample, kind_of
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
+__all__ = ["SampleLog"]
+
+_OUTSIDE: dict[Any, str] = {TrainerFn.VALIDATING: "val", TrainerFn.TESTING: "test"}
+
+
+class SampleLog:
+    """The samples logged by hooks and by the module's steps; each logger gets a sample at once.
+
+    Outside of a fit the loggers get samples at the end of the evaluation, with the values.
+
+    Args:
+        runner: The runner with the loggers.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._warned: set[str] = set()  # messages
+        self.waiting: list[tuple[str, Sample]] = []
+        """The names and samples of an evaluation outside of a fit."""
+
+    def with_mode(self, name: str) -> str:
+        """Return a sample's name as ``train/name``, ``val/name`` or ``test/name``."""
+        mode = _OUTSIDE.get(self._runner.trainer.state.fn, self._runner.mode or "train")
+        return name if name.startswith(f"{mode}/") else f"{mode}/{name}"
+
+    def holds(self, kind: str) -> bool:
+        """Whether a logger of the run holds ``images``, ``tables`` or ``histograms``.
+
+        Loggers that do not are named once in a warning.
+        """
+        hooks = self._loggers()
+        others = [type(hook).__name__ for hook in hooks if kind not in hook.takes]
+        if len(others) == len(hooks):
+            text = f"no logger of this run holds {kind}: they are not logged; W&B, TensorBoard and "
+            self._warn(text + "ClearML hold them: WandbLoggerHook(), ...")
+        elif others:
+            self._warn(f"{', '.join(others)} cannot hold {kind}: the other trackers have them")
+        return len(others) < len(hooks)
+
+    def log(self, name: str, make: Callable[[], Sample]) -> None:
+        """Log a sample at the current iteration; only the first rank makes the sample."""
+        runner, trainer = self._runner, self._runner.trainer
+        if not trainer.is_global_zero or trainer.sanity_checking:
+            return
+        fn, sample = trainer.state.fn, make()
+        if fn not in (TrainerFn.FITTING, *_OUTSIDE):
+            self._warn("log_image and log_table log in fit, validate and test, not in predict")
+        elif self.holds(kind_of(sample)):
+            if fn in _OUTSIDE:
+                self.waiting.append((name, sample))
+                return
+            for hook in self._loggers():
+                hook.log_sample(runner, name, sample)
+
+    def _loggers(self) -> list[Any]:
+        return natives_with("log_sample", self._runner.hooks)
+
+    def _warn(self, text: str) -> None:
+        """Warn once in a run."""
+        if text not in self._warned:
+            self._warned.add(text)
+            self._runner.logger.warning(text)

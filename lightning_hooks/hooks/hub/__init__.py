@@ -1,1 +1,0 @@
-"""Checkpoints on the Hugging Face Hub."""

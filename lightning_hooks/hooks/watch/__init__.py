@@ -1,1 +1,0 @@
-"""Histograms of parameters and gradients."""
