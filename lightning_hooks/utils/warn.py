@@ -6,8 +6,6 @@ import inspect
 import warnings
 from types import FrameType
 
-from lightning_utilities.core.rank_zero import rank_zero_only
-
 __all__ = ["rank_zero_warn", "warn"]
 
 NOT_OF_USERS = {
@@ -28,6 +26,8 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
 
 def rank_zero_warn(message: str, category: type[Warning] = UserWarning) -> None:
     """Warn on the first rank, with the user's line."""
+    from lightning.fabric.utilities import rank_zero_only  # Lightning sets its rank
+
     rank_zero_only(warn)(message, category)
 
 

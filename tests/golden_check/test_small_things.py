@@ -54,10 +54,6 @@ def test_files(tmp_path: Path) -> None:
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x y\nz 1 2\n")
     path = tmp_path / "a.txt"
-    assert file_io.list_from_file(path, prefix="p/", offset=1) == mmcv.list_from_file(
-        path, prefix="p/", offset=1
-    )
-    assert file_io.dict_from_file(path) == mmcv.dict_from_file(path)
     value = {"a": [1, 2.5], "b": {"c": None}}
     for ending in ("json", "yaml", "pkl"):
         assert file_io.dump(value, file_format=ending) == mmcv.dump(value, file_format=ending)

@@ -156,6 +156,7 @@ HELPERS = (
     "sorted(scandir('frames')), sorted(scandir('.', ('.PTH', '.jpg'), True, False))",
     "track_progress(abs, [-1, 2]), list(track_iter_progress((iter([3]), 1)))",
     "track_iter_progress({1: 2}.items()).__next__(), track_parallel_progress(abs, [-1, 3], 2)",
+    "list_from_file('words', 'p/', 1, 2), dict_from_file('words', file_client_args={})",
     "digit_version('1.13.0+cu117'), digit_version('2.0.0rc1'), Timer().is_running",
 )
 """Calls of helpers of ``mmcv.utils``."""
@@ -219,6 +220,8 @@ def main(out: str, *lite: str) -> None:
         found[f"{module}.{name}"] = [(str(c), result(name, called, c)) for c in calls(name, called)]
     helpers = [*mmcv.utils.__all__, "to_2tuple"]
     scope = {"Path": Path, **{n: getattr(mmcv.utils, n) for n in helpers}}
+    scope |= {"list_from_file": mmcv.list_from_file, "dict_from_file": mmcv.dict_from_file}
+    Path("words").write_text("a 1\nb 2 3\nc 4\nd 5\n")
     with contextlib.redirect_stdout(io.StringIO()):
         found["helpers"] = [(text, eval(text, scope)) for text in HELPERS]
     found["configs"] = list(configs())

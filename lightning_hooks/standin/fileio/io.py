@@ -18,10 +18,8 @@ __all__ = [
     "JsonHandler",
     "PickleHandler",
     "YamlHandler",
-    "dict_from_file",
     "dump",
     "file_handlers",
-    "list_from_file",
     "load",
     "register_handler",
     "set_default",
@@ -184,41 +182,3 @@ def dump(
     handler.dump_to_fileobj(obj, opened, **kwargs)
     content = opened.getvalue()
     return client.put_text(content, file) if handler.str_like else client.put(content, file)
-
-
-def list_from_file(
-    filename: Any,
-    prefix: str = "",
-    offset: int = 0,
-    max_num: int = 0,
-    encoding: str = "utf-8",
-    file_client_args: dict[str, Any] | None = None,
-) -> list[str]:
-    """Return the lines of a text file.
-
-    Args:
-        filename: The file.
-        prefix: Prefix added to each line.
-        offset: Number of lines skipped at the start.
-        max_num: Maximum number of lines; 0 for all.
-        encoding: The file's encoding.
-        file_client_args: The storage; by default determined by the path.
-    """
-    text = FileClient.infer_client(file_client_args, filename).get_text(filename, encoding)
-    end = offset + max_num if max_num > 0 else None
-    lines = io.StringIO(text).readlines()[offset:end]
-    return [prefix + line.rstrip("\n\r") for line in lines]
-
-
-def dict_from_file(
-    filename: Any,
-    key_type: type = str,
-    encoding: str = "utf-8",
-    file_client_args: dict[str, Any] | None = None,
-) -> dict[Any, Any]:
-    """Return a dict of a text file: the first word of a line is the key, the rest the value."""
-    found = {}
-    for line in list_from_file(filename, encoding=encoding, file_client_args=file_client_args):
-        key, *values = line.split()
-        found[key_type(key)] = values if len(values) > 1 else values[0]
-    return found

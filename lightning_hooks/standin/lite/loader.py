@@ -156,7 +156,7 @@ class _MMEngine:
     def __init__(self, name: str, models: _FileModels | None) -> None:
         self._name = name
         self.MODELS = models
-        self.get, self.put, self.print_log = get, put, print_log
+        self.get, self.get_text, self.put, self.print_log = get, get_text, put, print_log
         self.is_musa_available = is_musa_available
 
     def __getattr__(self, name: str) -> Any:
@@ -169,6 +169,11 @@ class _MMEngine:
 def get(path: str, backend_args: Any = None) -> Any:
     """Read a file's bytes."""
     return FileClient.infer_client(backend_args, path).get(path)
+
+
+def get_text(path: str, encoding: str = "utf-8", backend_args: Any = None) -> str:
+    """Read a file's text."""
+    return str(FileClient.infer_client(backend_args, path).get_text(path, encoding))
 
 
 def put(content: bytes, path: str, backend_args: Any = None) -> None:
@@ -338,6 +343,13 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         (
             "def after_train_iter(self, runner, batch_idx, data_batch, outputs):",
             "def after_train_iter(self, runner):",
+        ),
+    ),
+    "mmcv.fileio.parse": (
+        ("from .io import get_text", "from mmengine.fileio import get_text"),
+        (
+            "    if file_client_args is not None:\n        warnings.warn(",
+            "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
         ),
     ),
     "mmcv.image.io": (

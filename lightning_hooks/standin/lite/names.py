@@ -36,6 +36,7 @@ NEEDS_LITE = (
 
 MMENGINE_FILES = {
     "mmcv.cnn.utils.weight_init": "model/weight_init.py",
+    "mmcv.fileio.parse": "fileio/parse.py",
     "mmcv.utils.config": "config/config.py",
     "mmcv.utils.misc": "utils/misc.py",
     "mmcv.utils.path": "utils/path.py",
