@@ -89,13 +89,14 @@ golden:
 	tests/golden/oracle.sh
 
 # our hooks and mmcv's side by side, bit for bit; the oracle is built if it is missing
-golden-check: .oracle/recipe .oracle/lite
+golden-check: .oracle/recipe .oracle/lite/mmengine
 	CUDA_VISIBLE_DEVICES="" PYTHONPATH=.:tests:tests/golden .oracle/bin/python -m pytest -c /dev/null \
 	    --rootdir . -p no:cacheprovider --disable-warnings tests/golden_check $(ARGS)
 
 # apart: beside mmcv itself, mmcv-lite would overwrite its files
-.oracle/lite: .oracle/recipe
-	.oracle/bin/pip install -c constraints.txt --no-deps --target $@ mmcv-lite mmengine termcolor
+.oracle/lite/mmengine: .oracle/recipe
+	.oracle/bin/pip install -c constraints.txt --no-deps --target .oracle/lite mmcv-lite mmengine
+	.oracle/bin/pip install -c constraints.txt --target .oracle/lite rich termcolor
 
 .oracle/recipe:
 	tests/golden/oracle.sh traces

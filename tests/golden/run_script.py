@@ -32,9 +32,10 @@ def main(which: str, arguments: list[str]) -> None:
 
         def installed(self) -> Installed:
             """Return mmcv-lite, which ``make golden-check`` installs apart."""
-            lite = os.environ.get("MMCV_LITE", Path(__file__).parents[2] / ".oracle" / "lite")
             return Installed(Path(lite, "mmcv"), LITE_VERSION)
 
+    lite = os.environ.get("MMCV_LITE", Path(__file__).parents[2] / ".oracle" / "lite")
+    sys.path.append(str(lite))  # with mmengine
     sys.meta_path.insert(0, First())
     runpy.run_path(arguments[0], run_name="__main__")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import logging
 from pathlib import Path
 from typing import Any
@@ -14,18 +13,14 @@ import torch
 from mmcv import cnn, parallel, runner, utils
 from torch import nn
 
-from lightning_hooks.standin.cnn import base_module, sync_bn, weight_init
+from lightning_hooks.standin.cnn import base_module, sync_bn
 from lightning_hooks.standin.fileio import file_client
 from lightning_hooks.standin.fileio import io as file_io
-from lightning_hooks.standin.fileio import path as paths
 from lightning_hooks.standin.parallel import data_container as containers
 from lightning_hooks.standin.runner import builders as optimizers
 from lightning_hooks.standin.runner import checkpoint as checkpoints
 from lightning_hooks.standin.runner import seed as seeds
-from lightning_hooks.standin.utils import config
 from lightning_hooks.standin.utils import logging as loggers
-from lightning_hooks.standin.utils import misc as checks
-from lightning_hooks.standin.utils import progressbar as progress
 from lightning_hooks.standin.utils import version as versions
 
 assert oracle.mmcv_runner is runner
@@ -46,27 +41,6 @@ def same(one: Any, other: Any) -> bool:
 
 
 @pytest.mark.parametrize(
-    ("name", "arguments"),
-    [
-        ("is_list_of", ([1, 2], int)),
-        ("is_list_of", ((1, 2), int)),
-        ("is_tuple_of", (("a", 1), (str, int))),
-        ("is_seq_of", ([], int)),
-        ("slice_list", ([1, 2, 3, 4], 2)),
-        ("slice_list", ([1, 2, 3, 4], [1, 3])),
-        ("concat_list", ([[1], [2, 3]],)),
-        ("list_cast", (["1", "2"], int)),
-        ("tuple_cast", ([1.5, 2], int)),
-        ("to_2tuple", (3,)),
-        ("to_2tuple", ([3, 4],)),
-        ("has_method", ([], "append")),
-    ],
-)
-def test_checks(name: str, arguments: Any) -> None:
-    assert same(getattr(checks, name)(*arguments), getattr(utils, name)(*arguments))
-
-
-@pytest.mark.parametrize(
     "version", ["1.7.2", "1.13.0+cu117", "2.0.0rc1", "1.0.0a2", "1.2.3.post1", "1.3.dev4", "10"]
 )
 def test_versions(version: str) -> None:
@@ -79,14 +53,6 @@ def test_files(tmp_path: Path) -> None:
     for name in ("a.txt", "b.JPG", ".hidden", "d/c.jpg", "d/.e/f.jpg"):
         (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
         (tmp_path / name).write_text("x y\nz 1 2\n")
-    for options in (
-        {},
-        {"suffix": ".jpg"},
-        {"suffix": (".jpg", ".txt"), "recursive": True},
-        {"suffix": ".jpg", "recursive": True, "case_sensitive": False},
-    ):
-        ours, theirs = (sorted(m.scandir(tmp_path, **options)) for m in (paths, utils))
-        assert ours == theirs
     path = tmp_path / "a.txt"
     assert file_io.list_from_file(path, prefix="p/", offset=1) == mmcv.list_from_file(
         path, prefix="p/", offset=1
@@ -106,15 +72,6 @@ def test_files(tmp_path: Path) -> None:
         assert found[0] == found[1]
     assert ours.get_text(str(path)) == theirs.get_text(str(path))
     assert (ours.isfile(str(path)), ours.isdir(str(path))) == (True, False)
-
-
-def test_progress_bars_return_the_results() -> None:
-    for module in (progress, mmcv):
-        out = io.StringIO()
-        assert module.track_progress(abs, [-1, 2], file=out) == [1, 2]
-        assert list(module.track_iter_progress((iter([3]), 1), file=out)) == [3]
-        assert out.getvalue().count("2/2") == 1
-        assert module.track_parallel_progress(abs, [-1, -2, 3], 2, file=out) == [1, 2, 3]
 
 
 def batch_of(container: Any) -> list[Any]:
@@ -170,32 +127,6 @@ def test_synchronized_batch_norms_become_plain_ones() -> None:
         assert not any(isinstance(m, nn.SyncBatchNorm) for m in plain.modules())
         found.append([plain(x), dict(plain.state_dict()), plain.training])
     assert same(*found)
-
-
-@pytest.mark.parametrize(
-    "init_cfg",
-    [
-        {"type": "Constant", "val": 1, "bias": 2, "layer": "Linear"},
-        {"type": "Kaiming", "layer": ["Conv2d", "Linear"], "a": 1, "distribution": "uniform"},
-        {"type": "Xavier", "layer": "Linear", "gain": 2, "bias_prob": 0.1},
-        {"type": "Uniform", "layer": "_ConvNd", "a": -1},
-        {"type": "Caffe2Xavier", "layer": "Conv2d"},
-        [
-            {"type": "TruncNormal", "layer": "Linear", "std": 0.02},
-            {"type": "Normal", "layer": "Conv2d", "override": {"name": "fc", "type": "Constant",
-                                                                "val": 3}},
-        ],
-    ],
-)  # fmt: skip
-def test_initializers_draw_the_same(init_cfg: Any) -> None:
-    states = []
-    for module in (weight_init, cnn):
-        torch.manual_seed(0)
-        model = Net()
-        torch.manual_seed(1)
-        module.initialize(model, init_cfg)
-        states.append(dict(model.state_dict()))
-    assert same(*states)
 
 
 def test_base_modules_initialize_their_parts() -> None:
@@ -263,35 +194,6 @@ def test_states_are_loaded_and_complained_of_alike(caplog: Any, tmp_path: Path) 
         checkpoints._load_checkpoint_with_prefix("fc", str(tmp_path / "a.pth")),
         runner._load_checkpoint_with_prefix("fc", str(tmp_path / "a.pth")),
     )
-
-
-def test_configs_behave_alike(tmp_path: Path) -> None:
-    content = {"model": {"depth": 50, "stages": [{"a": 1}, {"a": 2}]}, "lr": 0.1}
-    ours, theirs = (m.Config(content) for m in (config, mmcv))
-    for one in (ours, theirs):
-        assert one.model.depth == one["model"]["depth"] == 50
-        assert one.model.stages[1].a == 2
-        assert one.get("nothing", 3) == 3
-        one.merge_from_dict({"model.depth": 101, "model.stages.0.a": 7, "new.key": "x"})
-        one.work_dir = "w"
-        with pytest.raises(AttributeError):
-            _ = one.model.nothing
-    assert ours._cfg_dict.to_dict() == theirs._cfg_dict.to_dict()
-    assert content["model"]["depth"] == 50  # type: ignore[index]
-
-
-@pytest.mark.parametrize(
-    "text", ["1", "a", "[1,2]", "(1,a)", "a,b", "true", "[(a,1),[2,b]]", "1e-3", "None", "'q'"]
-)
-def test_arguments_of_the_command_line(text: str) -> None:
-    import argparse
-
-    found = []
-    for module in (config, utils):
-        parser = argparse.ArgumentParser()
-        parser.add_argument("--o", nargs="+", action=module.DictAction)
-        found.append(parser.parse_args(["--o", f"a.b={text}"]).o)
-    assert same(*found)
 
 
 def test_seeds_and_objects() -> None:

@@ -6,6 +6,7 @@ names are those of ``tests/golden/names.json``, the arguments are made by the na
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import hashlib
 import importlib
@@ -147,6 +148,56 @@ def ran(module: nn.Module) -> Any:
     return found
 
 
+HELPERS = (
+    "is_list_of([1, 2], int), is_list_of((1, 2), int), is_tuple_of(('a', 1), (str, int))",
+    "is_seq_of([], int), is_str(b''), has_method([], 'append'), is_filepath(Path('a'))",
+    "slice_list([1, 2, 3, 4], 2), slice_list([1, 2, 3, 4], [1, 3]), concat_list([[1], [2, 3]])",
+    "list_cast(['1', '2'], int), tuple_cast([1.5, 2], int), to_2tuple(3), to_2tuple([3, 4])",
+    "sorted(scandir('frames')), sorted(scandir('.', ('.PTH', '.jpg'), True, False))",
+    "track_progress(abs, [-1, 2]), list(track_iter_progress((iter([3]), 1)))",
+    "track_iter_progress({1: 2}.items()).__next__(), track_parallel_progress(abs, [-1, 3], 2)",
+    "digit_version('1.13.0+cu117'), digit_version('2.0.0rc1'), Timer().is_running",
+)
+"""Calls of helpers of ``mmcv.utils``."""
+
+OPTIONS = ("1", "a", "[1,2]", "(1,a)", "a,b", "true", "[(a,1),[2,b]]", "1e-3", "none", "[(a,b),[1")
+CONFIGS = {
+    "base.py": "model = dict(z=1, neck=dict(type='B', channels=[1, 2]), size=(3, 4))\nlr = 0.1\n",
+    "top.py": """
+import os.path as osp
+_base_ = './base.py'
+model = dict(neck=dict(_delete_=True, type='C'), head=dict(type='D', a=dict()))
+size, name = {{ _base_.model.size }}, '{{ fileBasenameNoExtension }}'
+""",
+    "top.yaml": "_base_: top.py\nlr: {_delete_: true, policy: fixed}\n",
+}
+
+
+def configs() -> Iterator[tuple[str, Any]]:
+    """Yield what a Config does: read files, merge options, and print itself."""
+    from mmcv import Config, DictAction
+
+    for name, text in CONFIGS.items():
+        Path(name).write_text(text)
+    for name in CONFIGS:
+        config = Config.fromfile(name)
+        yield name, [config._cfg_dict.to_dict(), config.text.replace(os.getcwd(), "")]
+        config.merge_from_dict({"model.z": 2, "model.new.a": 3, "model.neck.channels": [4]})
+        again = Config.fromstring(config.pretty_text, ".py")
+        yield f"{name} again", [again._cfg_dict.to_dict(), str(config), config.get("no", 3)]
+        yield f"{name} pop", [config.pop("lr"), config._cfg_dict.pop("lr", 5)]
+        with contextlib.suppress(KeyError):
+            yield f"{name} pop", config._cfg_dict.pop("lr")
+        yield f"{name} missing", hasattr(config.model, "nothing")
+    for text in OPTIONS:
+        parser = argparse.ArgumentParser()
+        parser.add_argument("--o", nargs="+", action=DictAction)
+        try:
+            yield text, parser.parse_args(["--o", f"a.b={text}"]).o
+        except AssertionError as error:
+            yield text, str(error)
+
+
 def main(out: str, *lite: str) -> None:
     """Write the results of all calls by name."""
     if lite:
@@ -156,6 +207,8 @@ def main(out: str, *lite: str) -> None:
         standin.install()
     warnings.simplefilter("ignore")
     importlib.import_module("oracle" if not lite else "mmcv")
+    import mmcv
+
     torch.manual_seed(0)
     np.random.seed(0)
     torch.save(Whole().state_dict(), "weights.pth")
@@ -164,6 +217,11 @@ def main(out: str, *lite: str) -> None:
     for module, name in walk():
         called = getattr(importlib.import_module(module), name)
         found[f"{module}.{name}"] = [(str(c), result(name, called, c)) for c in calls(name, called)]
+    helpers = [*mmcv.utils.__all__, "to_2tuple"]
+    scope = {"Path": Path, **{n: getattr(mmcv.utils, n) for n in helpers}}
+    with contextlib.redirect_stdout(io.StringIO()):
+        found["helpers"] = [(text, eval(text, scope)) for text in HELPERS]
+    found["configs"] = list(configs())
     with open(out, "wb") as file:
         pickle.dump(found, file)
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
 
+from lightning_hooks import standin
 from support.standin import needs_lite
 
 pytestmark = needs_lite
@@ -70,6 +72,33 @@ def test_a_subclass_of_an_initializer_finds_its_arguments_by_mmcvs_names() -> No
         del INITIALIZERS.module_dict["HalfKaiming"]
     assert net.conv.bias.item() == 2.0
     assert net.head.weight.item() == 0.5
+
+
+def test_models_are_initialized_after_uninstalling_too() -> None:
+    from mmcv.runner import BaseModule
+
+    model = BaseModule({"type": "Constant", "val": 3, "layer": "Linear"})
+    model.head = nn.Linear(1, 1)
+    standin.uninstall()
+    model.init_weights()
+    assert model.head.weight.item() == 3.0
+
+
+def test_what_a_pretrained_model_lacks_is_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    from mmcv.cnn import initialize
+    from mmcv.utils import get_logger
+
+    torch.save({"backbone.conv.weight": torch.full((1, 1, 1, 1), 3.0)}, tmp_path / "a.pth")
+    get_logger("mmcv").addHandler(caplog.handler)
+    net = Net()
+    rule = {"type": "Pretrained", "checkpoint": str(tmp_path / "a.pth"), "prefix": "backbone"}
+    initialize(net, rule)
+    get_logger("mmcv").removeHandler(caplog.handler)
+    assert net.conv.weight.item() == 3.0
+    assert f"load backbone in model from: {tmp_path / 'a.pth'}" in caplog.messages
+    assert "missing keys in source state_dict: conv.bias, head.weight, head.bias" in caplog.text
 
 
 def test_what_has_changed_is_noted_by_parameter() -> None:

@@ -45,7 +45,6 @@ DIFFERENT = {
     "MMDataParallel.__init__": "the arguments of torch's DataParallel in place of *args",
     "MMDistributedDataParallel.__init__": "the arguments of torch's DistributedDataParallel",
     "OneCycleMomentumUpdaterHook.get_momentum": "mmcv passes the group in place of a number",
-    "UniformInit.__init__": "0 and 1 in place of 0.0 and 1.0",
     "build_optimizer_constructor": "the registry's build, which takes a config",
     "build_runner_constructor": "the registry's build, which takes a config",
     "symbolic": "of mmcv's ONNX tools, which are not offered",

@@ -43,11 +43,13 @@ class Calls:
             point: The point.
             calls: Some of the point's calls; all calls by default.
         """
+        if calls is None:
+            calls = self._by_point.get(point) or self.calls_for(point)
         runner = self._runner
         runner.calls_hooks = True
         hook: Any = None
         try:
-            for hook, method in self.calls_for(point) if calls is None else calls:  # noqa: B007
+            for hook, method in calls:  # noqa: B007
                 method(runner)
         except StopIteration as error:
             raise stop_iteration_error(error, hook, point, runner) from error

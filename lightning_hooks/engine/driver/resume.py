@@ -290,7 +290,9 @@ class HookBuffers:
             may_add: Whether some hooks may add keys; the hooks of this package do not.
         """
         module = self._module
-        if not (may_add or self._resumes or _names(module)):
+        # state_dict() brings parameters back to shards, which hooks keep in before_run
+        is_sharded = isinstance(self._trainer.strategy, ModelParallelStrategy)
+        if not (may_add or self._resumes or is_sharded or _names(module)):
             yield
             return
         before = set(state_here(module))

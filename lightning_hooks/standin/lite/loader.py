@@ -283,7 +283,10 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
             "from mmengine.registry import Registry, build_from_cfg; "
             "WEIGHT_INITIALIZERS = INITIALIZERS = Registry('initializer')",
         ),
+        ("from mmengine.logging import", "from mmengine.logging import get_logger,"),
+        ("logger='current'", "logger=get_logger('mmcv')"),
         ("map_location='cpu'", "map_location=None"),
+        ("a=0, b=1, **kwargs", "a=0., b=1., **kwargs"),
     ),
     "mmcv.utils.config": (
         (
