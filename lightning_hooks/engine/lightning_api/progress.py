@@ -12,7 +12,6 @@ __all__ = [
     "batch_idx",
     "batch_is_open",
     "batches",
-    "count_step",
     "epoch_is_over",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -140,10 +139,3 @@ def keep_global_step(trainer: L.Trainer) -> None:
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
-
-
-def count_step(trainer: L.Trainer) -> None:
-    """Count an optimizer step made without Lightning's optimizer."""
-    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-    steps.increment_ready()
-    steps.increment_completed()

@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 
-from lightning_hooks.engine.lightning_api import progress
-
 if TYPE_CHECKING:
     from typing_extensions import Self
 
@@ -123,7 +121,9 @@ def show_inside(optimizer: Any, runner: Runner) -> Any:
         if not runner.steps_directly:
             return LightningOptimizer.step(wrapper, *args, **kwargs)
         result = inside.step(*args, **kwargs)
-        progress.count_step(runner.trainer)
+        steps = runner.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        steps.increment_ready()
+        steps.increment_completed()
         return result
 
     # Lightning makes a class for each wrapper, so no other optimizer is touched

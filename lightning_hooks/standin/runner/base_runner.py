@@ -39,7 +39,7 @@ TIMER = {"type": "IterTimerHook"}
 def _in_precision(run_iter: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(run_iter)
     def run(self: Any, *args: Any, **kwargs: Any) -> None:
-        with self._engine.precision():
+        with self.trainer.precision_plugin.train_step_context():
             run_iter(self, *args, **kwargs)
 
     return run

@@ -240,10 +240,6 @@ class Engine(JoinsTrainer):
         """Return a step's outputs with a loss whose ``backward`` runs the strategy's backward."""
         return self._driver.ownership.with_strategy_loss(outputs) if self._driver else outputs
 
-    def precision(self) -> contextlib.AbstractContextManager[None]:
-        """Return the context of the Trainer's precision for a step."""
-        return self._runner.trainer.precision_plugin.train_step_context()
-
 
 @contextlib.contextmanager
 def _counting_steps(trainer: L.Trainer) -> Iterator[None]:
