@@ -510,14 +510,6 @@ def test_a_train_step_modules_file_has_the_bare_models_keys(tmp_path):
     same(bare.state_dict(), model.state_dict())
 
 
-def test_mmcv_fills_the_bare_model(tmp_path):
-    mmcv_runner = pytest.importorskip("mmcv.runner", reason="needs real mmcv")
-    test_a_train_step_modules_file_has_the_bare_models_keys(tmp_path)
-    bare = job.make_model(5, "conv")
-    mmcv_runner.load_checkpoint(bare, str(tmp_path / "epoch_1.pth"), strict=True)
-    same(bare.state_dict(), load(tmp_path / "epoch_1.pth")["state_dict"])
-
-
 # -- the rest ----------------------------------------------------------------------------------
 
 
