@@ -49,8 +49,6 @@ def test_the_table_of_trackers_has_the_costs_of_the_results() -> None:
     ratios = [ratio for bench in results["benches"]["logging"] for ratio in bench["ratios"]]
     medians = {ratio["what"]: statistics.median(ratio["ratios"]) for ratio in ratios}
     names = [f"5 scalars, {name}LoggerHook" for name in ("Mlflow", "Wandb")]
-    if not set(names) <= medians.keys():
-        pytest.skip("python -m benchmarks logging was not run with these trackers yet")
     page = (ROOT / "docs/families/writers.md").read_text(encoding="utf-8")
     (row,) = [line for line in page.splitlines() if line.startswith("| a training step at most")]
     cells = [cell.strip() for cell in row.split("|")[2:-1] if cell.strip()]
