@@ -550,9 +550,9 @@ class Runner(MmcvCheckpoints):
             table = self.get_hook_info()
             self.logger.info("Hooks will be executed in the following order:\n%s", table)
         elif self.hooks:
-            number = f"{len(self.hooks)} hooks" if len(self.hooks) > 1 else "1 hook"
+            many = f"{len(self.hooks)} hooks, called in this order"
             order = ", ".join(map(class_name, self.hooks))
-            told.append(f"{number}, called in this order: {order}")
+            told.append(f"{many if len(self.hooks) > 1 else '1 hook'}: {order}")
         if not self.writes_files:
             writers = [class_name(hook) for hook in self._writers()]
             names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"

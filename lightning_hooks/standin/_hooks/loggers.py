@@ -98,9 +98,10 @@ class _Tracker(TrackerHook):
 
     @property
     def _is_mocked(self) -> bool:
-        """Whether the client's module was made by the program: the module has no spec."""
+        """Whether the client's module was made by the program: no loader has loaded the module."""
         module = sys.modules.get(self.package)
-        return module is not None and getattr(module, "__spec__", None) is None
+        spec = getattr(module, "__spec__", None)
+        return module is not None and getattr(spec, "loader", None) is None
 
     @property
     def client_run(self) -> Any:
