@@ -138,6 +138,9 @@ class Sender:
             if not self._attempt("started", self._open) or self.writer is None:
                 return
             writer = self.writer
+            if self._abandoned:  # a run left open would be the program's active run
+                _error_of(functools.partial(writer.close, True))
+                return
             self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
             self._tell(writer)
             if self._send_all(writer) and self._files:

@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -61,6 +62,7 @@ class WandbWriter(Writer):
     takes = (*KINDS, "checkpoints")
 
     idle_run: ClassVar[Any] = None  # the offline run of the last fit
+    _start: ClassVar = threading.Lock()  # two runs started at once would both be W&B's active run
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -107,7 +109,10 @@ class WandbWriter(Writer):
             elif after is not None:
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
-            run = wandb.init(**arguments)
+            with cls._start:
+                if wandb.run is not None:  # of another hook, which wandb.init would return
+                    arguments.setdefault("reinit", "create_new")
+                run = wandb.init(**arguments)
             run.define_metric("*", step_metric=AXIS, step_sync=True)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, step_metric=AXIS, summary=summary)
@@ -188,8 +193,11 @@ class WandbWriter(Writer):
 
     def close(self, failed: bool = False) -> None:
         """Finish the run if owned; an offline run that is on the disk goes on for evaluations."""
+        import wandb
+
         is_on_disk = self.run.offline and getattr(self.run.settings, _FLUSH, None)
-        if self._owned and is_on_disk and not failed:
+        is_active = self.run is wandb.run
+        if self._owned and is_on_disk and not failed and is_active:
             if self._with_step or not self._commit:  # a kill would cost the row that is not closed
                 self.run.log({}, commit=True)
             WandbWriter.idle_run = self.run
@@ -381,7 +389,8 @@ class WandbLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
-        return None if self.wandb.run is WandbWriter.idle_run else self.wandb.run
+        of_hooks = [WandbWriter.idle_run, *(peer.client_run for peer in self._peers)]
+        return None if self.wandb.run in of_hooks else self.wandb.run
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""

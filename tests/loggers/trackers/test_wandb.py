@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import time
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from support.logs.trackers import (
     exit_code,
     fit,
     history,
+    inspect_wandb,
     read_wandb,
     replay_as_told,
     warnings_in,
@@ -119,6 +121,40 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     replay_as_told(caplog)  # in the same process: the run is still open
     assert [*history(read_wandb(work))] == [*range(1, 6)]
     assert not (work / "spool").exists()
+
+
+def test_two_hooks_have_a_run_each_and_leave_no_active_run_but_the_idle_one(work: Path) -> None:
+    import wandb
+
+    sent = Sent(interval=1)
+    fit(work, sent, WandbLoggerHook(interval=1), WandbLoggerHook(interval=1))
+    wandb.finish()
+    files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"))
+    assert [history(inspect_wandb(file)) for file in files] == [sent.rows, sent.rows]
+    with wandb.init(dir=str(work), settings={"console": "off"}) as run:
+        assert run.id not in {file.stem.removeprefix("run-") for file in files}
+
+
+def test_a_run_that_starts_too_late_is_ended(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    wandb = pytest.importorskip("wandb")
+    start, runs, goes_on = wandb.init, list[Any](), threading.Event()
+
+    def start_late(**arguments: Any) -> Any:
+        goes_on.wait()
+        runs.append(start(**arguments))
+        return runs[0]
+
+    monkeypatch.setattr(wandb, "init", start_late)
+    monkeypatch.setattr(WandbWriter, "slow_start", 0.0)
+    hook = WandbLoggerHook(timeout=0.1)
+    fit(work, hook, epochs=1)
+    goes_on.set()
+    (sender,) = (t for t in threading.enumerate() if t.name == "lightning_hooks wandb")
+    sender.join(30)
+    assert wandb.run is None
+    assert hook.status()["sent"] == 0
+    with start(dir=str(work), settings={"console": "off"}) as run:
+        assert run.id != runs[0].id
 
 
 @pytest.mark.slow
