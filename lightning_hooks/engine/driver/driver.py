@@ -498,8 +498,9 @@ class Driver(Callback):
             in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
-            alone = trainer.interrupted
-            resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=alone)
+            more = {"in_epoch": in_epoch, "alone": trainer.interrupted}
+            workers = self._train_data.worker_states() if hasattr(self, "_train_data") else []
+            resume.write(checkpoint, self._runner, hooks, workers=workers, **more)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(
