@@ -665,9 +665,9 @@ class TorchMemoryStats(HookBase):
     def after_step(self) -> None:
         """Log the memory if the iteration ends a period or the run."""
         trainer = self.trainer
-        if self._runs >= self._max_runs or not is_due(trainer.iter, self._period, trainer.max_iter):
+        if self._runs >= self._max_runs or not torch.cuda.is_available():
             return
-        if not torch.cuda.is_available():
+        if not is_due(trainer.iter, self._period, trainer.max_iter):
             return
         self._runs += 1
         trainer.logger.info(
