@@ -40,7 +40,6 @@ _OF_US = {
     ),
     "lightning_hooks.schedules.anneal": "annealing_cos annealing_linear",
     f"{_STANDIN}.fileio.file_client": "HTTPBackend=FsspecBackend",
-    f"{_STANDIN}.fileio.io": "load_file=load",
     f"{_STANDIN}.ops.extension": "load_ext get_onnxruntime_op_path",
     f"{_STANDIN}.runner.checkpoint": "_load_checkpoint _load_checkpoint_with_prefix",
     f"{_STANDIN}.utils.env": "_get_dataloader",
@@ -50,6 +49,7 @@ _OF_US = {
 
 _OF_OTHERS = {
     "math": "inf pi",
+    "mmcv.fileio.io": "load_file=load",
     "torch.hub": "load_url=load_state_dict_from_url",
     "torch.nn": "SyncBatchNorm",
     "torch.nn.modules.batchnorm": "_BatchNorm",

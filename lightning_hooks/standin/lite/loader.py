@@ -20,7 +20,6 @@ from logging import INFO
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.installed_mmcv import Installed, find_installed
 from lightning_hooks.standin.lite.names import (
     LITE,
@@ -156,29 +155,13 @@ class _MMEngine:
     def __init__(self, name: str, models: _FileModels | None) -> None:
         self._name = name
         self.MODELS = models
-        self.get, self.get_text, self.put, self.print_log = get, get_text, put, print_log
-        self.is_musa_available = is_musa_available
+        self.print_log, self.is_musa_available = print_log, is_musa_available
 
     def __getattr__(self, name: str) -> Any:
         if name == "fileio":
             return self
         source = source_of(name)
         return source.load() if source else getattr(importlib.import_module(self._name), name)
-
-
-def get(path: str, backend_args: Any = None) -> Any:
-    """Read a file's bytes."""
-    return FileClient.infer_client(backend_args, path).get(path)
-
-
-def get_text(path: str, encoding: str = "utf-8", backend_args: Any = None) -> str:
-    """Read a file's text."""
-    return str(FileClient.infer_client(backend_args, path).get_text(path, encoding))
-
-
-def put(content: bytes, path: str, backend_args: Any = None) -> None:
-    """Write a file's bytes."""
-    FileClient.infer_client(backend_args, path).put(content, path)
 
 
 def is_musa_available() -> bool:
@@ -281,6 +264,12 @@ def _registry(name: str) -> Registry:
 
 # -- edits ---------------------------------------------------------------------------------------
 
+_WITHOUT_WARNING = (
+    "    if file_client_args is not None:\n        warnings.warn(",
+    "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
+)
+"""The argument of mmcv 1.x, which later files warn of."""
+
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "mmcv.cnn.utils.weight_init": (
         (
@@ -345,20 +334,33 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
             "def after_train_iter(self, runner):",
         ),
     ),
-    "mmcv.fileio.parse": (
-        ("from .io import get_text", "from mmengine.fileio import get_text"),
-        (
-            "    if file_client_args is not None:\n        warnings.warn(",
-            "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
-        ),
+    "mmcv.cnn.utils.sync_bn": (
+        ("from mmengine.utils.dl_utils import mmcv_full_available", "import sys"),
+        ("mmcv_full_available()", "'mmcv.ops.sync_bn' in sys.modules"),
     ),
-    "mmcv.image.io": (
-        # file_client_args is what 1.x has, without a warning
-        (
-            "    if file_client_args is not None:\n        warnings.warn(",
-            "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
-        ),
+    "mmcv.fileio.handlers.yaml_handler": (
+        # mmcv's loader would run code in the file
+        ("yaml import CLoader", "yaml import CSafeLoader"),
+        ("yaml import Loader,", "yaml import SafeLoader as Loader,"),
     ),
+    "mmcv.fileio.io": (
+        (
+            "from .backends import backends, prefix_to_backends",
+            "from lightning_hooks.utils.suggestions import suggest",
+        ),
+        ("from .handlers import", "from .handlers.registry_utils import"),
+        (
+            "    global backend_instances",
+            "    return FileClient.infer_client(backend_args, uri)",
+        ),
+        (
+            "f'Unsupported format: {file_format}'",
+            "f'Unsupported format: {file_format}; {suggest(str(file_format), file_handlers)}'",
+        ),
+        _WITHOUT_WARNING,
+    ),
+    "mmcv.fileio.parse": (_WITHOUT_WARNING,),
+    "mmcv.image.io": (_WITHOUT_WARNING,),
 }
 
 

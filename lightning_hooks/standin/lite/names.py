@@ -35,7 +35,14 @@ NEEDS_LITE = (
 )
 
 MMENGINE_FILES = {
+    "mmcv.cnn.utils.sync_bn": "model/utils.py",
     "mmcv.cnn.utils.weight_init": "model/weight_init.py",
+    "mmcv.fileio.handlers.base": "fileio/handlers/base.py",
+    "mmcv.fileio.handlers.json_handler": "fileio/handlers/json_handler.py",
+    "mmcv.fileio.handlers.pickle_handler": "fileio/handlers/pickle_handler.py",
+    "mmcv.fileio.handlers.registry_utils": "fileio/handlers/registry_utils.py",
+    "mmcv.fileio.handlers.yaml_handler": "fileio/handlers/yaml_handler.py",
+    "mmcv.fileio.io": "fileio/io.py",
     "mmcv.fileio.parse": "fileio/parse.py",
     "mmcv.utils.config": "config/config.py",
     "mmcv.utils.misc": "utils/misc.py",
@@ -50,13 +57,16 @@ MMENGINE_FILES = {
 _PACKAGES = ("arraymisc", "cnn", "image", "ops", "video", "visualization")
 """mmcv's packages whose modules are files of mmcv-lite."""
 
-_NEW_OPERATORS = ("bezier_align", "bias_act", "conv2d_gradfix", "filtered_lrelu")
-"""Files of mmcv 2.x, imported by the wheel's other operators."""
+_NEW_FILES = (
+    "mmcv.fileio.handlers.registry_utils",
+    *(f"mmcv.ops.{name}" for name in ("bezier_align", "bias_act", "conv2d_gradfix")),
+    "mmcv.ops.filtered_lrelu",
+)
+"""Modules missing in mmcv 1.x, imported by the wheels' other files."""
 
 _NOT_READ = {
     "mmcv.cnn.builder": None,
     "mmcv.cnn.bricks.registry": None,
-    "mmcv.cnn.utils.sync_bn": None,
     "mmcv.cnn.bricks.plugin": "infer_abbr",
     "mmcv.cnn.bricks.transformer": "build_attention build_feedforward_network "
     "build_positional_encoding build_transformer_layer build_transformer_layer_sequence",
@@ -71,7 +81,7 @@ _NOT_READ = {
 
 
 def _names_by_module() -> dict[str, str]:
-    found = {f"mmcv.ops.{module}": "" for module in _NEW_OPERATORS}
+    found = dict.fromkeys(_NEW_FILES, "")
     for module, (own, _) in mmcv_modules().items():
         but = _NOT_READ.get(module, "")
         package = module.removeprefix("mmcv.").partition(".")[0]
@@ -80,6 +90,7 @@ def _names_by_module() -> dict[str, str]:
             names = (name for name, kind in own.items() if kind != "value")
             found[module] = " ".join(name for name in names if name not in but.split())
     found["mmcv.cnn.utils.weight_init"] += " INITIALIZERS"
+    found["mmcv.fileio.io"] += " file_handlers get get_text put"
     found["mmcv.image.io"] += " supported_backends"
     found["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
     return found
