@@ -17,7 +17,8 @@ import yaml
 
 from lightning_hooks import standin
 from lightning_hooks.standin.finder import StandinModule
-from lightning_hooks.standin.lite.names import LITE, LITE_VERSION, MMENGINE_VERSION
+from lightning_hooks.standin.lite import LITE_VERSION, MMENGINE_VERSION
+from lightning_hooks.standin.name_table import LITE
 from support.paths import ROOT
 from support.processes import run_program
 from support.standin import needs_lite
@@ -209,8 +210,8 @@ def test_what_is_missing_is_named_with_what_to_install() -> None:
 
 
 HIDE_MMENGINE = """
-from lightning_hooks.standin.lite import loader
-loader.find_installed = lambda *_: None
+from lightning_hooks.standin import lite
+lite.find_installed = lambda *_: None
 """
 HIDE_MMCV = """
 from lightning_hooks.standin import finder

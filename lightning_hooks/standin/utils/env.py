@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import lightning_hooks
-from lightning_hooks.standin.utils.version import mmcv_version
+from lightning_hooks.standin.version_window import mmcv_version
 
 __all__ = [
     "IS_CUDA_AVAILABLE",
@@ -96,7 +96,7 @@ def get_build_config() -> str:
 
 def is_jit_tracing() -> bool:
     """Return whether ``torch.jit.trace`` is running."""
-    return torch._C._get_tracing_state() is not None
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

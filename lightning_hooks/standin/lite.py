@@ -21,21 +21,45 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.standin.installed_mmcv import Installed, find_installed
-from lightning_hooks.standin.lite.names import (
+from lightning_hooks.standin.name_table import (
     LITE,
     LITE_PACKAGES,
-    LITE_VERSION,
-    LITE_VERSIONS,
     MMENGINE_FILES,
-    MMENGINE_VERSION,
-    MMENGINE_VERSIONS,
+    OFFERED,
+    source_of,
 )
-from lightning_hooks.standin.name_table import OFFERED
-from lightning_hooks.standin.names import source_of
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
 
-__all__ = ["LiteLoader", "is_in_a_file", "spec_of_file"]
+__all__ = [
+    "LITE_VERSION",
+    "LITE_VERSIONS",
+    "MMENGINE_VERSION",
+    "MMENGINE_VERSIONS",
+    "NEEDS_LITE",
+    "LiteLoader",
+    "is_in_a_file",
+    "spec_of_file",
+]
+
+LITE_VERSION = "2.2.0"
+"""The release, of mmcv-lite or mmcv, whose files have the same code as mmcv 1.7.2."""
+
+LITE_VERSIONS = (LITE_VERSION, "2.3.6")
+"""The releases whose files are read; 2.3.6 is of onedl-mmcv, whose code is the same."""
+
+MMENGINE_VERSION = "0.10.7"
+"""The release of mmengine whose files have the same code as mmcv 1.7.2."""
+
+MMENGINE_VERSIONS = (MMENGINE_VERSION, "0.10.12")
+"""The releases whose files are read; 0.10.12 is of onedl-mmengine, whose code is the same."""
+
+_WHEELS = f"mmcv-lite=={LITE_VERSION} mmengine=={MMENGINE_VERSION}"
+NEEDS_LITE = (
+    "mmcv's layers, images, videos, configs and helpers are in OpenMMLab's own wheels: "
+    f"pip install {_WHEELS} torchvision, or, without libGL, pip install --no-deps {_WHEELS} and "
+    "pip install addict opencv-python-headless pillow pyyaml rich termcolor yapf"
+)
 
 # -- finding a file ------------------------------------------------------------------------------
 
