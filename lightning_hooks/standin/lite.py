@@ -179,18 +179,13 @@ class _MMEngine:
     def __init__(self, name: str, models: _FileModels | None) -> None:
         self._name = name
         self.MODELS = models
-        self.print_log, self.is_musa_available = print_log, is_musa_available
+        self.print_log = print_log
 
     def __getattr__(self, name: str) -> Any:
         if name == "fileio":
             return self
         source = source_of(name)
         return source.load() if source else getattr(importlib.import_module(self._name), name)
-
-
-def is_musa_available() -> bool:
-    """Return False: Lightning has no accelerator for GPUs of Moore Threads."""
-    return False
 
 
 def print_log(message: str, logger: Any = None, level: int = INFO) -> None:

@@ -33,6 +33,7 @@ __all__ = [
     "is_jit_tracing",
     "is_mlu_available",
     "is_mps_available",
+    "is_musa_available",
     "is_npu_available",
     "is_rocm_pytorch",
     "jit",
@@ -69,7 +70,7 @@ def is_ipu_available() -> bool:
     return False
 
 
-is_mlu_available = is_npu_available = is_ipu_available
+is_mlu_available = is_musa_available = is_npu_available = is_ipu_available
 
 
 def get_device() -> str:
