@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import foreign, is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = [
@@ -127,7 +127,7 @@ def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
     """
     hooks = [foreign(hook) for hook, _ in entries]
     for index, hook in enumerate(hooks):
-        if any(hook is other for other in hooks[:index]):
+        if is_one_of(hook, hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
