@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
@@ -29,6 +31,7 @@ from lightning_hooks.storage.checkpoint_io import (
     writes_for,
 )
 from lightning_hooks.utils.fsdp import has_slices
+from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BestFields", "SavingHook", "of_part"]
@@ -186,9 +189,10 @@ class SavingHook(Hook):
         hooks = [hook for hook in hooks_of(trainer) if isinstance(hook, SavingHook)]
         if hooks[0] is not self:
             return
-        is_lost = trainer.ckpt_path is None and entry_point.asks_for_last(trainer)
+        chosen = entry_point.chosen_path(trainer)
+        is_lost = chosen is None and entry_point.asks_for_last(trainer)
         path = trainer.strategy.broadcast(_newest(trainer)) if is_lost else None
-        found = path or trainer.ckpt_path
+        found = path or chosen
         for hook in hooks:
             hook.store.resumed_from = None if found is None else str(found)
         if path is None:
@@ -199,7 +203,7 @@ class SavingHook(Hook):
                 f'ckpt_path="last" finds no hook of a HookAdapter with {name}: write '
                 f'ckpt_path="{path}"'
             )
-        rank_zero_info(f'ckpt_path="last" is {path}, found by {type(self).__name__}')
+        rank_zero_info(f'ckpt_path="last" is {path}')
         entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
@@ -249,6 +253,24 @@ class SavingHook(Hook):
         self.store.wait()
 
     # -- what Lightning reads --------------------------------------------------------------
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Call Lightning's loggers after a file of this hook, as a ``ModelCheckpoint`` does.
+
+        The writing thread calls, so that ``WandbLogger(log_model="all")`` uploads beside training.
+        """
+        if path == self.store.written[0]:
+            for logger in self.store.runner.trainer.loggers:
+                self._show_to(logger)
+
+    def _show_to(self, logger: Logger) -> None:
+        try:
+            logger.after_save_checkpoint(weakref.proxy(self))
+        except Exception as error:
+            self.store.runner.logger.warning(
+                "%s: %s.after_save_checkpoint() raised %s; training goes on",
+                *(type(self).__name__, type(logger).__name__, describe(error)),
+            )
 
     def best_fields(self) -> BestFields:
         """Return the best files so far."""

@@ -68,8 +68,8 @@ class CheckpointStore:
     """The files listed when the run began."""
     reported: str = ""
     """The last run that other runs' files were reported to."""
-    written: tuple[str, int] | None = None
-    """Path and iteration of the last file, for stores of the same file names."""
+    written: tuple[str, int] = ("", 0)
+    """Path and iteration of the last file."""
 
     def __init__(
         self,
@@ -162,8 +162,8 @@ class CheckpointStore:
         self,
         trainer: L.Trainer,
         target: Target,
+        line: str,
         choose_old: ChooseOld | None = None,
-        report: Callable[[list[str]], object] = lambda deleted: None,
         after: Sequence[BackgroundSaver] = (),
     ) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
@@ -171,22 +171,24 @@ class CheckpointStore:
         Args:
             trainer: The Trainer, in a fit.
             target: The directory, the name and the series.
+            line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
+                the names of deleted files.
             choose_old: Chooses the files to delete when the new file is complete.
-            report: Called on rank 0 with the names of deleted files, when the new file is on the
-                disk.
             after: Threads with files that must be on the disk before.
         """
-        strategy, thread = trainer.strategy, self.thread
+        self.wait()
+        strategy, thread, runner = trainer.strategy, self.thread, self.runner
         target = target._replace(earlier=self._earlier)
         path = files.join(target.directory, target.name)
-        self.written = path, self.runner.iter
+        self.written = path, runner.iter
         receivers = self._receivers("on_checkpoint_saved")
         if self.on_saved is not None:
             receivers.insert(0, self.on_saved)
         written: list[str] = []
 
         def finish(old: list[str]) -> None:
-            report(old)
+            removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
+            runner.logger.info("%s%s", line, removed)
             self._report_deleted(target.directory, old)
             if receivers and files.exists(path):
                 for receive in receivers:
@@ -221,7 +223,7 @@ class CheckpointStore:
                     f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                     "training waits",
                 )
-            meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
+            meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
             finish(checkpoints.record(target, meta, choose_old))
         if self.in_parts:  # no rank may look for the file earlier
             strategy.barrier("write_checkpoint")
