@@ -36,6 +36,7 @@ from lightning_hooks.dialects.steps.events import (
     CommonMetricPrinter,
     EventWriter,
     HistoryBuffer,
+    JSONWriter,
     TensorboardXWriter,
 )
 from lightning_hooks.dialects.steps.hooks import Checkpointer, of_dialect
@@ -159,25 +160,6 @@ get_event_storage = EventStorage.innermost
 
 DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
 MASTER = step_dialect("cvpods_master", RunnerFacade, owners=("OptimizationHook",))
-
-
-class JSONWriter(events.SnapshotJSONWriter):
-    """Appends all scalars to a file, as one JSON object for each write.
-
-    In ``"cvpods_master"`` a write appends the new scalars, one object for each iteration, as
-    :class:`~lightning_hooks.dialects.steps.events.JSONWriter` does.
-
-    Args:
-        json_file: Path of the file; opened by the first write.
-        window_size: Number of values in the median of a scalar with a smoothing hint.
-    """
-
-    def write(self, **epochs: Any) -> None:
-        """Append the scalars."""
-        if isinstance(self.storage(), MasterEventStorage):
-            events.JSONWriter.write(self)
-        else:
-            super().write()
 
 
 class VisdomWriter(events.VisdomWriter):

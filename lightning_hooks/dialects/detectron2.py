@@ -216,7 +216,6 @@ class TrainerFacade(trainer_facade.TrainerFacade):
     """
 
     storage_class = EventStorage
-    packages = ("detectron2",)
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         self._assigned = 0  # difference of an assigned `iter` from the run's

@@ -146,8 +146,8 @@ class Hosted(HostedHook):
         for cls in type(self.foreign_hook).__mro__:
             if name in vars(cls):
                 package = cls.__module__.partition(".")[0]
-                libraries = (self.dialect.name, "lightning_hooks", *self.dialect.facade.packages)
-                return package in libraries and cls.__name__ == self.dialect.base
+                is_known = package in ("lightning_hooks", *self.dialect.packages)
+                return is_known and cls.__name__ == self.dialect.base
         return False
 
     def call_with_checkpoint(self, name: str, checkpoint: dict[str, Any]) -> None:

@@ -409,8 +409,8 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
     return models[0], loaders[0], torch.device(devices[0]) if devices else None
 
 
-class JSONWriter(events.SnapshotJSONWriter):
-    """Pet's :class:`~lightning_hooks.dialects.steps.events.SnapshotJSONWriter`.
+class JSONWriter(events.JSONWriter):
+    """The :class:`~lightning_hooks.dialects.steps.events.JSONWriter` with Pet's iterations.
 
     As in Pet, ``iteration`` in a line is ``storage.iter + 1``.
     """
@@ -626,7 +626,6 @@ get_event_storage = EventStorage.innermost
 
 class _Facade(StepFacade):
     storage_class = EventStorage
-    packages = ("pet",)
     first_iter = 1
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:

@@ -219,12 +219,12 @@ class Hook(JoinsTrainer):
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__ and (args or kwargs):
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
-        hook._plain_arguments = masked(plain)  # shown in checkpoints
+        hook._plain_arguments = plain
         return hook
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two stateful hooks of a class."""
-        return self._plain_arguments
+        return dict(masked(self._plain_arguments))  # shown in checkpoints
 
     @property
     def state_key(self) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lightning_hooks._exports import HOMES
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -132,11 +134,7 @@ class Registry:
             raise TypeError(f"name must be a str or a list of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
-
-        def decorator(cls: T) -> T:
-            return self._register(cls, names, force)
-
-        return decorator
+        return functools.partial(self._register, names=names, force=force)
 
     def _register(self, cls: T, names: Any, force: bool) -> T:
         if not inspect.isclass(cls):
@@ -191,8 +189,8 @@ def build_from_cfg(
     try:
         return factory(**args)
     except Exception as error:
-        note = f"while building {getattr(factory, '__name__', factory)} from {masked(dict(cfg))!r}"
-        error.__notes__ = [*getattr(error, "__notes__", []), note]  # add_note needs Python 3.11
+        name = getattr(factory, "__name__", factory)
+        add_note(error, f"while building {name} from {masked(dict(cfg))!r}")
         raise
 
 

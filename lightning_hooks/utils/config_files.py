@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["copied", "merged", "read_config", "read_with_files"]
@@ -151,7 +152,7 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
         try:
             exec(compile(text, str(path), "exec"), content)
         except BaseException as error:
-            error.__notes__ = [*getattr(error, "__notes__", []), f"in the config {path}"]
+            add_note(error, f"in the config {path}")
             raise
         hidden = (types.ModuleType, types.FunctionType)
         content = {

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
-from collections.abc import Iterator
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from lightning_hooks.dialects.facade import of_runner
+from lightning_hooks.dialects.facade import of_runner, setting
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
-from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["TestLoop", "TrainLoop", "ValLoop"]
 
@@ -188,9 +185,9 @@ class _EvaluationLoop(_Loop):
                 f"has one loader; write {stage}_loop.run(), or run_iter(idx, batch, dataloader_idx)"
             )
         takes_idx = takes_batch_idx(getattr(type(runner.module), self.step_name))
-        with _set(runner, mode=stage, data_batch=data_batch, _stale_inner_iter=idx):
+        with setting(runner, mode=stage, data_batch=data_batch, _stale_inner_iter=idx):
             self._facade.call_hook(f"before_{stage}_iter")
-            with _set(runner, calls_hooks=False):  # the model runs a step, not a hook's own call
+            with setting(runner, calls_hooks=False):  # the model runs a step, not a hook's own call
                 result = self._pass.step(data_batch, idx, takes_idx, dataloader_idx)
                 runner.take_result(result)
             self._facade.call_hook(f"after_{stage}_iter")
@@ -198,13 +195,13 @@ class _EvaluationLoop(_Loop):
     def finish(self) -> dict[str, float]:
         """End the pass; return the metrics."""
         done, self._pass = self._pass, None
-        with _set(self.native_runner, calls_hooks=False):
+        with setting(self.native_runner, calls_hooks=False):
             return {} if done is None else done.finish()
 
     def run(self) -> dict[str, float]:
         """Run an extra pass with all points, and restore the train flags; return the metrics."""
         facade, stage = self._facade, self.stage
-        with keep_train_flags(self.native_runner.module), _set(self.native_runner, mode=stage):
+        with keep_train_flags(self.native_runner.module), setting(self.native_runner, mode=stage):
             for point in (f"before_{stage}", f"before_{stage}_epoch"):
                 facade.prepare(point)
                 facade.call_hook(point)
@@ -230,19 +227,3 @@ class TestLoop(_EvaluationLoop):
 
     __test__ = False  # for pytest
     stage, step_name = "test", "test_step"
-
-
-@contextlib.contextmanager
-def _set(runner: Runner, **values: Any) -> Iterator[None]:
-    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
-    before = {name: getattr(runner, name) for name in values if hasattr(runner, name)}
-    for name, value in values.items():
-        setattr(runner, name, value)
-    try:
-        yield
-    finally:
-        for name in values:
-            if name in before:
-                setattr(runner, name, before[name])
-            elif hasattr(runner, name):
-                delattr(runner, name)

@@ -38,7 +38,6 @@ __all__ = [
     "EventWriter",
     "HistoryBuffer",
     "JSONWriter",
-    "SnapshotJSONWriter",
     "TensorboardXWriter",
     "VisdomWriter",
     "gives_iterations",
@@ -490,24 +489,39 @@ def _by_iteration(scalars: Iterable[Scalar]) -> dict[int, dict[str, float]]:
 
 
 class JSONWriter(_WindowWriter):
-    """Appends the new scalars to a file, one JSON object for each iteration with a scalar.
+    """Appends scalars to a file, as JSON objects with the names and ``iteration`` as sorted keys.
 
-    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of a window.
+    ==================================  ==========================================================
+    ``latest()`` of the storage gives   a write appends
+    ==================================  ==========================================================
+    values with iterations              the new scalars, an object for each iteration
+    (detectron2, ``cvpods_master``)
+    values (``cvpods``, Pet)            the last value of every scalar, new or not, as one object
+    ==================================  ==========================================================
+
+    A scalar with a smoothing hint is written as the median of a window.
 
     Args:
         json_file: Path of the file; opened by the first write.
         window_size: Number of values in the window.
     """
 
+    _first_iteration = 0
+
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         super().__init__(window_size)
         self._path = os.fspath(json_file)
 
     def write(self, **epochs: Any) -> None:
-        """Append the scalars after the last written iteration."""
-        rows = _by_iteration(self._new_scalars())
-        self._append({**row, "iteration": iteration} for iteration, row in rows.items())
+        """Append the scalars."""
+        storage = self.storage()
+        if storage.with_iterations:
+            rows = _by_iteration(self._new_scalars())
+            self._append({**row, "iteration": iteration} for iteration, row in rows.items())
+        else:
+            latest = storage.latest_values(self._window_size)
+            values = {name: value for name, (value, _) in latest.items()}
+            self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
     def _append(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
@@ -519,27 +533,6 @@ class JSONWriter(_WindowWriter):
             self._writer.flush()
             with contextlib.suppress(OSError):  # pipes cannot be synced
                 os.fsync(self._writer.fileno())
-
-
-class SnapshotJSONWriter(JSONWriter):
-    """Appends the last value of every scalar to a file, as one JSON object for each write.
-
-    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of a window.
-
-    Args:
-        json_file: Path of the file; opened by the first write.
-        window_size: Number of values in the window.
-    """
-
-    _first_iteration = 0
-
-    def write(self, **epochs: Any) -> None:
-        """Append all scalars, new or not."""
-        storage = self.storage()
-        latest = storage.latest_values(self._window_size)
-        values = {name: value for name, (value, _) in latest.items()}
-        self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
 
 class TensorboardXWriter(_WindowWriter):

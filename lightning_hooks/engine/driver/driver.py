@@ -51,6 +51,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buf
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.events import (
     restore_events,
@@ -63,7 +64,7 @@ from lightning_hooks.engine.participant import (
     Participant,
     RunnerOptions,
     callbacks_of,
-    each_once,
+    check_each_once,
     merge_options,
     natives_with,
     participants_of,
@@ -173,7 +174,8 @@ class Driver(Callback):
         check_callbacks(trainer)
         hosted = self._hosted
         given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
-        entries = each_once([entry for one in given for entry in one.entries()])
+        entries = [entry for one in given for entry in one.entries()]
+        check_each_once([foreign(hook) for hook, _ in entries])
         check_private_names(trainer)
         fit = Fit(trainer)
         _join([*given, *(hook for hook, _ in entries)], fit)
@@ -496,8 +498,9 @@ class Driver(Callback):
             in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
-            alone = trainer.interrupted
-            resume.write(checkpoint, self._runner, hooks, in_epoch=in_epoch, alone=alone)
+            more = {"in_epoch": in_epoch, "alone": trainer.interrupted}
+            workers = self._train_data.worker_states() if hasattr(self, "_train_data") else []
+            resume.write(checkpoint, self._runner, hooks, workers=workers, **more)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(
