@@ -116,6 +116,7 @@ class SavingHook(Hook):
     out_dir = of_part("store", "out_dir")
     save_optimizer = of_part("store", "save_optimizer")
     on_saved = of_part("store", "on_saved")
+    background = of_part("store", "background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
@@ -140,11 +141,6 @@ class SavingHook(Hook):
     def checkpoint_directory(self, runner: Runner) -> str:
         """Return the directory of the hook's checkpoints."""
         return self.store.directory(runner)
-
-    @property
-    def background(self) -> bool:
-        """Whether a thread writes the files."""
-        return self.store.thread is not None
 
     def before_run(self, runner: Runner) -> None:
         """Keep the run."""
@@ -207,16 +203,10 @@ class SavingHook(Hook):
         entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_batch: Any
     ) -> None:
         """Write due files by iteration, unless a validation follows; raise the thread's error."""
-        if self.store.thread is not None:
-            self.store.thread.raise_error()
+        self.store.thread.raise_error()
         if self._due is None or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
@@ -235,7 +225,7 @@ class SavingHook(Hook):
         """Wait for the thread."""
         if self.background:
             try:
-                self.store.wait()
+                self.store.thread.wait()
             finally:  # no rank may look for the last file earlier
                 trainer.strategy.barrier("SavingHook.on_train_end")
 
@@ -244,13 +234,13 @@ class SavingHook(Hook):
     ) -> None:
         """Wait for the thread; log its error, which would hide the exception if raised."""
         try:
-            self.store.wait()
+            self.store.thread.wait()
         except Exception:
             Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Wait for the thread."""
-        self.store.wait()
+        self.store.thread.wait()
 
     # -- what Lightning reads --------------------------------------------------------------
 
@@ -378,7 +368,7 @@ class SavingHook(Hook):
         if chosen is not module:
             self._require_whole(chosen)
         if self.background and not files.exists(source):
-            self.store.wait()
+            self.store.thread.wait()
         if trainer.is_global_zero:
             weights = _part_of(_weights_in(source, trainer), module, chosen)
             torch_files.save_state_dict(weights, os.fspath(path))
