@@ -292,7 +292,7 @@ class Evaluation(Callback):
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_run``, ``before_test``, ``before_test_epoch``."""
         stage = self._stage
-        runner = Driver.of(trainer, stage).prepare(trainer, pl_module)
+        runner = Driver.of(trainer).prepare(trainer, pl_module)
         runner.mode = stage
         self._model = runner.model
         if self._dialect.name not in runner.dialect_facades:  # else the fit has announced
