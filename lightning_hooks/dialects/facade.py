@@ -123,8 +123,6 @@ class Facade:
         hosted = host_as(hook)
         if getattr(hosted, "dialect", None) is self._dialect:
             self.attach(hosted)
-        if priority is None and self._dialect.has_priority:
-            priority = getattr(hook, "priority", None)
         self.native_runner.register_hook(hosted, priority)
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
