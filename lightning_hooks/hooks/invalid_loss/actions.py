@@ -79,7 +79,7 @@ class Action:
 
     def describe(self, reading: Reading) -> str:
         """Describe the first bad step."""
-        return describe(reading, self.runner.rank, self.hook.has_judged)
+        return describe(reading, self.runner.rank, self.hook.has_losses)
 
     def on_saved(self, path: Any) -> None:
         """Run after a full checkpoint was written, after a good reading."""

@@ -142,9 +142,9 @@ class CheckInvalidLossHook(Hook):
         return self.dump_dir is not None
 
     @property
-    def has_judged(self) -> bool:
+    def has_losses(self) -> bool:
         """Whether a step of this fit had a loss."""
-        return self._history.has_judged
+        return self._history.has_losses
 
     def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""
