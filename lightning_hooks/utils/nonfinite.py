@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 import torch
 
 from lightning_hooks.utils import foreach
+from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ranks", "scalar"]
 
@@ -97,8 +98,7 @@ def _local_parts(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Return the local parts of the tensors, dense and real."""
     held = []
     for tensor in tensors:
-        if hasattr(tensor, "to_local"):  # a DTensor
-            tensor = tensor.to_local()
+        tensor = local_part(tensor)
         if tensor.is_sparse:
             tensor = tensor._values()
         if tensor.is_complex():

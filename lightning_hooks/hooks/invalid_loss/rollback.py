@@ -169,12 +169,12 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        writers = [one for one in callbacks_of(self._trainer) if isinstance(one, SavingHook)]
+        hooks = [one for one in callbacks_of(self._trainer) if isinstance(one, SavingHook)]
         # before the write, the path may be an earlier run's file
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(writer.store.is_writing(path) for writer in writers) and files.exists(path)
+            if not any(hook.store.thread.is_writing(path) for hook in hooks) and files.exists(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
 
