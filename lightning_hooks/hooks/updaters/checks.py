@@ -135,6 +135,21 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
         trainer: The hook's Trainer.
     """
+    names, own = _rivals(hook, trainer), _optimizers(hook, Driver.of(trainer).runner)
+    if len(names) > 1:
+        start = ""
+        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
+        where = param_groups.describe_optimizers(own)
+        rank_zero_warn(
+            f"{' and '.join(names)} set the {hook.quantity.name} of {where}: "
+            f"each step takes the value that was set last; leave out all but one{start}"
+        )
+
+
+def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
+    """Return the names of all that set a hook's values; none unless the hook is the last."""
     runner = Driver.of(trainer).runner
     family, own = family_of(hook), _optimizers(hook, runner)
     hooks = [
@@ -145,7 +160,7 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
-        return
+        return []
     names = [class_name(one) for one in hooks]
     if not runner.hooks_step:  # otherwise schedulers are not stepped, and the driver warns
         names += [
@@ -160,16 +175,7 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
             for one in callbacks_of(trainer)
             if isinstance(one, StochasticWeightAveraging)
         ]
-    if len(names) > 1:
-        start = ""
-        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
-            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
-            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
-        where = param_groups.describe_optimizers(own)
-        rank_zero_warn(
-            f"{' and '.join(names)} set the {hook.quantity.name} of {where}: "
-            f"each step takes the value that was set last; leave out all but one{start}"
-        )
+    return names
 
 
 def _bases(hook: Updater) -> str:

@@ -225,10 +225,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
         bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
-        self.base_origin = "max_lr / div_factor"
-        for group, base in zip(optimizer.param_groups, bases, strict=True):
-            group.setdefault("initial_lr", base)
-        return bases
+        return self._use_bases(bases, "max_lr / div_factor", optimizer)
 
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle` over ``total_steps``."""

@@ -119,8 +119,12 @@ class LrUpdaterHook(Updater):
         """Return ``base_lr``, or the ``initial_lr`` of each group."""
         if self._given_base is None:
             return super().bases_of(name, optimizer)
-        self.base_origin = "base_lr"
         bases = param_groups.per_group("base_lr", self._given_base, name, optimizer)
+        return self._use_bases(bases, "base_lr", optimizer)
+
+    def _use_bases(self, bases: list[float], origin: str, optimizer: Any) -> list[float]:
+        """Return given base rates, and write them to groups without ``initial_lr``."""
+        self.base_origin = origin
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases
