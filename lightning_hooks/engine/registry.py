@@ -20,27 +20,18 @@ ORDER_KEYS = ("run_before", "run_after")
 
 T = TypeVar("T", bound=type)
 
-_OTHERS = (
-    "Checkpoint Closure DistSamplerSeed EMA EmptyCache Fp16Optimizer IterTimer Optimizer Profiler "
-    "GradientCumulativeFp16Optimizer GradientCumulativeOptimizer SyncBuffers"
-)
-_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
-_LR_POLICIES = (
-    "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
-    "OneCycle Poly Step"
-)
-_MOMENTUM_POLICIES = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
-
-MMCV_HOOKS = frozenset(
-    f"{name}{family}Hook"
-    for family, names in {
-        "": _OTHERS,
-        "Logger": _LOGGERS,
-        "LrUpdater": _LR_POLICIES,
-        "MomentumUpdater": _MOMENTUM_POLICIES,
-    }.items()
-    for name in names.split()
-)
+_MMCV_HOOKS = """
+CheckpointHook ClearMLLoggerHook ClosureHook CosineAnnealingLrUpdaterHook
+CosineAnnealingMomentumUpdaterHook CosineRestartLrUpdaterHook CyclicLrUpdaterHook
+CyclicMomentumUpdaterHook DistSamplerSeedHook DvcliveLoggerHook EMAHook EmptyCacheHook
+ExpLrUpdaterHook FixedLrUpdaterHook FlatCosineAnnealingLrUpdaterHook Fp16OptimizerHook
+GradientCumulativeFp16OptimizerHook GradientCumulativeOptimizerHook InvLrUpdaterHook
+IterTimerHook LinearAnnealingLrUpdaterHook LinearAnnealingMomentumUpdaterHook MlflowLoggerHook
+NeptuneLoggerHook OneCycleLrUpdaterHook OneCycleMomentumUpdaterHook OptimizerHook PaviLoggerHook
+PolyLrUpdaterHook ProfilerHook SegmindLoggerHook StepLrUpdaterHook StepMomentumUpdaterHook
+SyncBuffersHook TensorboardLoggerHook TextLoggerHook WandbLoggerHook
+"""
+MMCV_HOOKS = frozenset(_MMCV_HOOKS.split())
 """The names in mmcv 1.7.2's own registry of hooks."""
 
 

@@ -18,7 +18,7 @@ from typing import Any
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["copied", "merged", "read_config", "read_with_files"]
+__all__ = ["copied", "merged", "read_config"]
 
 BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
@@ -48,21 +48,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         Departures from mmcv: the key ``_delete_`` is removed from a dict without a base as well,
         and a file that inherits from itself is refused by name.
     """
-    return read_with_files(path)[0]
-
-
-def read_with_files(
-    path: str | Path, use_predefined_variables: bool = True
-) -> tuple[dict[str, Any], list[Path]]:
-    """Return the content of a config file, and all files read, bases first.
-
-    Args:
-        path: The file; see :func:`read_config`.
-        use_predefined_variables: Whether ``{{ fileDirname }}`` and similar names are replaced.
-    """
-    files: list[Path] = []
-    start = Path(os.path.abspath(Path(path).expanduser()))
-    return _read(start, (), use_predefined_variables, files), files
+    return _read(Path(os.path.abspath(Path(path).expanduser())), ())
 
 
 def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
@@ -102,14 +88,12 @@ def copied(value: Any) -> Any:
     return value
 
 
-def _read(
-    path: Path, heirs: tuple[Path, ...], predefined: bool, files: list[Path]
-) -> dict[str, Any]:
-    """Return the content of a file and the bases; append all paths to ``files``."""
+def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the content of a file and the bases."""
     if path in heirs:
         chain = " <- ".join(map(str, (*heirs, path)))
         raise ValueError(f"a config must not inherit from itself: {chain}")
-    content = _parse(path, predefined)
+    content = _parse(path)
     if DEPRECATION in content:
         notice = content.pop(DEPRECATION)
         instead = notice.get("expected") if isinstance(notice, Mapping) else None
@@ -122,16 +106,15 @@ def _read(
         raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
     for name in names:
         base = Path(os.path.abspath(path.parent / name))
-        inherited = _read(base, (*heirs, path), predefined, files)
+        inherited = _read(base, (*heirs, path))
         twice = sorted(bases.keys() & inherited.keys())
         if twice:
             raise KeyError(f"two bases of {path} define {', '.join(twice)}")
         bases.update(inherited)
-    files.append(path)
     return merged(bases, _filled(content, bases, path))
 
 
-def _parse(path: Path, predefined: bool) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     """Return the content of a single file, with marks for values of bases."""
     if path.suffix not in (".py", ".yaml", ".yml", ".json"):
         raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
@@ -145,7 +128,7 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
         "fileBasenameNoExtension": path.stem,
         "fileExtname": path.suffix,
     }
-    for name, part in own.items() if predefined else ():
+    for name, part in own.items():
         text = re.sub(rf"\{{\{{\s*{name}\s*\}}\}}", part.replace("\\", r"\\"), text)
     text = BASE_VALUE.sub(lambda found: json.dumps(MARK + found[1]), text)
     content: Any
