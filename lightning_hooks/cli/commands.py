@@ -56,9 +56,9 @@ def plot(given: Namespace) -> int:
         from lightning_hooks.schedules import plot
 
         with _project():
-            hooks, run = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
-        drawn = plot(hooks, out or "schedule.png", **run)
-        print(in_terminal(hooks, run, width))
+            hooks, length = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
+        drawn = plot(hooks, out or "schedule.png", **length)
+        print(in_terminal(hooks, length, width))
     print(f"drawn in {drawn}")
     return 0
 

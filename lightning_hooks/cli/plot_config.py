@@ -55,8 +55,8 @@ def curves_of(
     optimizer = config.get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])
-    run = {"max_epochs": epochs, "iters_per_epoch": iters_per_epoch}
-    return hooks, {**run, "base_lr": optimizer.get("lr", 0.1), "base_momentum": momentum}
+    length = {"max_epochs": epochs, "iters_per_epoch": iters_per_epoch}
+    return hooks, {**length, "base_lr": optimizer.get("lr", 0.1), "base_momentum": momentum}
 
 
 def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height: int = 15) -> str:
