@@ -310,7 +310,7 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
     arguments = dict(config)
     policy = arguments.pop("policy")
     names = sorted(HOOKS.module_dict)
-    by_lower_case = dict(zip(map(str.lower, names), names, strict=True))
+    by_lower_case = {name.lower(): name for name in names}
     hook_type = by_lower_case.get(f"{policy}{family}".lower())
     if hook_type is None:
         known = [name.removesuffix(family) for name in names if name.endswith(family)]

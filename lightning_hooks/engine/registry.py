@@ -97,10 +97,11 @@ class Registry:
         >>> HOOKS.advice_for("EarlyStoppingHook")
         "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
         """
-        if self.name == "hook" and name.startswith("EarlyStop"):
+        if self.name != "hook":
+            return suggest(name, self.module_dict)
+        if name.startswith("EarlyStop"):
             return "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
-        listed_by = "lightning-hooks hooks" if self.name == "hook" else ""
-        return suggest(name, self.module_dict, listed_by)
+        return suggest(name, self.module_dict, "lightning-hooks hooks")
 
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
         """Build an object from a config dict; see :func:`build_from_cfg`."""
@@ -172,15 +173,11 @@ def build_from_cfg(
             f'a {registry.name} config needs the key "type", got {masked(dict(cfg))!r}{hint}'
         )
     kind = args.pop("type")
-    factory: Callable[..., Any] | None
-    if isinstance(kind, str):
-        factory = registry.get(kind)
-        if factory is None:
-            advice = registry.advice_for(kind)
-            raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
-    elif callable(kind):
-        factory = kind
-    else:
+    factory: Any = registry.get(kind) if isinstance(kind, str) else kind
+    if factory is None and isinstance(kind, str):
+        advice = registry.advice_for(kind)
+        raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
+    if not callable(factory):
         raise TypeError(f"type must be a registered name or a class, got {kind!r}")
     try:
         return factory(**args)

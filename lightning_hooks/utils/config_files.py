@@ -11,7 +11,8 @@ import json
 import os
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -79,13 +80,18 @@ def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def copied(value: Any) -> Any:
-    """Return a config with plain copies of dicts, lists and tuples; other values are not copied."""
+def copied(value: Any, convert: Callable[[Any], Any] = lambda item: item) -> Any:
+    """Return a config with plain copies of dicts, lists and tuples.
+
+    Args:
+        value: The config.
+        convert: Called for all other values, which are not copied by default.
+    """
     if isinstance(value, Mapping):
-        return {key: copied(item) for key, item in value.items()}
+        return {key: copied(item, convert) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
-    return value
+        return type(value)(copied(item, convert) for item in value)
+    return convert(value)
 
 
 def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
@@ -111,7 +117,7 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
         if twice:
             raise KeyError(f"two bases of {path} define {', '.join(twice)}")
         bases.update(inherited)
-    return merged(bases, _filled(content, bases, path))
+    return merged(bases, copied(content, partial(_filled, bases=bases, path=path)))
 
 
 def _parse(path: Path) -> dict[str, Any]:
@@ -192,11 +198,7 @@ def _size(value: Any, known: dict[int, float]) -> float:
 
 
 def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:
-    """Return a config with values of the bases in place of the marks."""
-    if isinstance(value, Mapping):
-        return {key: _filled(item, bases, path) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_filled(item, bases, path) for item in value)
+    """Return a value of the bases in place of a mark; any other value is returned unchanged."""
     if not (isinstance(value, str) and value.startswith(MARK)):
         return value
     found: Any = bases
