@@ -127,9 +127,9 @@ class Registry:
         if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
             return self._register(name, None, force)
         names = [name] if isinstance(name, str) else name
-        is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
+        is_list = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
         if not (names is None or is_list):
-            raise TypeError(f"name must be a str or a list of str, got {name!r}")
+            raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
         return functools.partial(self._register, names=names, force=force)
