@@ -17,6 +17,7 @@ from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import STAGES
+from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -55,6 +56,12 @@ class Hosted(HostedHook):
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
+
+    @property
+    def priority(self) -> int:
+        """The hook's own priority; NORMAL in a dialect without priorities."""
+        own = getattr(self.foreign_hook, "priority", None) if self.dialect.has_priority else None
+        return get_priority("NORMAL" if own is None else own)
 
     @property
     def in_run(self) -> bool:

@@ -26,10 +26,7 @@ class _Loop:
     def __init__(self, facade: Any) -> None:
         self._facade = facade
         self.native_runner = facade.native_runner
-
-    @property
-    def _library_name(self) -> str:
-        return type(self).__name__
+        self._library_name = type(self).__name__
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -58,12 +55,10 @@ class TrainLoop(_Loop):
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
+        by_epoch = self.native_runner.counts_epochs
+        self._library_name = f"{'Epoch' if by_epoch else 'Iter'}BasedTrainLoop"
         # mmengine's loop of epochs keeps its length if a hook replaces the loader
-        self._length = self.native_runner.max_iters if self.native_runner.counts_epochs else None
-
-    @property
-    def _library_name(self) -> str:
-        return f"{'Epoch' if self.native_runner.counts_epochs else 'Iter'}BasedTrainLoop"
+        self._length = self.native_runner.max_iters if by_epoch else None
 
     iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
