@@ -61,8 +61,6 @@ class Run:
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's protocols, such as copy
-            raise AttributeError(name)
         raise AttributeError(
             f"there is no runner.{name} without a run: sample() and plot() are for hooks that set "
             "learning rates or momenta"
