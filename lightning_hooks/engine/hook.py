@@ -47,7 +47,10 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
             )
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
-        if Driver.of(trainer, stage).fit.is_first_call(self, setup):
+        driver = Driver.of(trainer)
+        if self.joined_fit is not driver.fit:
+            driver.setup(trainer, trainer.lightning_module, stage)
+        if self.joined_fit is driver.fit:  # else a hook of an earlier adapter
             setup(self, trainer, pl_module, stage)
 
     return join

@@ -10,6 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = [
@@ -128,7 +129,7 @@ def check_each_once(hooks: Sequence[Any]) -> None:
         ValueError: if a hook is given twice.
     """
     for index, hook in enumerate(hooks):
-        if any(hook is other for other in hooks[:index]):
+        if is_one_of(hook, hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"

@@ -68,7 +68,7 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self.gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
@@ -81,11 +81,6 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
-
-    @property
-    def name(self) -> str:
-        """The kind of the classes."""
-        return self._name
 
     @property
     def title(self) -> str:
@@ -104,6 +99,17 @@ class Registry:
         if key not in self._module_dict and key in self._homes:
             importlib.import_module(self._homes[key])
         return self._module_dict.get(key)
+
+    def advice_for(self, name: str) -> str:
+        """Return what to write instead of an unknown name.
+
+        >>> HOOKS.advice_for("EarlyStoppingHook")
+        "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        """
+        if self.name == "hook" and name.startswith("EarlyStop"):
+            return "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        listed_by = "lightning-hooks hooks" if self.name == "hook" else ""
+        return suggest(name, self.module_dict, listed_by)
 
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
         """Build an object from a config dict; see :func:`build_from_cfg`."""
@@ -179,9 +185,8 @@ def build_from_cfg(
     if isinstance(kind, str):
         factory = registry.get(kind)
         if factory is None:
-            listed_by = "lightning-hooks hooks" if registry.name == "hook" else ""
-            hint = suggest(kind, registry.module_dict, listed_by)
-            raise UnknownNameError(f"{kind} is not in the {registry.title}; {hint}")
+            advice = registry.advice_for(kind)
+            raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
     elif callable(kind):
         factory = kind
     else:

@@ -53,10 +53,7 @@ def save(
     """
     with contextlib.ExitStack() as writing:
         if files.is_local(path):
-            with manifest.opened(target.directory) as listed:
-                if target.run not in listed.runs():
-                    listed.begun.append(target.run)
-                    listed.write()
+            manifest.begin(target.directory, target.run)
             temporary = writing.enter_context(files.locked_path(path, target.run))
             torch.save(checkpoint, temporary)
             files.sync(temporary)  # now: renaming holds up other writers of the list
@@ -163,8 +160,8 @@ def clean_up(
         if resumed_at > 0:
             listed.settle(run)
         old = listed.prune(run, series, choose_old, resumed_at)
-    if earlier or resumed_at > 0:
-        _remove_unfinished(directory, {*earlier, run}, own=run)
+    if is_local and (earlier or resumed_at > 0):
+        _remove_unfinished(path, {*earlier, run}, own=run)
     return old
 
 
@@ -187,9 +184,7 @@ def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
         tags: The tags of the files, see :func:`files.locked_path`.
         own: The tag used by no other process; files of this tag are deleted even without locks.
     """
-    if not (files.is_local(directory) and os.path.isdir(directory)):
-        return
-    for folder, _, names in os.walk(directory.removeprefix("file://")):
+    for folder, _, names in os.walk(directory):
         for name in names:
             tag = name.removesuffix(".tmp").rpartition(".")[2]
             if name.endswith(".tmp") and tag in tags:

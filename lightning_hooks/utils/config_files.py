@@ -133,6 +133,8 @@ def _read(
 
 def _parse(path: Path, predefined: bool) -> dict[str, Any]:
     """Return the content of a single file, with marks for values of bases."""
+    if path.suffix not in (".py", ".yaml", ".yml", ".json"):
+        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -160,10 +162,8 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
             for name, value in content.items()
             if not name.startswith("__") and not isinstance(value, hidden)
         }
-    elif path.suffix in (".yaml", ".yml", ".json"):
-        content = _data(text, path)
     else:
-        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
+        content = _data(text, path)
     if not isinstance(content, dict):
         raise ValueError(f"a config must be a dict, {path} is {type(content).__name__}")
     return content

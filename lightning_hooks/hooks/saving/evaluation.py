@@ -9,7 +9,6 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
@@ -48,6 +47,7 @@ from lightning_hooks.hooks.saving.ranking import (
     infer_rule,
     key_list,
     names,
+    number,
 )
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
@@ -68,6 +68,7 @@ class _Due(NamedTuple):
     """A file to write."""
 
     key: str
+    score: float | None
     path: str
     when: str
     """The moment for the log, as in "3 epoch"."""
@@ -556,7 +557,7 @@ class EvalHook(SavingHook):
                 self._require_distinct_keys(runner)
             path = files.join(self.store.directory(runner), best_name(key, unit, done))
             if ranking.insert(messages, key, score, path):
-                self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
+                self._due = [*(self._due or []), _Due(key, number(score), path, f"{done} {unit}")]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
 
@@ -583,19 +584,12 @@ class EvalHook(SavingHook):
             name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
             target = Target(
                 *(directory, name, runner.run_id, best_series(new.key), self.save_optimizer),
-                score=next((score for score, path in entries if path == new.path), None),
+                score=new.score,
                 rule=ranking.rule(new.key),
             )
-            choose_old = ranking.choose_old(messages, new.key, name)
-            report = partial(self._report, runner, new, target.score, entries[0][1])
-            self.store.write(trainer, target, choose_old, report)
-
-    def _report(self, runner: Runner, new: _Due, score: Any, best: str, deleted: list[str]) -> None:
-        """Log the new file and the deleted files in one line."""
-        what = "Best" if new.path == best else f"Among the best {self.ranking.keep},"
-        removed = f"; removed {', '.join(deleted)}" if deleted else ""
-        where = os.path.basename(new.path) + removed
-        runner.logger.info("%s %s is %0.4f at %s: saved %s", what, new.key, score, new.when, where)
+            what = "Best" if new.path == entries[0][1] else f"Among the best {ranking.keep},"
+            line = f"{what} {new.key} is {new.score:0.4f} at {new.when}: saved {name}"
+            self.store.write(trainer, target, line, ranking.choose_old(messages, new.key, name))
 
     # -- keys that are not logged ----------------------------------------------------------
 

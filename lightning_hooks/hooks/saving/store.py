@@ -68,8 +68,8 @@ class CheckpointStore:
     """The files listed when the run began."""
     reported: str = ""
     """The last run that other runs' files were reported to."""
-    written: tuple[str, int] | None = None
-    """Path and iteration of the last file, for stores of the same file names."""
+    written: tuple[str, int] = ("", 0)
+    """Path and iteration of the last file."""
 
     def __init__(
         self,
@@ -81,7 +81,7 @@ class CheckpointStore:
         if not (on_saved is None or callable(on_saved)):
             raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
         self.out_dir, self.on_saved = out_dir, on_saved
-        self.thread = BackgroundSaver() if background else None
+        self.background, self.thread = background, BackgroundSaver()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "runner"}
@@ -162,31 +162,33 @@ class CheckpointStore:
         self,
         trainer: L.Trainer,
         target: Target,
+        line: str,
         choose_old: ChooseOld | None = None,
-        report: Callable[[list[str]], object] = lambda deleted: None,
-        after: Sequence[BackgroundSaver] = (),
+        after: Sequence[CheckpointStore] = (),
     ) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
         Args:
             trainer: The Trainer, in a fit.
             target: The directory, the name and the series.
+            line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
+                the names of deleted files.
             choose_old: Chooses the files to delete when the new file is complete.
-            report: Called on rank 0 with the names of deleted files, when the new file is on the
-                disk.
-            after: Threads with files that must be on the disk before.
+            after: Stores with files that must be on the disk before.
         """
-        strategy, thread = trainer.strategy, self.thread
+        self.thread.wait()
+        strategy, runner = trainer.strategy, self.runner
         target = target._replace(earlier=self._earlier)
         path = files.join(target.directory, target.name)
-        self.written = path, self.runner.iter
+        self.written = path, runner.iter
         receivers = self._receivers("on_checkpoint_saved")
         if self.on_saved is not None:
             receivers.insert(0, self.on_saved)
         written: list[str] = []
 
         def finish(old: list[str]) -> None:
-            report(old)
+            removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
+            runner.logger.info("%s%s", line, removed)
             self._report_deleted(target.directory, old)
             if receivers and files.exists(path):
                 for receive in receivers:
@@ -194,15 +196,15 @@ class CheckpointStore:
 
         def save(checkpoint: dict[str, Any]) -> None:
             for other in after:
-                other.join()
+                other.thread.join()
             finish(checkpoints.save(checkpoint, path, target, choose_old))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
-            if thread is None:
-                save(checkpoint)
+            if self.background:
+                self.thread.save(checkpoint, save, path)
             else:
-                thread.save(checkpoint, save, path)
+                save(checkpoint)
 
         with contextlib.ExitStack() as stack:
             own_io = replace_writer(strategy, write)
@@ -215,13 +217,13 @@ class CheckpointStore:
         if trainer.is_global_zero and not written:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written
             wait_for_writer(strategy)
-            if thread is not None:
+            if self.background:
                 warn(
                     f"background=True has no effect: {type(strategy).__name__} with "
                     f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                     "training waits",
                 )
-            meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
+            meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
             finish(checkpoints.record(target, meta, choose_old))
         if self.in_parts:  # no rank may look for the file earlier
             strategy.barrier("write_checkpoint")
@@ -233,7 +235,7 @@ class CheckpointStore:
         self.written = files.join(target.directory, target.name), self.runner.iter
         for other in others:
             if other.written == self.written and other.save_optimizer >= self.save_optimizer:
-                other.wait()
+                other.thread.wait()
                 if self.runner.trainer.is_global_zero:
                     old = checkpoints.claim(target._replace(earlier=self._earlier), choose_old)
                     self._report_deleted(target.directory, old)
@@ -260,17 +262,6 @@ class CheckpointStore:
             gone = [path for path in paths if not files.exists(path)]
             for receive in receivers:
                 receive(gone)
-
-    # -- the thread ------------------------------------------------------------------------
-
-    def is_writing(self, path: str) -> bool:
-        """Return whether the thread is writing a file, or has failed to write the file."""
-        return self.thread is not None and self.thread.is_writing(path)
-
-    def wait(self) -> None:
-        """Wait for the thread, and raise its error."""
-        if self.thread is not None:
-            self.thread.wait()
 
 
 def newest_of(
