@@ -13,6 +13,7 @@ import torch
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -109,7 +110,7 @@ class Facade:
     @property
     def hooks(self) -> list[Any]:
         """The hooks of the run, of all dialects."""
-        return [getattr(entry, "foreign_hook", entry) for entry in self.native_runner.hooks]
+        return [*map(foreign, self.native_runner.hooks)]
 
     _hooks = hooks
 
