@@ -120,7 +120,8 @@ def as_page(notebook: dict[str, Any]) -> str:
         for output in cell.get("outputs", []):
             data = output.get("data", {})
             if "image/png" in data:
-                parts.append(f"![drawn](data:image/png;base64,{data['image/png'].strip()})")
+                picture = f"data:image/png;base64,{data['image/png'].strip()}"
+                parts.append(f"![picture of the cell above]({picture})")
             else:
                 text = output.get("text") or data.get("text/plain", "")
                 parts.append(fence("text", "".join(text), ":class: printed\n"))

@@ -78,6 +78,7 @@ NET = """\
 PICTURE = """\
 ```{{eval-rst}}
 .. plot::
+   :alt: {curve} of {name} in the example, step by step
 
    from types import SimpleNamespace
 

@@ -14,7 +14,7 @@ from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.hook import JoinsTrainer
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api.events import skip_events
-from lightning_hooks.engine.participant import Participant, RunnerOptions, each_once
+from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
@@ -102,7 +102,8 @@ class HookAdapter(JoinsTrainer):
         for item in hooks if are_several else [hooks]:
             self._add(item)
 
-    def _add(self, item: Any) -> None:
+    def _add(self, item: Any) -> Any:
+        """Build a hook, if given as a config, and host the hook."""
         if isinstance(item, tuple) and len(item) != 2:
             raise TypeError(f"a hook in a tuple must be (hook, priority), got {masked(item)!r}")
         hook, priority = item if isinstance(item, tuple) else (item, None)
@@ -110,6 +111,7 @@ class HookAdapter(JoinsTrainer):
             hook, own = build_with_order(HOOKS, hook)
             priority = own if priority is None else priority
         self.register_hook(hook, priority)
+        return hook
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Host another hook, as mmcv's ``runner.register_hook``.
@@ -121,7 +123,7 @@ class HookAdapter(JoinsTrainer):
         """
         is_native = self._dialect == "auto" and isinstance(hook, Participant)
         hosted = hook if is_native else host_as(hook, self._dialect)
-        each_once([(other, 0) for other in (*self.hooks, hook)])
+        check_each_once([*self.hooks, hook])
         if hosted is hook and not is_native and hasattr(type(hook), "priority"):
             raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
         value = _default_priority(hosted) if priority is None else get_priority(priority)

@@ -27,10 +27,11 @@ def callbacks_from_environment() -> list[Any]:
     if not path:
         return []
     from lightning_hooks.config.full_config import hooks_from_config
+    from lightning_hooks.utils.notes import add_note
 
     try:
         return [hooks_from_config(path)]
     except Exception as error:
         note = f"in the hooks of {VARIABLE}={path}: correct the file, or unset the variable"
-        error.__notes__ = [*getattr(error, "__notes__", []), note]
+        add_note(error, note)
         raise

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 from torch.utils.data.distributed import DistributedSampler
 
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.engine.usage_errors import check_python_lists
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
-from lightning_hooks.utils.arguments import check_python_lists
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["EVALUATIONS", "FP16", "Config", "Item", "note_key", "training_items"]
+__all__ = ["EVALUATIONS", "FP16", "Config", "Item", "training_items"]
 
 Config = Any
 """A config dict, a hook object, ``(either, priority)``, or None for no hook."""
@@ -72,11 +73,6 @@ def training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Ite
     ]
 
 
-def note_key(error: Exception, key: str) -> None:
-    """Add the config key to an error, as a note."""
-    error.__notes__ = [*getattr(error, "__notes__", []), f"in {key} of the config"]
-
-
 def _items(
     key: str,
     config: Config,
@@ -88,7 +84,7 @@ def _items(
     try:
         config = complete(config)
     except Exception as error:
-        note_key(error, key)
+        add_note(error, f"in {key} of the config")
         raise
     if config is None:
         return []

@@ -8,7 +8,7 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.adapter import HookAdapter
-from lightning_hooks.config.hook_dicts import FP16, Config, Item, note_key, training_items
+from lightning_hooks.config.hook_dicts import FP16, Config, Item, training_items
 from lightning_hooks.config.trainer_args import (
     DEFAULTS,
     evaluation_interval,
@@ -17,10 +17,10 @@ from lightning_hooks.config.trainer_args import (
     validation,
 )
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.utils.config_files import copied
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["ConfiguredHooks", "register_training_hooks"]
@@ -44,20 +44,15 @@ class ConfiguredHooks(HookAdapter):
 
     def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
         super().__init__(**settings)
-        self.configs: list[tuple[Any, Any]] = []
+        self.configs = [(item.hook, item.priority) for item in configs]
         """Each hook's complete config dict and priority."""
         self.registered: list[Any] = []
         """The hooks made from ``configs``."""
         try:
             for item in configs:
-                hook, priority = item.hook, item.priority
-                self.configs.append((hook, priority))
-                if isinstance(hook, Mapping):
-                    hook, priority = build_with_order(HOOKS, hook, priority)
-                self.register_hook(hook, priority)
-                self.registered.append(hook)
+                self.registered.append(self._add((item.hook, item.priority)))
         except Exception as error:
-            note_key(error, item.key)
+            add_note(error, f"in {item.key} of the config")
             raise
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

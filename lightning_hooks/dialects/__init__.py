@@ -46,14 +46,17 @@ A hook's ``state_dict()`` is saved in every Lightning checkpoint. A resumed run 
 """
 
 from lightning_hooks.dialects import cvpods, detectron2, mmengine, pet, pointrix
-from lightning_hooks.dialects.dialect import DIALECTS, Dialect, detect
+from lightning_hooks.dialects.dialect import DIALECTS, PACKAGES, Dialect, detect
 from lightning_hooks.dialects.hosting import Hosted, foreign, host_as
 
 _ALL = (
     *(mmengine.DIALECT, detectron2.DIALECT, cvpods.DIALECT, cvpods.MASTER),
     *(pet.DIALECT, pointrix.DIALECT),
 )
-DIALECTS.update({dialect.name: dialect for dialect in _ALL})
+for _each in _ALL:
+    DIALECTS[_each.name] = _each
+    for _package in _each.packages:
+        PACKAGES.setdefault(_package, _each.name)
 
 __all__ = [
     "DIALECTS",

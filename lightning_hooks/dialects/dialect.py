@@ -33,16 +33,8 @@ MMCV = frozenset(POINTS)
 EPOCH_POINTS = ("before_epoch", "after_epoch")
 """Points of fast-reid's hooks; a loop of steps has no epochs."""
 
-PACKAGES = {
-    "mmengine": "mmengine",
-    "detectron2": "detectron2",
-    "cvpods": "cvpods",
-    "cvpack2": "cvpods",
-    "pet": "pet",
-    "pointrix": "pointrix",
-    "mmcv": "mmcv",
-}
-"""The dialect of a hook by the package of its base class."""
+PACKAGES = {"mmcv": "mmcv"}
+"""The dialect of a hook by the package of its base class; ``lightning_hooks.dialects`` adds all."""
 
 DIALECTS: dict[str, Dialect] = {}
 """All dialects except mmcv's, by name; ``lightning_hooks.dialects`` fills the dict."""
@@ -91,22 +83,25 @@ class Dialect:
         """The names of all points that a hook may have."""
         return frozenset(self.further).union(*self.points.values())
 
+    @property
+    def packages(self) -> tuple[str, ...]:
+        """The library's packages."""
+        return (self.name, *self.facade.packages)
+
     def facade_of(self, runner: Runner, point: str) -> Any:
         """Return the facade of the current run; make a new facade at the start of a run."""
-        facades: dict[str, Any] = runner.dialect_facades
-        facade = facades.get(self.name)
+        facade = runner.dialect_facades.get(self.name)
         if facade is None or (facade.ended and point == "before_run"):
             facade = self.facade(runner, self)
             facade.begin()
-            facades[self.name] = facade
+            runner.dialect_facades[self.name] = facade
             facade.load_states()
         return facade
 
     def facade_for_evaluation(self, runner: Runner) -> Any:
         """Return the facade for a test: the facade of the last fit, or a new one."""
-        facades: dict[str, Any] = runner.dialect_facades
-        facade = facades.get(self.name) or self.facade(runner, self)
-        facades[self.name] = facade
+        facade = runner.dialect_facades.get(self.name) or self.facade(runner, self)
+        runner.dialect_facades[self.name] = facade
         facade.ended = False
         facade.begin()
         return facade

@@ -16,8 +16,9 @@ from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.batch_norm import restore
 
-__all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "state_of"]
+__all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "setting", "state_of"]
 
 
 def of_runner(name: str, assigned: str = "") -> Any:
@@ -43,7 +44,7 @@ class Facade:
     """
 
     packages: tuple[str, ...] = ()
-    """The packages of the library, if named differently from the dialect."""
+    """Packages of the library, besides a package with the dialect's name."""
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         self.native_runner = runner
@@ -141,15 +142,7 @@ class Facade:
             self.attach(hosted)
 
     def attach(self, hosted: Hosted) -> None:
-        """Add a hook to the run.
-
-        Raises:
-            ValueError: for a hook of another unfinished run.
-        """
-        if hosted.in_run and hosted.facade is not self:
-            raise ValueError(
-                f"{class_name(hosted)} takes part in a run that has not ended; make another object"
-            )
+        """Add a hook to the run."""
         hosted.facade = self
         hosted.reached, hosted.is_idle = set(), True
 
@@ -234,7 +227,7 @@ class Facade:
             fn_name: Name of the point. Hooks without a method of the name are skipped.
             kwargs: Arguments added to the arguments of the dialect.
         """
-        with self._calling_hooks():
+        with setting(self.native_runner, calls_hooks=True):
             for hosted in list(self.hosted_hooks()):
                 hosted.call(fn_name, **kwargs)
 
@@ -246,24 +239,13 @@ class Facade:
         """
         if self.native_runner.counts_epochs or point not in self._dialect.points:
             return
-        with self._calling_hooks():
+        with setting(self.native_runner, calls_hooks=True):
             for hosted in list(self.hosted_hooks()):
                 if hosted.is_called_at(point):
                     hosted.run_point(point, self.native_runner)
 
-    @contextlib.contextmanager
-    def _calling_hooks(self) -> Iterator[None]:
-        runner = self.native_runner
-        outer, runner.calls_hooks = runner.calls_hooks, True
-        try:
-            yield
-        finally:
-            runner.calls_hooks = outer
-
     def fail(self) -> None:
         """End the run after an error: call each ``on_error`` point once for each hook."""
-        if self.ended:
-            return
         for name in self._dialect.on_error:
             for hosted in list(self.hosted_hooks()):
                 if name not in hosted.reached:
@@ -275,6 +257,14 @@ class Facade:
                             *(class_name(hosted), name, error),
                         )
         self.end()
+
+
+@contextlib.contextmanager
+def setting(runner: Runner, **values: Any) -> Iterator[None]:
+    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
+    with restore.attributes(runner, *values):
+        vars(runner).update(values)
+        yield
 
 
 def state_of(owner: Any) -> Any:

@@ -146,8 +146,8 @@ class Hosted(HostedHook):
         for cls in type(self.foreign_hook).__mro__:
             if name in vars(cls):
                 package = cls.__module__.partition(".")[0]
-                libraries = (self.dialect.name, "lightning_hooks", *self.dialect.facade.packages)
-                return package in libraries and cls.__name__ == self.dialect.base
+                is_known = package in ("lightning_hooks", *self.dialect.packages)
+                return is_known and cls.__name__ == self.dialect.base
         return False
 
     def call_with_checkpoint(self, name: str, checkpoint: dict[str, Any]) -> None:
@@ -196,17 +196,16 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         hooks: Hooks that are no callbacks, of mmcv or of another library.
         checkpoint: Lightning's dict, changed.
     """
-    keys, hosted = keys_of(trainer), [hook for hook in hooks if isinstance(hook, Hosted)]
+    keys = keys_of(trainer)
+    hosted = [hook for hook in hooks if isinstance(hook, Hosted) and hook.facade is not None]
     for facade in dict.fromkeys(one.facade for one in hosted):
-        if facade is not None:
-            facade.save(checkpoint)
+        facade.save(checkpoint)
     for hook in map(foreign, hooks):
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(DIALECTS_KEY, {})[keys[id(hook)]] = state
     for one in hosted:
-        if one.facade is not None:
-            one.call_with_checkpoint("before_save_checkpoint", checkpoint)
+        one.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:

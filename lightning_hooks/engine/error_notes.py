@@ -54,7 +54,6 @@ def add_hook_note(error: BaseException, hook: Any, point: str, runner: Any) -> N
         seen_by_hooks = (runner, hook.facade if isinstance(hook, HostedHook) else runner)
         if isinstance(error, AttributeError) and any(error.obj is seen for seen in seen_by_hooks):
             notes.append(_advice(str(error.name), runner))
-        # add_note() came with Python 3.11; the attribute works everywhere
         error.__notes__ = notes
 
 

@@ -47,7 +47,10 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
             )
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
-        if Driver.of(trainer, stage).fit.is_first_call(self, setup):
+        driver = Driver.of(trainer)
+        if self.joined_fit is not driver.fit:
+            driver.setup(trainer, trainer.lightning_module, stage)
+        if self.joined_fit is driver.fit:  # else a hook of an earlier adapter
             setup(self, trainer, pl_module, stage)
 
     return join
@@ -219,12 +222,12 @@ class Hook(JoinsTrainer):
         hook = super().__new__(cls, *args, **kwargs)
         if cls.__init__ is object.__init__ and (args or kwargs):
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
-        hook._plain_arguments = masked(plain)  # shown in checkpoints
+        hook._plain_arguments = plain
         return hook
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two stateful hooks of a class."""
-        return self._plain_arguments
+        return dict(masked(self._plain_arguments))  # shown in checkpoints
 
     @property
     def state_key(self) -> str:

@@ -10,14 +10,14 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 
 __all__ = [
     "Participant",
     "RunnerOptions",
     "callbacks_of",
-    "each_once",
+    "check_each_once",
     "hooks_of",
     "merge_options",
     "natives_with",
@@ -119,20 +119,21 @@ def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
     return [hook for hook in natives if getattr(type(hook), method) is not stock]
 
 
-def each_once(entries: list[tuple[Any, int]]) -> list[tuple[Any, int]]:
-    """Return the entries unchanged.
+def check_each_once(hooks: Sequence[Any]) -> None:
+    """Check that no hook is given twice.
+
+    Args:
+        hooks: The hooks themselves, without a :class:`~lightning_hooks.engine.hosted.HostedHook`.
 
     Raises:
         ValueError: if a hook is given twice.
     """
-    hooks = [foreign(hook) for hook, _ in entries]
     for index, hook in enumerate(hooks):
-        if any(hook is other for other in hooks[:index]):
+        if is_one_of(hook, hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
-    return entries
 
 
 def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 from lightning_hooks._exports import HOMES
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -66,7 +68,7 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self.gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
@@ -79,11 +81,6 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
-
-    @property
-    def name(self) -> str:
-        """The kind of the classes."""
-        return self._name
 
     @property
     def title(self) -> str:
@@ -102,6 +99,17 @@ class Registry:
         if key not in self._module_dict and key in self._homes:
             importlib.import_module(self._homes[key])
         return self._module_dict.get(key)
+
+    def advice_for(self, name: str) -> str:
+        """Return what to write instead of an unknown name.
+
+        >>> HOOKS.advice_for("EarlyStoppingHook")
+        "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        """
+        if self.name == "hook" and name.startswith("EarlyStop"):
+            return "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        listed_by = "lightning-hooks hooks" if self.name == "hook" else ""
+        return suggest(name, self.module_dict, listed_by)
 
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
         """Build an object from a config dict; see :func:`build_from_cfg`."""
@@ -132,11 +140,7 @@ class Registry:
             raise TypeError(f"name must be a str or a list of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
-
-        def decorator(cls: T) -> T:
-            return self._register(cls, names, force)
-
-        return decorator
+        return functools.partial(self._register, names=names, force=force)
 
     def _register(self, cls: T, names: Any, force: bool) -> T:
         if not inspect.isclass(cls):
@@ -181,9 +185,8 @@ def build_from_cfg(
     if isinstance(kind, str):
         factory = registry.get(kind)
         if factory is None:
-            listed_by = "lightning-hooks hooks" if registry.name == "hook" else ""
-            hint = suggest(kind, registry.module_dict, listed_by)
-            raise UnknownNameError(f"{kind} is not in the {registry.title}; {hint}")
+            advice = registry.advice_for(kind)
+            raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
     elif callable(kind):
         factory = kind
     else:
@@ -191,8 +194,8 @@ def build_from_cfg(
     try:
         return factory(**args)
     except Exception as error:
-        note = f"while building {getattr(factory, '__name__', factory)} from {masked(dict(cfg))!r}"
-        error.__notes__ = [*getattr(error, "__notes__", []), note]  # add_note needs Python 3.11
+        name = getattr(factory, "__name__", factory)
+        add_note(error, f"while building {name} from {masked(dict(cfg))!r}")
         raise
 
 

@@ -17,13 +17,13 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.points import POINTS
-from lightning_hooks.utils.arguments import check_python_lists
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
     "check_arguments",
     "check_callbacks",
     "check_names",
+    "check_python_lists",
     "misspelt_points",
     "parameter_names",
     "signature_of",
@@ -103,6 +103,18 @@ def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     check_python_lists(cls.__name__, (*args, *kwargs.values()))
     if args:
         _check_first(cls, args[0])
+
+
+def check_python_lists(user: str, values: Iterable[object]) -> None:
+    """Raise for a list of OmegaConf's, as Hydra gives one: it is neither a list nor a tuple."""
+    for value in values:
+        kind = type(value)
+        if kind.__module__.startswith("omegaconf.") and isinstance(value, Sequence):
+            raise TypeError(
+                f"{user} got a {kind.__name__} of OmegaConf's: {value}; it takes Python's lists: "
+                "write `_convert_: all` beside the `_target_`, or give it "
+                "OmegaConf.to_container(config, resolve=True)"
+            )
 
 
 def check_names(user: str, given: Iterable[str], known: Collection[str]) -> None:

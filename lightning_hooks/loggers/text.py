@@ -198,7 +198,7 @@ class TextLoggerHook(LoggerHook):
         Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
         """
         if trainer.state.fn != TrainerFn.FITTING:
-            fit = Driver.of(trainer, stage).fit
+            fit = Driver.of(trainer).fit
             fit.patch(pl_module, "on_load_checkpoint", self._read_epoch)
             fit.callback(setattr, self, "_loaded_epoch", None)
 

@@ -10,7 +10,7 @@ import inspect
 import math
 import os
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.utils.suggestions import closest
@@ -26,7 +26,6 @@ __all__ = [
     "check_numbers",
     "check_object",
     "check_path",
-    "check_python_lists",
     "is_finite",
 ]
 
@@ -99,18 +98,6 @@ def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
         raise TypeError(f"{name} must be a list of numbers, got {value!r}")
     for i, number in enumerate(value):
         check_number(f"{name}[{i}]", number, least)
-
-
-def check_python_lists(user: str, values: Iterable[object]) -> None:
-    """Raise for a list of OmegaConf's, as Hydra gives one: it is neither a list nor a tuple."""
-    for value in values:
-        kind = type(value)
-        if kind.__module__.startswith("omegaconf.") and isinstance(value, Sequence):
-            raise TypeError(
-                f"{user} got a {kind.__name__} of OmegaConf's: {value}; it takes Python's lists: "
-                "write `_convert_: all` beside the `_target_`, or give it "
-                "OmegaConf.to_container(config, resolve=True)"
-            )
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:

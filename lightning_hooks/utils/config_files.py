@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["copied", "merged", "read_config", "read_with_files"]
@@ -132,6 +133,8 @@ def _read(
 
 def _parse(path: Path, predefined: bool) -> dict[str, Any]:
     """Return the content of a single file, with marks for values of bases."""
+    if path.suffix not in (".py", ".yaml", ".yml", ".json"):
+        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -151,7 +154,7 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
         try:
             exec(compile(text, str(path), "exec"), content)
         except BaseException as error:
-            error.__notes__ = [*getattr(error, "__notes__", []), f"in the config {path}"]
+            add_note(error, f"in the config {path}")
             raise
         hidden = (types.ModuleType, types.FunctionType)
         content = {
@@ -159,10 +162,8 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
             for name, value in content.items()
             if not name.startswith("__") and not isinstance(value, hidden)
         }
-    elif path.suffix in (".yaml", ".yml", ".json"):
-        content = _data(text, path)
     else:
-        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
+        content = _data(text, path)
     if not isinstance(content, dict):
         raise ValueError(f"a config must be a dict, {path} is {type(content).__name__}")
     return content

@@ -7,6 +7,7 @@ epoch; in a new process the sequence would start again from the seed.
 from __future__ import annotations
 
 import contextlib
+import functools
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -18,11 +19,10 @@ from torch.utils.data import DataLoader, get_worker_info
 
 __all__ = [
     "GENERATORS",
+    "WorkerStates",
     "are_equal",
-    "follow_workers",
     "get_rng_state",
     "isolated",
-    "loader_worker_states",
     "random_state",
     "restored_workers",
     "set_rng_state",
@@ -103,53 +103,35 @@ def isolated() -> Iterator[None]:
 # -- persistent workers ----------------------------------------------------------------------
 
 
-class _Recorder:
-    """A collate function; copies the worker's state to shared memory after each batch."""
+class WorkerStates:
+    """The collate function of persistent workers that copy their random states to shared memory.
 
-    def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
-        self.collate = collate
-        self.states = torch.zeros(workers, WORKER_STATE_SIZE, dtype=torch.uint8)
-        self.states.share_memory_()  # type: ignore[no-untyped-call]
+    A worker copies its state after each batch.
+
+    Args:
+        loader: A loader with workers.
+        until: The stack that gives the loader its own collate function back.
+    """
+
+    def __init__(self, loader: DataLoader[Any], until: contextlib.ExitStack) -> None:
+        self._collate = loader.collate_fn
+        self._shared = torch.zeros(loader.num_workers, WORKER_STATE_SIZE, dtype=torch.uint8)
+        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+        until.callback(setattr, loader, "collate_fn", self._collate)
+        loader.collate_fn = self
 
     def __call__(self, samples: Any) -> Any:
-        batch = self.collate(samples)
+        """Collate a batch, and record the worker's state."""
+        batch = self._collate(samples)
         worker = get_worker_info()
         if worker is not None:
-            state = pickle.dumps(get_rng_state())
-            self.states[worker.id, : len(state)] = torch.frombuffer(
-                bytearray(state), dtype=torch.uint8
-            )
+            state = bytearray(pickle.dumps(get_rng_state()))
+            self._shared[worker.id, : len(state)] = torch.frombuffer(state, dtype=torch.uint8)
         return batch
 
-
-class _Restorer:
-    """A worker init function; restores a state after the user's own init function."""
-
-    def __init__(self, own: Callable[[int], Any] | None, states: list[Any]) -> None:
-        self.own, self.states = own, states
-
-    def __call__(self, worker: int) -> None:
-        if self.own is not None:
-            self.own(worker)
-        state = self.states[worker]
-        if state is not None:
-            set_rng_state(state)
-
-
-def follow_workers(loader: Any) -> None:
-    """Record the states of a loader's persistent workers, from the next iterator on."""
-    persistent = isinstance(loader, DataLoader) and loader.persistent_workers
-    if persistent and not isinstance(loader.collate_fn, _Recorder):
-        loader.collate_fn = _Recorder(loader.collate_fn, loader.num_workers)
-
-
-def loader_worker_states(loader: Any) -> list[Any]:
-    """Return the state of each worker; None for a worker without a batch, [] without records."""
-    recorder = getattr(loader, "collate_fn", None)
-    if not isinstance(recorder, _Recorder):
-        return []
-    noted = [bytes(state.numpy()) for state in recorder.states]
-    return [pickle.loads(state) if state[0] else None for state in noted]
+    def read(self) -> list[Any]:
+        """Return the state of each worker; None for a worker without a batch."""
+        return [pickle.loads(state.numpy()) if state[0] else None for state in self._shared]
 
 
 @contextlib.contextmanager
@@ -163,9 +145,17 @@ def restored_workers(loader: Any, states: list[Any]) -> Iterator[None]:
         yield
         return
     own = loader.worker_init_fn, loader.generator
-    loader.worker_init_fn = _Restorer(own[0], states)
+    loader.worker_init_fn = functools.partial(_begin_worker, own[0], states)
     loader.generator = torch.Generator()
     try:
         yield
     finally:
         loader.worker_init_fn, loader.generator = own
+
+
+def _begin_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:
+    """Call the user's own init function, then restore the worker's state."""
+    if own is not None:
+        own(worker)
+    if states[worker] is not None:
+        set_rng_state(states[worker])

@@ -38,7 +38,6 @@ __all__ = [
     "EventWriter",
     "HistoryBuffer",
     "JSONWriter",
-    "SnapshotJSONWriter",
     "TensorboardXWriter",
     "VisdomWriter",
     "gives_iterations",
@@ -75,7 +74,7 @@ class HistoryBuffer:
         check_int("max_length", max_length, 1)
         self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
         self.unread: list[list[Any]] = []  # unread entries, the oldest first
-        self._count = self._averaged = 0
+        self._count = 0
         self._global_avg = 0.0
 
     def update(self, value: Any, iteration: float | None = None) -> None:
@@ -129,9 +128,8 @@ class HistoryBuffer:
 
     def average_unread(self) -> None:
         """Add the values, copied by :func:`read_pending`, to the mean of all values."""
-        for value, _ in self.unread:
-            self._averaged += 1
-            self._global_avg += (value - self._global_avg) / self._averaged
+        for number, (value, _) in enumerate(self.unread, self._count - len(self.unread) + 1):
+            self._global_avg += (value - self._global_avg) / number
         self.unread.clear()
 
 
@@ -220,11 +218,11 @@ class EventStorage:
         for name, value in scalars.items():
             self.put_scalar(name, value, smoothing_hint=smoothing_hint, cur_iter=cur_iter)
 
-    def feed(self, scalars: Mapping[str, Any], cur_iter: int | None = None) -> None:
+    def feed(self, scalars: Mapping[str, Any]) -> None:
         """Add values to several scalars with their present smoothing hints."""
         for name, value in scalars.items():
             hint = self._smoothing_hints.get(self._current_prefix + name, True)
-            self.put_scalar(name, value, hint, cur_iter)
+            self.put_scalar(name, value, hint)
 
     def put_image(self, img_name: str, img_tensor: Any) -> None:
         """Store an image (channels, height, width) for writers of images."""
@@ -490,24 +488,39 @@ def _by_iteration(scalars: Iterable[Scalar]) -> dict[int, dict[str, float]]:
 
 
 class JSONWriter(_WindowWriter):
-    """Appends the new scalars to a file, one JSON object for each iteration with a scalar.
+    """Appends scalars to a file, as JSON objects with the names and ``iteration`` as sorted keys.
 
-    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of a window.
+    ==================================  ==========================================================
+    ``latest()`` of the storage gives   a write appends
+    ==================================  ==========================================================
+    values with iterations              the new scalars, an object for each iteration
+    (detectron2, ``cvpods_master``)
+    values (``cvpods``, Pet)            the last value of every scalar, new or not, as one object
+    ==================================  ==========================================================
+
+    A scalar with a smoothing hint is written as the median of a window.
 
     Args:
         json_file: Path of the file; opened by the first write.
         window_size: Number of values in the window.
     """
 
+    _first_iteration = 0
+
     def __init__(self, json_file: str, window_size: int = 20) -> None:
         super().__init__(window_size)
         self._path = os.fspath(json_file)
 
     def write(self, **epochs: Any) -> None:
-        """Append the scalars after the last written iteration."""
-        rows = _by_iteration(self._new_scalars())
-        self._append({**row, "iteration": iteration} for iteration, row in rows.items())
+        """Append the scalars."""
+        storage = self.storage()
+        if storage.with_iterations:
+            rows = _by_iteration(self._new_scalars())
+            self._append({**row, "iteration": iteration} for iteration, row in rows.items())
+        else:
+            latest = storage.latest_values(self._window_size)
+            values = {name: value for name, (value, _) in latest.items()}
+            self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
     def _append(self, rows: Iterable[dict[str, Any]]) -> None:
         for row in rows:
@@ -519,27 +532,6 @@ class JSONWriter(_WindowWriter):
             self._writer.flush()
             with contextlib.suppress(OSError):  # pipes cannot be synced
                 os.fsync(self._writer.fileno())
-
-
-class SnapshotJSONWriter(JSONWriter):
-    """Appends the last value of every scalar to a file, as one JSON object for each write.
-
-    The keys are the scalars' names and ``iteration``, sorted. A scalar with a smoothing hint is
-    written as the median of a window.
-
-    Args:
-        json_file: Path of the file; opened by the first write.
-        window_size: Number of values in the window.
-    """
-
-    _first_iteration = 0
-
-    def write(self, **epochs: Any) -> None:
-        """Append all scalars, new or not."""
-        storage = self.storage()
-        latest = storage.latest_values(self._window_size)
-        values = {name: value for name, (value, _) in latest.items()}
-        self._append([{"iteration": storage.iter + self._first_iteration, **values}])
 
 
 class TensorboardXWriter(_WindowWriter):

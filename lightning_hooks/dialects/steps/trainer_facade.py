@@ -54,7 +54,7 @@ class StepFacade(Facade):
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
         self._library = events.library_modules(
-            self.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
+            dialect.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
         )
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._entered_storages = contextlib.ExitStack()
@@ -145,9 +145,8 @@ class StepFacade(Facade):
 
     def fail(self) -> None:
         """Call ``after_train`` at the failed iteration."""
-        if not self.ended:
-            self.at_after_run()
-            self.storage.bring_forward()
+        self.at_after_run()
+        self.storage.bring_forward()
         super().fail()
 
 

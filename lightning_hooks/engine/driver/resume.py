@@ -41,6 +41,7 @@ def write(
     *,
     in_epoch: bool,
     alone: bool,
+    workers: list[list[Any]],
 ) -> None:
     """Add mmcv's ``meta`` and this package's entry to a checkpoint, of plain types and tensors.
 
@@ -67,6 +68,7 @@ def write(
         hooks: The hooks of the Trainer, in the order given.
         in_epoch: See above.
         alone: Whether this rank writes without the others, after an error.
+        workers: The random states of persistent workers by loader; empty without such workers.
     """
     trainer = runner.trainer
     closed = runner.counts_epochs and not in_epoch
@@ -75,7 +77,6 @@ def write(
     checkpoint["meta"] = runner.run_meta(epoch, done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
-    generators, workers = data.random_states(trainer)
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
     random_states: list[Any] = [rng]
     if trainer.world_size > 1 and not alone:
@@ -88,7 +89,7 @@ def write(
         "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": runner.last_val_iter,
         "rng": random_states,
-        "data": generators,
+        "data": [generator.get_state() for generator in data.train_generators(trainer)],
         "hooks": saved_identities(hooks),
     }
 

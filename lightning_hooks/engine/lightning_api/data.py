@@ -24,7 +24,7 @@ from lightning_hooks.engine.lightning_api.private_names import (
     set_loader,
 )
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
-from lightning_hooks.utils.random_state import loader_worker_states, restored_workers
+from lightning_hooks.utils.random_state import restored_workers
 
 __all__ = [
     "batch_size",
@@ -36,7 +36,6 @@ __all__ = [
     "keep_train_data",
     "leave_unread",
     "prepare_batch",
-    "random_states",
     "renew_iterator",
     "replace_loader",
     "restore_workers",
@@ -105,14 +104,6 @@ def generators_of(loader: Any) -> list[torch.Generator]:
 def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     """Return the training loaders' own generators; empty before fit."""
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
-
-
-def random_states(trainer: L.Trainer) -> tuple[list[torch.Tensor], list[list[Any]]]:
-    """Return the states of the training loaders' own generators, and of persistent workers."""
-    loaders = train_loaders(trainer)
-    has_workers = any(getattr(loader, "persistent_workers", False) for loader in loaders)
-    workers = [loader_worker_states(loader) for loader in loaders] if has_workers else []
-    return [generator.get_state() for generator in train_generators(trainer)], workers
 
 
 def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> None:

@@ -12,6 +12,7 @@ __all__ = [
     "batch_idx",
     "batch_is_open",
     "batches",
+    "count_step",
     "epoch_is_over",
     "is_last_batch",
     "is_resuming_mid_epoch",
@@ -129,6 +130,13 @@ def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:
         return steps * every
     epochs, rest = divmod(steps, -(-int(batches) // every))
     return epochs * int(batches) + min(rest * every, int(batches))
+
+
+def count_step(trainer: L.Trainer) -> None:
+    """Count an optimizer step made without Lightning, under manual optimization."""
+    steps = trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+    steps.increment_ready()
+    steps.increment_completed()
 
 
 def keep_global_step(trainer: L.Trainer) -> None:

@@ -14,17 +14,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
 
+from lightning_hooks.engine.lightning_api import progress
+
 if TYPE_CHECKING:
     from typing_extensions import Self
 
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
+    "CountedOptimizer",
     "OrphanLoss",
     "StrategyLoss",
     "by_name",
     "optimizers_of_hooks",
-    "show_inside",
     "strategy_loss_class",
 ]
 
@@ -94,42 +96,52 @@ class OrphanLoss(_Loss):
         )
 
 
-def show_inside(optimizer: Any, runner: Runner) -> Any:
-    """Have a LightningOptimizer read and write the attributes of the optimizer inside.
+class CountedOptimizer:
+    """An optimizer whose steps Lightning counts; everything else is the optimizer inside.
 
-    Only Lightning's own attributes, such as ``step``, stay the wrapper's: a flag set by a hook
-    reaches the optimizer's ``step``, and a copy of the wrapper is a copy of the optimizer. A step
-    to which Lightning adds nothing is the optimizer's own, and counted.
+    A flag set by a hook reaches the optimizer's ``step``, and a copy is a copy of the optimizer.
+    A step to which Lightning adds nothing is the optimizer's own, and counted here.
+
+    Args:
+        wrapper: Lightning's wrapper, which steps through the strategy and counts.
+        runner: The run, which knows whether Lightning adds something to a step.
     """
-    # a hook's GradScaler would report overflows to the wrapper, not to the fused optimizer inside
-    optimizer._step_supports_amp_scaling = False
-    own = {*dir(object), *vars(LightningOptimizer), *vars(optimizer)} - {"__reduce_ex__"}
-    inside = optimizer.optimizer
 
-    def read(wrapper: Any, name: str) -> Any:
-        if name in own:
-            return object.__getattribute__(wrapper, name)
-        return getattr(inside, name)
+    # a hook's GradScaler would report overflows to this object, not to the fused optimizer inside
+    _step_supports_amp_scaling = False
 
-    def write(wrapper: Any, name: str, value: Any) -> None:
-        if name in own:
-            object.__setattr__(wrapper, name, value)
+    def __init__(self, wrapper: LightningOptimizer, runner: Runner) -> None:
+        vars(self).update(optimizer=wrapper.optimizer, _wrapper=wrapper, _runner=runner)
+
+    @property
+    def __class__(self) -> Any:
+        """The class of the optimizer inside, for ``isinstance``."""
+        return type(self.optimizer)
+
+    def __getattr__(self, name: str) -> Any:
+        """Read from the optimizer inside; ``toggle_model`` from Lightning's wrapper."""
+        return getattr(self._wrapper if hasattr(LightningOptimizer, name) else self.optimizer, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        """Write to the optimizer inside; torch's schedulers replace the ``step`` of this object."""
+        if name == "step":
+            vars(self)[name] = value
         else:
-            setattr(inside, name, value)
+            setattr(self.optimizer, name, value)
 
-    def step(wrapper: Any, *args: Any, **kwargs: Any) -> Any:
-        if not runner.steps_directly:
-            return LightningOptimizer.step(wrapper, *args, **kwargs)
-        result = inside.step(*args, **kwargs)
-        steps = runner.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        steps.increment_ready()
-        steps.increment_completed()
+    def __repr__(self) -> str:
+        return repr(self.optimizer)
+
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        return self.optimizer.__reduce_ex__(protocol)
+
+    def step(self, *args: Any, **kwargs: Any) -> Any:
+        """Step the optimizer inside, through the strategy if Lightning adds something."""
+        if not self._runner.steps_directly:
+            return self._wrapper.step(*args, **kwargs)
+        result = self.optimizer.step(*args, **kwargs)
+        progress.count_step(self._runner.trainer)
         return result
-
-    # Lightning makes a class for each wrapper, so no other optimizer is touched
-    kind: Any = type(optimizer)
-    kind.__getattribute__, kind.__setattr__, kind.step = read, write, step
-    return optimizer
 
 
 def optimizers_of_hooks(runner: Runner) -> Any:
@@ -139,7 +151,7 @@ def optimizers_of_hooks(runner: Runner) -> Any:
     """
     found: Any = runner.module.optimizers()
     many = found if isinstance(found, list) else [found]
-    return by_name(runner.module, [show_inside(one, runner) for one in many])
+    return by_name(runner.module, [CountedOptimizer(one, runner) for one in many])
 
 
 def by_name(module: Any, optimizers: Sequence[Any]) -> Any:

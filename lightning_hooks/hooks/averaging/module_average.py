@@ -10,9 +10,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.engine.hook_states import Identity
-from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
-from lightning_hooks.utils import dtensors
+from lightning_hooks.utils import dtensors, foreach
 
 __all__ = ["ModuleAverage", "WeightSwap"]
 
@@ -88,7 +88,7 @@ class ModuleAverage:
         ]
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
         averaged = self._tensors if buffers == "average" else parameters
-        types = {id(t): t.dtype for t in self._tensors} | {id(t): _wide(t.dtype) for t in averaged}
+        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in averaged}
         values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
         for key, tensor in module.state_dict(keep_vars=True).items():
             value = start.get(key, start.get(dtensors.uncompiled_key(key)))
@@ -123,7 +123,7 @@ class ModuleAverage:
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
-            torch._foreach_copy_(self.swap.others, self.swap.parameters)
+            foreach.copy_(self.swap.others, self.swap.parameters)
 
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
@@ -138,7 +138,7 @@ class ModuleAverage:
         """Copy the values to the average's own device, if any; return the updates."""
         if self._staged:
             with torch.no_grad():
-                torch._foreach_copy_(self._staged, self.swap.parameters)
+                foreach.copy_(self._staged, self.swap.parameters)
         return self._updates or self._prepare()
 
     def _prepare(self) -> list[NanSafeUpdate]:
@@ -225,7 +225,7 @@ class ModuleAverage:
         copies, buffers = self.swap.others[first:], self.swap.parameters[first:]
         with torch.inference_mode(False), torch.no_grad():
             if buffers:  # torch refuses an empty list
-                torch._foreach_copy_(copies, buffers)
+                foreach.copy_(copies, buffers)
 
     def repair(self) -> int:
         """Return how many updates were left out because of NaN since the last call.
@@ -291,21 +291,15 @@ def _is_number(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of an average: float32 for types of lower precision."""
-    is_number = dtype.is_floating_point or dtype.is_complex
-    return torch.promote_types(dtype, torch.float32) if is_number else dtype
-
-
 def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
-    """Return owner and name of the averaged buffers, each tensor once."""
+    """Return owner and name of the averaged buffers in the state dict, each tensor once."""
+    saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
     found: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
             continue
         for name, buffer in owner.named_buffers(recurse=False):
-            is_saved = name not in owner._non_persistent_buffers_set
-            if is_saved and (which == "copy" or _is_number(buffer)):
+            if id(buffer) in saved and (which == "copy" or _is_number(buffer)):
                 found.setdefault(id(buffer), (owner, name))
     return [*found.values()]
 

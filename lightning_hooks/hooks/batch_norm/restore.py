@@ -13,19 +13,7 @@ from lightning_hooks.engine.lightning_api.data import generators_of
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.utils import random_state
 
-__all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]
-
-
-@contextlib.contextmanager
-def attributes(thing: object, *names: str) -> Iterator[None]:
-    """Restore an object's own attributes; remove attributes inherited from the class before."""
-    before = {name: vars(thing)[name] for name in names if name in vars(thing)}
-    try:
-        yield
-    finally:
-        for name in names:
-            vars(thing).pop(name, None)
-        vars(thing).update(before)
+__all__ = ["buffers", "randomness", "uncompiled", "without_dropout"]
 
 
 @contextlib.contextmanager
@@ -73,5 +61,5 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 def uncompiled() -> contextlib.AbstractContextManager[Any]:
     """Run compiled models uncompiled: compiled graphs would miss temporary changes."""
-    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
-    return contextlib.nullcontext() if stance is None else stance("force_eager")
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance

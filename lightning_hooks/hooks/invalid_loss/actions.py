@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
-import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -157,22 +155,14 @@ class Stop(Restore):
     def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         super().__init__(hook, runner)
         self._limit = None
-        self._has_stopped = False
 
     def proceed(self) -> str:
         """Stop training, also before ``min_epochs`` and ``min_steps``."""
         trainer = self.runner.trainer
-        if not self._has_stopped:
-            self._has_stopped = True
-            _lift_minimum(trainer, Driver.of(trainer).fit)
+        loop, fit = trainer.fit_loop, Driver.of(trainer).fit
+        fit.callback(setattr, loop, "min_epochs", loop.min_epochs)
+        fit.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
+        loop.min_epochs, loop.epoch_loop.min_steps = 0, None
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
-
-
-def _lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
-    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
-    loop = trainer.fit_loop
-    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
-    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
-    loop.min_epochs, loop.epoch_loop.min_steps = 0, None

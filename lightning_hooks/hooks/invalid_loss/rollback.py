@@ -7,7 +7,6 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
-import fsspec
 import lightning as L
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
@@ -17,7 +16,7 @@ from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
 from lightning_hooks.hooks.saving.lightning import SavingHook
-from lightning_hooks.storage import verification
+from lightning_hooks.storage import files, verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.storage.layout import raw_weights
 from lightning_hooks.utils.dtensors import local_part
@@ -92,14 +91,9 @@ class LastGoodState:
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(writer.store.is_writing(path) for writer in writers) and _is_file(path)
+            if not any(writer.store.is_writing(path) for writer in writers) and files.exists(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
-
-
-def _is_file(path: str) -> bool:
-    fs, target = fsspec.core.url_to_fs(path)
-    return bool(fs.isfile(target))
 
 
 @contextlib.contextmanager

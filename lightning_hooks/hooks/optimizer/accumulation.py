@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
@@ -80,7 +81,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def has_batch_norm(self, module: torch.nn.Module) -> bool:
         """Whether a module has BatchNorm: the statistics remain per batch."""
-        return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
+        return any(isinstance(part, _BatchNorm) for part in module.modules())
 
     def after_train_iter(self, runner: Runner) -> None:
         """Add the iteration's gradients; clip and step at the end of a group."""

@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch.profilers import PyTorchProfiler
 from torch import profiler
+from torch._C._autograd import _profiler_enabled as is_profiling
 from torch.autograd.profiler_util import EventList
 from torch.profiler import tensorboard_trace_handler
 
@@ -167,7 +168,7 @@ class ProfilerHook(Hook):
         """Stop after an error without raising: a second error would hide the first."""
         running, self._running = self._running, False
         # a failed profiler is off, and stopping a profiler that is off ends the process
-        if running and self.profiler is not None and _is_on():
+        if running and self.profiler is not None and is_profiling():
             with contextlib.suppress(Exception):
                 self.profiler.stop()
 
@@ -214,16 +215,11 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
 
 def _refuse_another(trainer: Any) -> None:
     """Raise RuntimeError if a profiler of torch is running: two end the process silently."""
-    if _is_on() or isinstance(trainer.profiler, PyTorchProfiler):
+    if is_profiling() or isinstance(trainer.profiler, PyTorchProfiler):
         raise RuntimeError(
             "another of torch's profilers is running: a second ProfilerHook, or "
             'Trainer(profiler="pytorch"); torch can run one at a time'
         )
-
-
-def _is_on() -> bool:
-    on: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
-    return on
 
 
 _KINDS: dict[str, Callable[..., Any]] = {

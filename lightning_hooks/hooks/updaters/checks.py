@@ -126,10 +126,7 @@ def _sample(length: int) -> list[int]:
 
 def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:
     total = runner.max_iters
-    if hook.warmup is None or total is None:
-        return
-    length = hook.warmup_length(runner)
-    if length > total:
+    if total is not None and (length := hook.warmup_length(runner)) > total:
         rank_zero_warn(
             f"{name}: the warm-up of {length} {hook.iteration_unit}s is longer than the run of "
             f"{total}"

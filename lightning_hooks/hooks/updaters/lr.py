@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
@@ -145,10 +146,7 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        factor, regular = self.warmup_factor(cur_iters), self.regular
-        if isinstance(regular, dict):
-            return map_values(lambda rate: factor * rate, regular)
-        return [factor * rate for rate in regular]
+        return map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer

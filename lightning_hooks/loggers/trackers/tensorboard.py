@@ -21,8 +21,8 @@ from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
 from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_path
-from lightning_hooks.utils.plain_types import describe
 from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner

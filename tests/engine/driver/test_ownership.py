@@ -514,3 +514,43 @@ def test_a_copy_of_a_module_that_steps_by_itself_still_does(tmp_path: Path) -> N
     fit(tmp_path, OptimizerHook(), module=module, owns_backward=True, callbacks=[copies])
     for one in (module, *copies.copies.values()):
         assert one.automatic_optimization is False
+
+
+def test_lightnings_wrapper_of_the_optimizer_stays_lightnings(tmp_path: Path) -> None:
+    changed: list[set[str]] = []
+
+    class Notes(Callback):
+        def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+            changed.append({*vars(type(pl_module.optimizers()))} - {"__module__", "__doc__"})
+
+    adapter = HookAdapter([OptimizerHook()], owns_backward=True)
+    trainer = make_trainer(tmp_path, adapter, Notes(), max_epochs=1)
+    trainer.fit(NoValidation(), make_loader(2))
+    assert changed == [set(), set()]
+    assert trainer.global_step == 2
+
+
+class UsesOptimizer(OptimizerHook):
+    """What old hooks do with ``runner.optimizer`` besides stepping."""
+
+    def before_run(self, runner: Any) -> None:
+        optimizer = runner.optimizer
+        self.scheduler = torch.optim.lr_scheduler.StepLR(optimizer, step_size=1, gamma=0.5)
+        self.classes = isinstance(optimizer, torch.optim.SGD), type(copy.deepcopy(optimizer))
+        self.pickled = type(pickle.loads(pickle.dumps(optimizer.param_groups and optimizer)))
+        self.text = str(optimizer)
+
+    def after_train_iter(self, runner: Any) -> None:
+        with runner.optimizer.toggle_model():
+            super().after_train_iter(runner)
+        self.scheduler.step()
+
+
+def test_the_optimizer_of_hooks_is_used_as_torchs(tmp_path: Path) -> None:
+    hook, module = UsesOptimizer(), NoValidation()
+    trainer = make_trainer(tmp_path, HookAdapter([hook], owns_backward=True), max_epochs=1)
+    trainer.fit(module, make_loader(3))
+    assert hook.classes == (True, torch.optim.SGD)
+    assert hook.pickled is torch.optim.SGD
+    assert hook.text.startswith("SGD (")
+    assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(module.lr / 8)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 from pathlib import Path
 from typing import Any
@@ -118,3 +119,37 @@ def test_a_second_fit_goes_on_with_the_same_workers(tmp_path: Path) -> None:
     ]
     states = [one["workers"][0][0]["torch"] for one in rng]
     assert not torch.equal(*states)
+
+
+class Interrupted(NoValidation):
+    """Fails in a step."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        raise InterruptedError
+
+
+@pytest.mark.parametrize("module", [NoValidation, Interrupted])
+def test_a_loader_has_its_own_collate_function_after_the_fit(tmp_path: Path, module: Any) -> None:
+    workers = {"num_workers": 1, "persistent_workers": True}
+    loader = DataLoader(Augmented(), batch_size=2, **workers)
+    collate = loader.collate_fn
+    with contextlib.suppress(InterruptedError):
+        fit(tmp_path, CheckpointHook(interval=1), module=module, batches=loader)
+    assert loader.collate_fn is collate
+
+
+def test_a_file_saved_after_the_fit_has_the_workers_states(tmp_path: Path) -> None:
+    def run(max_epochs: int, ckpt_path: Any = None) -> Any:
+        torch.manual_seed(0 if ckpt_path is None else 5)
+        workers = {"num_workers": 1, "persistent_workers": True}
+        loader = DataLoader(Augmented(), batch_size=2, shuffle=True, **workers)
+        module, hook = Seen(), CheckpointHook(interval=9)
+        arguments = {"module": module, "batches": loader, "ckpt_path": ckpt_path}
+        trainer = fit(tmp_path, hook, max_epochs=max_epochs, **arguments)
+        return module, trainer
+
+    whole, _ = run(2)
+    _, trainer = run(1)
+    trainer.save_checkpoint(tmp_path / "after.ckpt")
+    again, _ = run(2, tmp_path / "after.ckpt")
+    assert again.batches == whole.batches[3:]
