@@ -40,7 +40,7 @@ from lightning_hooks.loggers.trackers.packages import (
     tolerant,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.loggers.values import as_module_calls, by_group, by_kind, in_fit, peak_memory
+from lightning_hooks.loggers.values import as_module_calls, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
@@ -372,8 +372,8 @@ class TrackerHook(LoggerHook):
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
         if self.all_groups:
-            tags.update(by_group("learning_rate", runner, runner.step_rates.lr))
-            tags.update(by_group("momentum", runner, runner.step_rates.momentum))
+            tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
+            tags.update(runner.step_rates.of_groups("momentum", "momentum"))
         if not is_mmcv and self.get_mode(runner) == "train":
             tags = as_module_calls(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
