@@ -114,7 +114,7 @@ class CountedOptimizer:
         vars(self).update(optimizer=wrapper.optimizer, _wrapper=wrapper, _runner=runner)
 
     @property
-    def __class__(self) -> Any:
+    def __class__(self) -> Any:  # type: ignore[misc]
         """The class of the optimizer inside, for ``isinstance``."""
         return type(self.optimizer)
 
