@@ -102,7 +102,7 @@ class ClearMLWriter(PointWriter):
                 config_obj.set_overrides({"sdk": {"development": reports}})
             if offline:
                 Task.set_offline(True)
-            task = Task.current_task()
+            task: Any = Task.current_task()
             is_shared = task is not None and cls._writers[task.id] > 0
             writer = cls(task if is_shared else Task.init(**arguments))
             cls._writers[writer.run.id] += 1

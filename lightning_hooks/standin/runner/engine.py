@@ -14,7 +14,6 @@ import torch
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
