@@ -11,7 +11,7 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
-from lightning_hooks.engine.hook import JoinsTrainer
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
@@ -26,7 +26,7 @@ from lightning_hooks.utils.secrets import masked
 __all__ = ["HookAdapter"]
 
 
-class HookAdapter(JoinsTrainer):
+class HookAdapter(Hook):
     """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
 
     A hook is a hook of this package, an object of a real mmcv class, or any object with mmcv's
@@ -34,7 +34,8 @@ class HookAdapter(JoinsTrainer):
     momentum=2e-4, priority=49)``). The default priority is the priority of the hook's family.
     ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
     against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
-    hooks of a Trainer, in several adapters or none, share a Runner and an order.
+    hooks of a Trainer, in several adapters or none, share a Runner and an order. The adapter's own
+    points are never called.
 
     Args:
         hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -195,6 +196,10 @@ class HookAdapter(JoinsTrainer):
     def options(self) -> RunnerOptions:
         """Return the options of the Runner."""
         return self._options
+
+    def state_arguments(self) -> dict[str, Any]:
+        """Return no arguments: the adapter itself has no state."""
+        return {}
 
     # -- Lightning's events, for hooks of other dialects ------------------------------------
 

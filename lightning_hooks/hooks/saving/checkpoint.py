@@ -26,7 +26,6 @@ from lightning_hooks.hooks.saving.store import (
     refuse_other_storage,
 )
 from lightning_hooks.storage import checkpoints, files
-from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
@@ -334,7 +333,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def _write(self, trainer: L.Trainer) -> None:
         (name, moment), self._due = self._due, None
-        runner, choose_old = self.store.runner, self._choose_old()
+        runner = self.store.runner
         if not runner.writes_files:
             return
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
@@ -344,14 +343,14 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if runner.meta is not None:  # before the file is written, so that the file names itself
             path = files.join(self.store.path, name)
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
-        target = Target(
-            *(self.store.path, name, runner.run_id, self._series, self.save_optimizer),
-            is_latest=self.create_symlink is not False and files.is_local(self.store.path),
+        links = self.create_symlink is not False and files.is_local(self.store.path)
+        target = self.store.target(
+            name, self._series, is_latest=links, choose_old=self._choose_old()
         )
-        if self._others and self.store.claim(target, choose_old, self._others):
+        if self._others and self.store.claim(target, self._others):
             return
         after = [hook.store for hook in best]
-        self.store.write(trainer, target, f"Saving checkpoint at {moment}", choose_old, after)
+        self.store.write(trainer, target, f"Saving checkpoint at {moment}", after)
 
     # -- the best files --------------------------------------------------------------------
 

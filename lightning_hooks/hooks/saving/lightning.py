@@ -278,12 +278,12 @@ class SavingHook(Hook):
 
         Before the first fit, the current directory is searched as the work directory.
         """
-        return newest_of([(self.store, self.store.last_directory())]) or ""
+        return newest_of([(self.store, self.store.path)]) or ""
 
     @property
     def dirpath(self) -> str:
         """The directory of the files, by Lightning's name."""
-        return self.store.last_directory()
+        return self.store.path
 
     @property
     def _fs(self) -> Any:

@@ -55,8 +55,6 @@ class CheckpointStore:
 
     runner: Any = None
     """The last run, to find its files after the fit too."""
-    path: str = ""
-    """The directory of the last run."""
     in_parts: bool = False
     """Whether each rank writes a part of a checkpoint, into a directory."""
     templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
@@ -92,6 +90,11 @@ class CheckpointStore:
         """Return the directory of a run's files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
 
+    @property
+    def path(self) -> str:
+        """The directory of the last fit's files, or of the next fit's before any fit."""
+        return self.last_directory()
+
     def last_directory(self, work_dir: str | None = None) -> str:
         """Return the directory of the last fit's files, or of the next fit's before any fit.
 
@@ -126,12 +129,12 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.path = self.directory(runner)
+        directory = self.directory(runner)
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.writes_files:
             return
-        begun = [store.path for store in beside if store.reported == runner.run_id]
+        begun = [s.directory(runner) for s in beside if s.reported == runner.run_id]
         entries, self.reported = manifest.read(directory), runner.run_id
         self._earlier = frozenset(entries)
         if directory not in begun:
@@ -152,34 +155,31 @@ class CheckpointStore:
         """Delete leftovers of killed processes, and superseded files; on rank 0."""
         runner = self.runner
         if runner.rank == 0 and runner.writes_files:
-            directory = self.directory(runner)
-            old = checkpoints.clean_up(directory, runner.run_id, series, choose_old, resumed_at)
-            self._report_deleted(directory, old)
+            self._report_deleted(
+                checkpoints.clean_up(self.path, runner.run_id, series, choose_old, resumed_at)
+            )
 
     # -- writing ---------------------------------------------------------------------------
 
+    def target(self, name: str, series: str, **fields: Any) -> Target:
+        """Return the place of a new file of the run; see :class:`Target` for the fields."""
+        fields = {"resumable": self.save_optimizer, "earlier": self._earlier, **fields}
+        return Target(self.path, name, self.runner.run_id, series, **fields)
+
     def write(
-        self,
-        trainer: L.Trainer,
-        target: Target,
-        line: str,
-        choose_old: ChooseOld | None = None,
-        after: Sequence[CheckpointStore] = (),
+        self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
     ) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
         Args:
             trainer: The Trainer, in a fit.
-            target: The directory, the name and the series.
+            target: The place of the file.
             line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
                 the names of deleted files.
-            choose_old: Chooses the files to delete when the new file is complete.
             after: Stores with files that must be on the disk before.
         """
         self.thread.wait()
-        strategy, runner = trainer.strategy, self.runner
-        target = target._replace(earlier=self._earlier)
-        path = files.join(target.directory, target.name)
+        strategy, runner, path = trainer.strategy, self.runner, target.path
         self.written = path, runner.iter
         receivers = self._receivers("on_checkpoint_saved")
         if self.on_saved is not None:
@@ -189,7 +189,7 @@ class CheckpointStore:
         def finish(old: list[str]) -> None:
             removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
             runner.logger.info("%s%s", line, removed)
-            self._report_deleted(target.directory, old)
+            self._report_deleted(old)
             if receivers and files.exists(path):
                 for receive in receivers:
                     receive(path)
@@ -197,7 +197,7 @@ class CheckpointStore:
         def save(checkpoint: dict[str, Any]) -> None:
             for other in after:
                 other.thread.join()
-            finish(checkpoints.save(checkpoint, path, target, choose_old))
+            finish(checkpoints.save(checkpoint, target))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
@@ -224,23 +224,20 @@ class CheckpointStore:
                     "training waits",
                 )
             meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
-            finish(checkpoints.record(target, meta, choose_old))
+            finish(checkpoints.record(target, meta))
         if self.in_parts:  # no rank may look for the file earlier
             strategy.barrier("write_checkpoint")
 
-    def claim(
-        self, target: Target, choose_old: ChooseOld | None, others: Sequence[CheckpointStore]
-    ) -> bool:
+    def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
-        self.written = files.join(target.directory, target.name), self.runner.iter
+        self.written = target.path, self.runner.iter
         for other in others:
             if other.written == self.written and other.save_optimizer >= self.save_optimizer:
                 other.thread.wait()
                 if self.runner.trainer.is_global_zero:
-                    old = checkpoints.claim(target._replace(earlier=self._earlier), choose_old)
-                    self._report_deleted(target.directory, old)
+                    self._report_deleted(checkpoints.claim(target))
                     if self.on_saved is not None:
-                        self.on_saved(self.written[0])
+                        self.on_saved(target.path)
                 return True
         return False
 
@@ -254,11 +251,11 @@ class CheckpointStore:
         hooks = [hook for hook in self.runner.hooks if isinstance(hook, Hook)]
         return [getattr(hook, name) for hook in hooks if hasattr(hook, name)]
 
-    def _report_deleted(self, directory: str, names: Sequence[str]) -> None:
+    def _report_deleted(self, names: Sequence[str]) -> None:
         """Pass the paths of deleted files to the hooks."""
         receivers = self._receivers("on_checkpoints_deleted") if names else []
         if receivers:
-            paths = [files.join(directory, name) for name in names]
+            paths = [files.join(self.path, name) for name in names]
             gone = [path for path in paths if not files.exists(path)]
             for receive in receivers:
                 receive(gone)

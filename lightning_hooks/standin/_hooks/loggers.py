@@ -19,7 +19,7 @@ from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers import discontinued
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.text_format import json_line
+from lightning_hooks.loggers.text import json_line
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
