@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.base import LoggerHook, by_kind, in_fit, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -40,7 +40,6 @@ from lightning_hooks.loggers.trackers.packages import (
     tolerant,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.loggers.values import as_module_calls, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
@@ -466,6 +465,19 @@ class TrackerHook(LoggerHook):
                 session.notices.failed("given the run's files", error)
         session.close(self.timeout, failed=runner is None, files=files)
         return session
+
+
+def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
+    """Return the values of training steps by the names that Lightning's loggers get.
+
+    The loss has the names under which the module logs the loss, or else ``train_loss``.
+    """
+    forked = logged_values.step_names(runner.trainer)
+    named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
+    if "loss" in tags:
+        copies = runner.train_log.loss_names or {"train_loss"}
+        named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
+    return named
 
 
 def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any]:

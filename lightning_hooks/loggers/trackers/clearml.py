@@ -18,7 +18,7 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -39,7 +39,7 @@ _QUIET = {
 }
 
 
-class ClearMLWriter(PointWriter):
+class ClearMLWriter(Writer):
     """A task of ClearML's; the client writes values every few seconds.
 
     A process has one task: writers open at the same time share the task, and the last closes it.
@@ -102,7 +102,7 @@ class ClearMLWriter(PointWriter):
                 config_obj.set_overrides({"sdk": {"development": reports}})
             if offline:
                 Task.set_offline(True)
-            task = Task.current_task()
+            task: Any = Task.current_task()
             is_shared = task is not None and cls._writers[task.id] > 0
             writer = cls(task if is_shared else Task.init(**arguments))
             cls._writers[writer.run.id] += 1

@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -29,7 +29,7 @@ __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 _WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
 
-class DvcliveWriter(PointWriter):
+class DvcliveWriter(Writer):
     """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"

@@ -16,7 +16,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, PointWriter
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
-class LightningWriter(PointWriter):
+class LightningWriter(Writer):
     """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:

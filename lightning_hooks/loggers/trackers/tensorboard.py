@@ -14,11 +14,11 @@ import torch
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
-from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_path
 from lightning_hooks.utils.samples import Histogram, Table
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter", "as_markdown", "clean_tag", "moments"]
 
 
-class TensorboardWriter(PointWriter):
+class TensorboardWriter(Writer):
     """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``.
 
     Args:
