@@ -39,6 +39,8 @@ def plot(given: Namespace) -> int:
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
+    if (given.epochs or given.iters_per_epoch) if all(is_run) else given.keys:
+        raise ValueError("--keys is for runs, --epochs and --iters-per-epoch are for a config")
     if all(is_run):
         from lightning_hooks.cli.plot_runs import draw_runs, read_run, runs_in_terminal
 

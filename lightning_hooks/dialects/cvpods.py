@@ -216,10 +216,13 @@ class EvalHook(detectron2.EvalHook, HookBase):
         eval_function: As in detectron2's :class:`~lightning_hooks.dialects.detectron2.EvalHook`.
     """
 
-    last_in_after_train = False
-
     def __init__(self, eval_period: int, eval_function: Callable[[], Any]) -> None:
-        super().__init__(eval_period, eval_function)
+        super().__init__(eval_period, eval_function, eval_after_train=False)
+
+    def after_step(self) -> None:
+        """Evaluate if the iteration ends a period or the run."""
+        if detectron2.is_due(self.trainer.iter, self._period, self.trainer.max_iter):
+            self._act()
 
 
 class PeriodicCheckpointer(detectron2.PeriodicCheckpointer, HookBase):

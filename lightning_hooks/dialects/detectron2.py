@@ -236,25 +236,20 @@ class _AtPeriods(HookBase):
         eval_period: Number of iterations between two acts; 0: only at the end.
     """
 
-    last_in_after_train = True
-    """Whether the last act comes after the run, as in detectron2."""
-
     def __init__(self, eval_period: int) -> None:
         check_int("eval_period", eval_period, 0)
         self._period = eval_period
 
     def after_step(self) -> None:
-        """Act if the iteration ends a period."""
+        """Act if the iteration ends a period, unless it ends the run too."""
         done, max_iter = self.trainer.iter, self.trainer.max_iter
-        is_last = done + 1 == max_iter
-        if is_due(done, self._period, max_iter) and not (is_last and self.last_in_after_train):
+        if is_due(done, self._period, None) and done + 1 != max_iter:
             self._act()
 
     def after_train(self) -> None:
         """Act at the end of a complete run."""
         max_iter = self.trainer.max_iter
-        is_complete = max_iter is None or self.trainer.iter + 1 >= max_iter
-        if self.last_in_after_train and is_complete:
+        if max_iter is None or self.trainer.iter + 1 >= max_iter:
             self._act()
 
     def _act(self) -> None:

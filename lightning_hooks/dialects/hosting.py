@@ -15,8 +15,9 @@ from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.participant import Participant, hooks_of
 from lightning_hooks.engine.points import STAGES
+from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -55,6 +56,12 @@ class Hosted(HostedHook):
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
+
+    @property
+    def priority(self) -> int:
+        """The hook's own priority; NORMAL in a dialect without priorities."""
+        own = getattr(self.foreign_hook, "priority", None) if self.dialect.has_priority else None
+        return get_priority("NORMAL" if own is None else own)
 
     @property
     def in_run(self) -> bool:
@@ -237,11 +244,9 @@ def keys_of(trainer: L.Trainer) -> dict[int, str]:
     """Return the checkpoint key of each hosted hook by its id: class name, then number."""
     keys: dict[int, str] = {}
     count: Counter[str] = Counter()
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        for entry, _ in getattr(callback, "entries", list)():
-            if not isinstance(entry, Participant):
-                hook = foreign(entry)
-                name = type(hook).__qualname__
-                keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
-                count[name] += 1
+    for hook in map(foreign, hooks_of(trainer)):
+        if not isinstance(hook, Participant):
+            name = type(hook).__qualname__
+            keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
+            count[name] += 1
     return keys

@@ -12,6 +12,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.priority import default_priority
 
 __all__ = [
     "Participant",
@@ -48,8 +49,8 @@ class Participant(Callback):
     """The present fit, or evaluation, of the callback; None between fits."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hooks with priorities, in the order given."""
-        raise NotImplementedError
+        """The hooks with priorities, in the order given; for a single hook the hook itself."""
+        return [(self, default_priority(self))]
 
     def options(self) -> RunnerOptions:
         """The options set for the Runner."""

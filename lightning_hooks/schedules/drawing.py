@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.schedules.preview import Bases, columns_of, hooks_of, is_of_momentum, sample
+from lightning_hooks.utils.arguments import check_count
 from lightning_hooks.utils.pictures import new_figure
 
 __all__ = ["plot", "table"]
@@ -131,8 +132,7 @@ def table(
         1     7     0.0125      0.45
     """
     listed = hooks_of(hooks)
-    if type(rows) is not int or rows < 1:
-        raise ValueError(f"rows must be an int of at least 1, got {rows!r}")
+    check_count("rows", rows)
     shown = _shown(max_epochs, iters_per_epoch, rows)
     columns = [["epoch", *(str(i // iters_per_epoch) for i in shown)], ["iter", *map(str, shown)]]
     for hook in listed:

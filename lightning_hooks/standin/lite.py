@@ -369,8 +369,8 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
         ),
         ("from .handlers import", "from .handlers.registry_utils import"),
         (
-            "    global backend_instances",
-            "    return FileClient.infer_client(backend_args, uri)",
+            "    if backend_args is None:\n        backend_args = {}\n",
+            "    return FileClient.infer_client(backend_args, uri)\n\n",
         ),
         (
             "f'Unsupported format: {file_format}'",

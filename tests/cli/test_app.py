@@ -87,6 +87,8 @@ def test_an_unknown_command_or_option_is_refused(
         (["plot", "empty.py", "--iters-per-epoch", "2"], "neither lr_config nor momentum_config"),
         (["plot", "endless.py", "--iters-per-epoch", "2"], "--epochs"),
         (["plot", "config.py"], "--iters-per-epoch"),
+        (["plot", "config.py", "--keys", "loss"], "--keys is for runs"),
+        (["plot", ".", "--epochs", "2"], "--epochs and --iters-per-epoch are for a config"),
     ],
 )
 def test_wrong_input_is_reported_in_one_line(

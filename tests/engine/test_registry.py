@@ -87,7 +87,7 @@ def test_no_hook_is_meant_by_the_word_hook_alone() -> None:
 
 def test_only_classes_by_string_names() -> None:
     registry, _ = make()
-    with pytest.raises(TypeError, match="name must be a str or a list of str"):
+    with pytest.raises(TypeError, match="name must be a str or a sequence of str"):
         registry.register_module(name=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="only classes can be registered"):
         registry.register_module()(lambda: None)  # type: ignore[type-var]

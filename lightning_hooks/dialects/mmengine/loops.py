@@ -17,6 +17,7 @@ from lightning_hooks.dialects.facade import Facade, of_runner, setting
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 
 __all__ = ["Evaluation", "TestLoop", "TrainLoop", "ValLoop"]
@@ -26,10 +27,7 @@ class _Loop:
     def __init__(self, facade: Any) -> None:
         self._facade = facade
         self.native_runner = facade.native_runner
-
-    @property
-    def _library_name(self) -> str:
-        return type(self).__name__
+        self._library_name = type(self).__name__
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -58,12 +56,10 @@ class TrainLoop(_Loop):
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
+        by_epoch = self.native_runner.counts_epochs
+        self._library_name = f"{'Epoch' if by_epoch else 'Iter'}BasedTrainLoop"
         # mmengine's loop of epochs keeps its length if a hook replaces the loader
-        self._length = self.native_runner.max_iters if self.native_runner.counts_epochs else None
-
-    @property
-    def _library_name(self) -> str:
-        return f"{'Epoch' if self.native_runner.counts_epochs else 'Iter'}BasedTrainLoop"
+        self._length = self.native_runner.max_iters if by_epoch else None
 
     iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
@@ -261,8 +257,7 @@ class Evaluation(Callback):
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
         """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        stage = _STAGES.get(trainer.state.fn)
+        stage, callbacks = _STAGES.get(trainer.state.fn), callbacks_of(trainer)
         if stage is not None and not any(isinstance(c, Evaluation) for c in callbacks):
             callbacks.append(Evaluation(dialect, stage))
 
@@ -331,8 +326,8 @@ class Evaluation(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the ``Evaluation`` from the Trainer's callbacks."""
         self._run.close()
-        callbacks: list[Callback] = trainer.callbacks  # type: ignore[attr-defined]
-        trainer.callbacks = [c for c in callbacks if c is not self]  # type: ignore[attr-defined]
+        left = [callback for callback in callbacks_of(trainer) if callback is not self]
+        trainer.callbacks = left  # type: ignore[attr-defined]
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

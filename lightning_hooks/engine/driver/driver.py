@@ -375,8 +375,10 @@ class Driver(Callback):
         self.calls.forget()
         self._expect_batches()
         if self._in_run:
-            for hook in list(self.runner.hooks):
-                self._join_run(hook)
+            natives = [hook for hook in self.runner.hooks if isinstance(hook, Participant)]
+            for hook in natives:
+                if not is_one_of(hook, callbacks_of(self.runner.trainer)):
+                    self._join_run(hook)
             self.model_watch.guard()
             self._step.patch()
             self._watch_epoch_end()
@@ -388,8 +390,6 @@ class Driver(Callback):
         called from the next point on, as in mmcv.
         """
         runner, trainer = self.runner, self.runner.trainer
-        if not isinstance(hook, Participant) or is_one_of(hook, callbacks_of(trainer)):
-            return
         _join([hook], self.fit)
         hook.hosted_at = len(self._hosted)
         self._hosted.append(hook)

@@ -148,11 +148,7 @@ class _Sums:
     def attach(self, after: contextlib.ExitStack) -> None:
         """Make every layer keep the last call's statistics, and record the size of the input."""
         for index, layer in enumerate(self.layers):
-            after.callback(setattr, layer, "momentum", layer.momentum)
-            if "forward" in vars(layer):
-                after.callback(setattr, layer, "forward", layer.forward)
-            else:
-                after.callback(delattr, layer, "forward")
+            after.enter_context(restore.attributes(layer, "momentum", "forward"))
             # the layer multiplies old values by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)

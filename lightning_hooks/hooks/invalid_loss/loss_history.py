@@ -57,7 +57,7 @@ class LossHistory:
         """The random state before the running step."""
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
-        self.has_judged = False
+        self.has_losses = False
         """Whether a step had a loss."""
         self._last_iter = -1
         self._steps: list[Step] = []
@@ -86,7 +86,7 @@ class LossHistory:
             # a hook registered during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
             kept = batch, self.rng_state
-        self.has_judged = True
+        self.has_losses = True
         self._steps.append(Step(loss, terms, iteration, runner.epoch, runner.inner_iter, *kept))
 
     def take(self) -> list[Step]:
@@ -126,7 +126,7 @@ def components(runner: Runner, logged: dict[str, torch.Tensor]) -> list[torch.Te
 
 
 class Reading(NamedTuple):
-    """The result of one read of the device."""
+    """The losses, weights and flags since the last reading, read from the device together."""
 
     steps: list[Step]
     """The steps of this rank."""
@@ -248,16 +248,16 @@ CAUSES = (
 )
 
 
-def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
+def describe(reading: Reading, rank: int, has_losses: bool = True) -> str:
     """Describe the first bad step and its bad losses; reads the device.
 
     Args:
         reading: A bad reading.
         rank: The number of this process.
-        has_judged: Whether a step of the fit had a loss.
+        has_losses: Whether a step of the fit had a loss.
     """
     if reading.first is None:
-        return _describe_weights(reading.steps, has_judged)
+        return _describe_weights(reading.steps, has_losses)
     iteration, where = reading.first
     if where != rank:
         return f"the loss of rank {where} became invalid at iter {iteration}"
@@ -277,14 +277,14 @@ def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
     )
 
 
-def _describe_weights(steps: Sequence[Step], has_judged: bool) -> str:
+def _describe_weights(steps: Sequence[Step], has_losses: bool) -> str:
     """Describe bad weights after steps with finite losses."""
     if steps:
         return (
             f"weights became NaN or infinite between iter {steps[0].iter} and {steps[-1].iter}, "
             f"where every loss was finite: gradients were not. {CAUSES}"
         )
-    if has_judged:
+    if has_losses:
         return (
             "weights became NaN or infinite after the last step whose loss was read, which was "
             f"finite: gradients were not. {CAUSES}"

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Skip"]
 
 
-class Judged(NamedTuple):
+class JudgedStep(NamedTuple):
     """A step with a flag on the device, and the first and last of its batches in the log."""
 
     iteration: int
@@ -71,7 +71,7 @@ class Skip(Action):
         self._first: int | None = None  # the first batch of the next step, as the log counts
         # optimizers within their step: the flag, and the parameters without momentum
         self._pending: dict[Optimizer, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        self._unread: list[Judged] = []
+        self._unread: list[JudgedStep] = []
         self._read: list[tuple[int, bool]] = []  # of each step since the last reading
         self._reason = ""  # of the next skip, from a reading of its first batches
         self._steps = 0
@@ -112,7 +112,7 @@ class Skip(Action):
             flag = over_ranks(flag)
         now = self._log.progress.completed
         self._unread.append(
-            Judged(iteration, now if self._first is None else self._first, now, flag)
+            JudgedStep(iteration, now if self._first is None else self._first, now, flag)
         )
         self._first = None
         fresh = _without_momentum(optimizer)

@@ -13,7 +13,7 @@ import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
-from lightning_hooks.engine.hook import JoinsTrainer
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -126,7 +126,7 @@ class RunnerModule(TrainStepModule):
         next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
 
 
-class Engine(JoinsTrainer):
+class Engine(Hook):
     """The callback that connects a runner and the runner's hooks to the Trainer.
 
     Args:
