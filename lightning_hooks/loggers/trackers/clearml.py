@@ -206,8 +206,9 @@ class ClearMLLoggerHook(TrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
     The keys are the keys of ``get_loggable_tags``: each key is the name of a title and of a
-    series. The module's hyper-parameters are in the section General.
-    ``Task.import_offline_session`` uploads an offline task later.
+    series. The module's hyper-parameters are in the section General. Several hooks of a Trainer
+    share one task, as a process has one. ``Task.import_offline_session`` uploads an offline task
+    later.
 
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.

@@ -167,7 +167,8 @@ class TensorboardLoggerHook(TrackerHook):
 
     The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
     images. The tab HPARAMS has the module's hyper-parameters. Its metrics are the monitored values
-    of the hooks and callbacks that keep the best checkpoint, and ``hp_metric``, the best score.
+    of the hooks and callbacks that keep the best checkpoint, and ``hp_metric``, the best score. A
+    second hook with the same folder has a subfolder: TensorBoard follows one file of a folder.
 
     Args:
         log_dir: Another folder, or a URL.
