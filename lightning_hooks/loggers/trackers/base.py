@@ -219,7 +219,7 @@ class TrackerHook(LoggerHook):
         """Whether the hook has no open run by the argument ``run``."""
         return self._client_run is None
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the run's files, if a folder holds one run.
 
         A second hook of the Trainer with the same folder has a folder apart.
@@ -277,7 +277,7 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        if self._has_taken_folder(runner, peers):
+        if self._shares_folder(runner, peers):
             self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
@@ -302,13 +302,13 @@ class TrackerHook(LoggerHook):
             with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
                 self._open_run = self.active_run()
 
-    def _has_taken_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
+    def _shares_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
         """Whether an earlier hook of the Trainer has the folder of this hook."""
-        if not self.begins_run or (own := self.folder(runner)) is None:
+        if not self.begins_run or (own := self.run_folder(runner)) is None:
             return False
         earlier = itertools.takewhile(lambda hook: hook is not self, peers)
         same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
-        return own in (hook.folder(runner) for hook in same)
+        return own in (hook.run_folder(runner) for hook in same)
 
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()

@@ -216,13 +216,13 @@ class TensorboardLoggerHook(TrackerHook):
         """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the event files: TensorBoard follows one file of a folder."""
         return self.log_dir or join(runner.work_dir, "tf_logs")
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target: dict[str, Any] = {"log_dir": self.folder(runner)}
+        target: dict[str, Any] = {"log_dir": self.run_folder(runner)}
         prefix = "val/" if self.names == "mmcv" else ""
         monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
         target["metrics"] = ["hp_metric", *monitored]
