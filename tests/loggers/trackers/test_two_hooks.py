@@ -15,6 +15,7 @@ import pytest
 from lightning_hooks import (
     ClearMLLoggerHook,
     DvcliveLoggerHook,
+    Hook,
     LightningLoggerHook,
     MlflowLoggerHook,
     NeptuneLoggerHook,
@@ -123,10 +124,24 @@ def test_two_mlflow_hooks_have_a_run_each(work: Path) -> None:
     assert mlflow.active_run() is None
 
 
+class Meeting(Hook):
+    """Waits in the second epoch until each tracker has a run."""
+
+    def __init__(self, *trackers: TrackerHook) -> None:
+        self.trackers = trackers
+
+    def before_train_epoch(self, runner: Any) -> None:
+        end = time.monotonic() + 60
+        while runner.epoch and time.monotonic() < end:
+            if all(tracker.client_run is not None for tracker in self.trackers):
+                break
+            time.sleep(0.05)
+
+
 def test_two_clearml_hooks_share_the_task(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     clearml = pytest.importorskip("clearml")
     sent, one, two = Sent(interval=1), ClearMLLoggerHook(interval=2), ClearMLLoggerHook(interval=1)
-    fit(work, sent, one, two)
+    fit(work, sent, one, two, Meeting(one, two))
     assert read_clearml(work / "clearml").keys() == sent.rows.keys()
     for hook in (one, two):
         status = hook.status()
