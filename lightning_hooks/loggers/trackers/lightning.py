@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -65,11 +66,11 @@ class LightningWriter(Writer):
             loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
-        made = []
         with cls._start:
-            for each in loggers:
-                made.append(logger_class(each["type"])(**_arguments(each)))
-                getattr(made[-1], "experiment", None)  # takes the folder of the version
+            made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
+            for logger in made:  # takes the version's folder; an error comes again at the first log
+                with contextlib.suppress(Exception):
+                    getattr(logger, "experiment", None)
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])

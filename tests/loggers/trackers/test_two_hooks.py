@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch.loggers.logger import Logger
 
 from lightning_hooks import (
     ClearMLLoggerHook,
@@ -97,6 +98,28 @@ def test_two_hooks_have_a_run_each(
     first, second = runs_of(work)
     assert close(first, sent.rows)
     assert close(second, sent.rows)
+
+
+class Down(Logger):
+    """A logger whose server does not answer."""
+
+    name = "down"
+    version = 0
+
+    @property
+    def experiment(self) -> Any:
+        raise ConnectionError("no answer")
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.experiment.log(metrics)
+
+    def log_hyperparams(self, params: Any, *args: Any) -> None: ...
+
+
+def test_a_logger_without_a_server_costs_no_other_logger_a_version(work: Path) -> None:
+    loggers = [{"type": "CSVLogger"}, {"type": f"{__name__}.Down"}]
+    fit(work, LightningLoggerHook(loggers, interval=1, timeout=0.1), epochs=1)
+    assert [path.name for path in work.glob("lightning_logs/*")] == ["version_0"]
 
 
 def test_two_dvclive_hooks_have_a_folder_each(work: Path) -> None:
