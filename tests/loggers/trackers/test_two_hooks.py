@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -25,6 +26,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.neptune import read_neptune
+from lightning_hooks.loggers.trackers.packages import environment
 from support.logs.kept import KeepHook, Kept
 from support.logs.trackers import (
     Sent,
@@ -194,6 +196,21 @@ def test_folders_of_the_user_stay_and_a_test_goes_to_the_folder_of_its_hook(
         rows, _ = read_tensorboard(folder)
         tags = [tag for row in rows.values() for tag in row]
         assert (tags.count("train/loss"), tags.count("test/acc")) == (4, 1)
+
+
+def test_a_variable_stays_until_the_last_thread_needs_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OF_THE_USER", "mine")
+    first = environment(NEPTUNE_DATA_DIRECTORY="work", OF_THE_USER="ours")
+    second = environment(NEPTUNE_DATA_DIRECTORY="work", OF_THE_USER="ours")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["NEPTUNE_DATA_DIRECTORY"] == "work"
+    second.__exit__(None, None, None)
+    assert "NEPTUNE_DATA_DIRECTORY" not in os.environ
+    assert os.environ["OF_THE_USER"] == "mine"
 
 
 @contextmanager
