@@ -113,8 +113,8 @@ class CountedOptimizer:
     def __init__(self, wrapper: LightningOptimizer, runner: Runner) -> None:
         vars(self).update(optimizer=wrapper.optimizer, _wrapper=wrapper, _runner=runner)
 
-    @property
-    def __class__(self) -> Any:  # type: ignore[misc]
+    @property  # type: ignore[misc]
+    def __class__(self) -> Any:
         """The class of the optimizer inside, for ``isinstance``."""
         return type(self.optimizer)
 
