@@ -61,9 +61,11 @@ def plain(checkpoint: dict[str, Any], directory: Path) -> None:
 
 def ours(checkpoint: dict[str, Any], directory: Path) -> None:
     """Save as CheckpointHook does: checksum, fsync, manifest, rename, old files."""
-    target = checkpoints.Target(str(directory), "epoch_1.pth", "run", "epoch_{}.pth")
     keep_one = functools.partial(checkpoints.superseded, limit=1)
-    checkpoints.save(checkpoint, str(directory / "epoch_1.pth"), target, keep_one)
+    target = checkpoints.Target(
+        str(directory), "epoch_1.pth", "run", "epoch_{}.pth", choose_old=keep_one
+    )
+    checkpoints.save(checkpoint, target)
 
 
 class Peak:

@@ -127,7 +127,7 @@ class HookAdapter(Hook):
         check_each_once([*self.hooks, hook])
         if hosted is hook and not is_native and hasattr(type(hook), "priority"):
             raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
-        value = _default_priority(hosted) if priority is None else get_priority(priority)
+        value = default_priority(hosted) if priority is None else get_priority(priority)
         self._hooks.add(hosted, value)
 
     @property
@@ -273,11 +273,3 @@ class HookAdapter(Hook):
         for facade in facades:
             if facade is not None:
                 facade.call_hook(fn_name, **kwargs)
-
-
-def _default_priority(hook: Any) -> int:
-    """Return the default priority of a hook; NORMAL for dialects without priorities."""
-    if not isinstance(hook, Hosted):
-        return default_priority(hook)
-    own = getattr(hook.foreign_hook, "priority", None)
-    return get_priority(own if hook.dialect.has_priority and own is not None else "NORMAL")

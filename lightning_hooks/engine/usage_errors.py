@@ -35,12 +35,13 @@ SAME_ELSEWHERE = {
     "begin_iter": "update_after_step update_starting_at_step",
     "buffers": "use_buffers",
     "cumulative_iters": "accumulate_grad_batches",
+    "every_minutes": "train_time_interval",
     "exp_name": "experiment experiment_name project",
     "filename_tmpl": "filename",
     "grad_clip": "clip_grad_norm clip_val gradient_clip_val max_norm",
     "init_kwargs": "config id job_type",
-    "interval": "every_n_epochs every_n_steps every_n_train_steps log_every_n_steps update_every "
-    "update_every_n_steps",
+    "interval": "every_n_epochs every_n_steps every_n_train_steps log_every_n_steps period "
+    "update_every update_every_n_steps",
     "keep_best": "save_top_k",
     "min_lr": "eta_min lr_min",
     "mode": "offline",

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import concurrent.futures
 import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import json
 import os
 import re
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
 
 from lightning_hooks import __version__
-from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
@@ -152,14 +152,14 @@ class HubCheckpointHook(Hook):
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
-        """Keep the metrics for the model card."""
+        """Keep the metrics of a run without validation."""
         self._keep_metrics(trainer)
 
     def _keep_metrics(self, trainer: L.Trainer) -> None:
         if self._api is not None:
             metrics = trainer.callback_metrics.items()
             numbers = {name: float(value) for name, value in metrics if value.numel() == 1}
-            self._metrics[int(Driver.of(trainer).runner.iter)] = numbers
+            self._metrics[self._runner.iter] = numbers
 
     def on_checkpoint_saved(self, path: str) -> None:
         """Upload a new file of the run's hooks, if the file is the best or the last."""
@@ -174,9 +174,13 @@ class HubCheckpointHook(Hook):
         """Upload a file and its card in one commit; report the result and raise nothing."""
         if path != self._newest:
             return
+        bars = importlib.import_module("huggingface_hub.utils.tqdm")
         caption, metrics = self._describe(path)
         try:
-            with _without_bars():
+            with contextlib.ExitStack() as after:
+                if not bars.are_progress_bars_disabled():
+                    bars.disable_progress_bars()
+                    after.callback(bars.enable_progress_bars)
                 url = self._commit(api, path, caption, metrics)
         except Exception as error:
             if os.path.exists(path):  # else a newer file has superseded this one
@@ -224,14 +228,14 @@ class HubCheckpointHook(Hook):
 
     # -- the end ---------------------------------------------------------------------------
 
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Wait for the last upload; try a failed upload again."""
+        self._close()
+
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
-        """Wait for the last upload."""
-        self._close()
-
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Wait for the last upload."""
+        """Wait for the last upload; try a failed upload again."""
         self._close()
 
     def _close(self) -> None:
@@ -256,24 +260,6 @@ class HubCheckpointHook(Hook):
 
     def _log(self, level: str, text: str) -> None:
         getattr(self._runner.logger, level)("HubCheckpointHook: %s", text)
-
-
-@contextlib.contextmanager
-def _without_bars() -> Iterator[None]:
-    """Hide the client's progress bars."""
-    from huggingface_hub.utils.tqdm import (
-        are_progress_bars_disabled,
-        disable_progress_bars,
-        enable_progress_bars,
-    )
-
-    is_hidden = are_progress_bars_disabled()
-    disable_progress_bars()
-    try:
-        yield
-    finally:
-        if not is_hidden:
-            enable_progress_bars()
 
 
 # -- the model card ------------------------------------------------------------------------------

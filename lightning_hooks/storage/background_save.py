@@ -10,6 +10,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from lightning_hooks.utils import foreach
+from lightning_hooks.utils.notes import add_note
+
 __all__ = ["BackgroundSaver", "Snapshot"]
 
 
@@ -69,8 +72,7 @@ class BackgroundSaver:
         job, self._job = self._job, None
         error = None if job is None else job.exception()
         if error is not None:
-            if hasattr(error, "add_note"):  # Python 3.11
-                error.add_note(f"while {self._name} was written in the background")
+            add_note(error, f"while {self._name} was written in the background")
             raise error
 
 
@@ -130,7 +132,7 @@ class Snapshot:
                 for nbytes, is_locked in layout
             ]
         if sources:
-            torch._foreach_copy_(self._kept, sources, non_blocking=True)
+            foreach.copy_(self._kept, sources, non_blocking=True)
         return [kept.untyped_storage() for kept in self._kept]
 
 

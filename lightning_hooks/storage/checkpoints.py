@@ -34,11 +34,16 @@ class Target(NamedTuple):
     rule: str | None = None
     earlier: frozenset[Entry] = frozenset()
     """The entries listed before the run began, perhaps beyond the file resumed from."""
+    choose_old: ChooseOld | None = None
+    """Chooses the superseded files to delete; None keeps all."""
+
+    @property
+    def path(self) -> str:
+        """The path of the file."""
+        return files.join(self.directory, self.name)
 
 
-def save(
-    checkpoint: dict[str, Any], path: str, target: Target, choose_old: ChooseOld | None = None
-) -> list[str]:
+def save(checkpoint: dict[str, Any], target: Target) -> list[str]:
     """Write a checkpoint, then delete superseded files; return the deleted names.
 
     A kill at any moment leaves an intact newest file. The run is listed before the write, so that
@@ -47,32 +52,26 @@ def save(
 
     Args:
         checkpoint: The contents.
-        path: The path of the target.
         target: The place and the fields of the entry.
-        choose_old: Chooses the files to delete; None keeps all.
     """
     with contextlib.ExitStack() as writing:
-        if files.is_local(path):
-            with manifest.opened(target.directory) as listed:
-                if target.run not in listed.runs():
-                    listed.begun.append(target.run)
-                    listed.write()
-            temporary = writing.enter_context(files.locked_path(path, target.run))
+        if files.is_local(target.path):
+            manifest.begin(target.directory, target.run)
+            temporary = writing.enter_context(files.locked_path(target.path, target.run))
             torch.save(checkpoint, temporary)
             files.sync(temporary)  # now: renaming holds up other writers of the list
             size, crc32 = os.path.getsize(temporary), checksum(temporary)
         else:
-            file = writing.enter_context(files.atomic_write(path))
+            file = writing.enter_context(files.atomic_write(target.path))
             torch.save(checkpoint, file)
             size, crc32 = file.tell(), None
             file.close()
-        return record(target, checkpoint["meta"], choose_old, size, crc32, writing.close)
+        return record(target, checkpoint["meta"], size, crc32, writing.close)
 
 
 def record(
     target: Target,
     meta: Mapping[str, Any],
-    choose_old: ChooseOld | None = None,
     size: int | None = None,
     crc32: str | None = None,
     rename: Callable[[], object] = lambda: None,
@@ -82,25 +81,25 @@ def record(
     Args:
         target: The place and the fields of the entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
-        choose_old: Chooses the files to delete; None keeps all.
         size: The size of the file in bytes; None to measure the file of another writer.
         crc32: The file's checksum, with ``size``.
         rename: Renames the temporary file, for a file not yet in place.
     """
-    directory, name, run, series, resumable, is_latest, score, rule, earlier = target
     if size is None:
-        size, crc32 = _measured(files.join(directory, name))
-    done = meta["epoch"], meta["iter"]
+        size, crc32 = _measured(target.path)
     time = datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
-    new = Entry(name, size, crc32, *done, time, run, series, resumable, score, rule)
-    with manifest.opened(directory) as listed:
+    new = Entry(
+        *(target.name, size, crc32, meta["epoch"], meta["iter"], time, target.run, target.series),
+        *(target.resumable, target.score, target.rule),
+    )
+    with manifest.opened(target.directory) as listed:
         # an older entry of the name stays, and describes the file until the rename
-        is_newest = listed.insert(new, earlier)
+        is_newest = listed.insert(new, target.earlier)
         listed.write()
         rename()
-        if is_latest and is_newest:
-            _link(directory.removeprefix("file://"), name)
-        return listed.prune(run, series, choose_old)
+        if target.is_latest and is_newest:
+            _link(target.directory.removeprefix("file://"), target.name)
+        return listed.prune(target.run, target.series, target.choose_old)
 
 
 def _measured(path: str) -> tuple[int | None, str | None]:
@@ -112,7 +111,7 @@ def _measured(path: str) -> tuple[int | None, str | None]:
     return size, checksum(path) if size is not None and files.is_local(path) else None
 
 
-def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
+def claim(target: Target) -> list[str]:
     """List a file just written by another hook of the run in a further series.
 
     The file stays until superseded in all series. Delete the superseded files of the further
@@ -121,8 +120,7 @@ def claim(target: Target, choose_old: ChooseOld | None = None) -> list[str]:
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
     meta = {"epoch": entry.epoch, "iter": entry.iter}
-    target = target._replace(resumable=entry.resumable)
-    return record(target, meta, choose_old, entry.size, entry.crc32)
+    return record(target._replace(resumable=entry.resumable), meta, entry.size, entry.crc32)
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:
@@ -163,8 +161,8 @@ def clean_up(
         if resumed_at > 0:
             listed.settle(run)
         old = listed.prune(run, series, choose_old, resumed_at)
-    if earlier or resumed_at > 0:
-        _remove_unfinished(directory, {*earlier, run}, own=run)
+    if is_local and (earlier or resumed_at > 0):
+        _remove_unfinished(path, {*earlier, run}, own=run)
     return old
 
 
@@ -187,9 +185,7 @@ def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
         tags: The tags of the files, see :func:`files.locked_path`.
         own: The tag used by no other process; files of this tag are deleted even without locks.
     """
-    if not (files.is_local(directory) and os.path.isdir(directory)):
-        return
-    for folder, _, names in os.walk(directory.removeprefix("file://")):
+    for folder, _, names in os.walk(directory):
         for name in names:
             tag = name.removesuffix(".tmp").rpartition(".")[2]
             if name.endswith(".tmp") and tag in tags:

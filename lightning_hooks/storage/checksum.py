@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
-from lightning_hooks.storage import files
-
 __all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "flaw_of_archive"]
 
 CHUNK = 1 << 20
@@ -21,9 +19,8 @@ ARCHIVE_HEAD = b"PK\x03\x04"
 
 
 def checksum(path: str) -> str:
-    """Return the checksum of a local or remote file for the list of checkpoints."""
-    fs, target = files.filesystem(path)
-    with fs.open(target, "rb") as file:
+    """Return the checksum of a local file for the list of checkpoints."""
+    with open(path.removeprefix("file://"), "rb") as file:
         return next(checksums(file))
 
 

@@ -215,27 +215,12 @@ POLL_INTERVAL = 0.005
 """Seconds between attempts to take another process's lock."""
 
 
-def _acquire(descriptor: int, *, wait: bool) -> bool | None:
-    """Lock an open file until the file is closed or the process ends; return the success.
-
-    Args:
-        descriptor: The file.
-        wait: Whether to wait for another process's lock.
-
-    Returns:
-        True with the lock; False if another process holds the lock; None without support for
-        locks, as on some network file systems. NFS 3 needs a running ``lockd`` and locks only
-        files open for writing, so no directory.
-    """
-    try:
-        return filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
-    except OSError:
-        return None
-
-
 @contextlib.contextmanager
 def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
-    """Lock a file or directory inside the block; yield the result of :func:`_acquire`.
+    """Lock a file or directory inside the block, or until the process ends; yield the success.
+
+    Without support for locks, as on some network file systems, yield None. NFS 3 needs a running
+    ``lockd`` and locks only files open for writing, so no directory.
 
     Windows can neither open a directory nor write a locked file. On Windows a file
     ``<path>.lock``, or ``.lock`` in the directory, is locked instead, and deleted afterwards.
@@ -243,13 +228,15 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     Args:
         path: The file or directory; a read-only path will do.
         flags: The flags of ``os.open``.
-        wait: Whether to wait for another process's lock.
+        wait: Whether to wait for another process's lock; else yield False for a locked file.
     """
     beside = ""
     if sys.platform == "win32":
         beside = os.path.join(path, ".lock") if os.path.isdir(path) else f"{path}.lock"
     descriptor = os.open(beside or path, os.O_RDWR | os.O_CREAT if beside else flags, 0o666)
-    is_locked = _acquire(descriptor, wait=wait)
+    is_locked = None
+    with contextlib.suppress(OSError):
+        is_locked = filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
     try:
         yield is_locked
     finally:

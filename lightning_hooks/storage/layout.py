@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import types
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import torch
@@ -106,10 +107,8 @@ def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") ->
     for key, form in LAYOUT.items():
         name = key.removesuffix("?")
         if name in checkpoint:
-            try:
+            with _damage(name, path):
                 _check(checkpoint[name], form, "it")
-            except TypeError as error:
-                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
 def check_weights(
@@ -133,10 +132,16 @@ def check_weights(
     """
     for key in state.keys() & own.keys():
         if isinstance(own[key], torch.Tensor):
-            try:
+            with _damage(name, path):
                 _check(state[key], torch.Tensor, repr(key))
-            except TypeError as error:
-                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
+
+
+@contextlib.contextmanager
+def _damage(name: str, path: str) -> Iterator[None]:
+    try:
+        yield
+    except TypeError as error:
+        raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
 def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

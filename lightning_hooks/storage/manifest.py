@@ -23,6 +23,7 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
+    "begin",
     "flaw",
     "is_run",
     "opened",
@@ -50,7 +51,7 @@ class Manifest:
     """
 
     def __init__(self, path: str, contents: bytes | None) -> None:
-        self.path = path
+        self.path, self.directory = path, path.removesuffix(NAME)
         self.entries: list[Entry] = []
         self.begun: list[str] = []
         """Runs without an entry yet."""
@@ -138,15 +139,14 @@ class Manifest:
         Returns:
             The names of the chosen files.
         """
-        directory = self.path.removesuffix(NAME)
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
         existing = own
         if choose_old is not None:
-            existing = [entry for entry in own if not flaw(directory, entry, in_full=False)]
+            existing = [entry for entry in own if not flaw(self.directory, entry, in_full=False)]
         if not existing or resumed_at not in (None, existing[-1].iter):
             return []
         newest = existing[-1]
-        if resumed_at is not None and flaw(directory, newest):
+        if resumed_at is not None and flaw(self.directory, newest):
             return []
         old = [] if choose_old is None else choose_old(existing)
         # entries after the newest belong to files that the user's writer has not finished
@@ -175,9 +175,8 @@ class Manifest:
         for entry in self.entries:
             if entry.run == run:
                 own.setdefault(entry.name, []).append(entry)
-        directory = self.path.removesuffix(NAME)
         doubtful = [same for same in own.values() if len({entry.crc32 for entry in same}) > 1]
-        found = [intact_of(directory, same) for same in doubtful]
+        found = [intact_of(self.directory, same) for same in doubtful]
         intact = {entry.name: entry for entry in found if entry is not None}
         if intact:
             settled = [
@@ -200,14 +199,12 @@ class Manifest:
         going = {id(entry) for entry in old}  # by identity: a file written twice has equal entries
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
-        directory = self.path.removesuffix(NAME)
         for entry in old:
-            problem = "" if entry.name in names else remove(directory, entry)
+            problem = "" if entry.name in names else remove(self.directory, entry)
             if problem:
-                path = files.join(directory, entry.name)
                 warn(
-                    f"{path} {problem}, so it is not deleted; the list forgets the file, which is "
-                    "yours to keep or to delete",
+                    f"{self.directory}{entry.name} {problem}, so it is not deleted; the list "
+                    "forgets the file, which is yours to keep or to delete",
                 )
         self.write()
 
@@ -218,6 +215,14 @@ def opened(directory: str) -> Iterator[Manifest]:
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
         yield Manifest(path, contents)
+
+
+def begin(directory: str, run: str) -> None:
+    """List a run before its first write; the next process can delete a killed write's leftover."""
+    with opened(directory) as listed:
+        if run not in listed.runs():
+            listed.begun.append(run)
+            listed.write()
 
 
 def _is_later(listed: Entry, new: Entry, earlier: Collection[Entry]) -> bool:

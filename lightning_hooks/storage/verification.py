@@ -85,12 +85,8 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
     if os.path.exists(meta):
         rest = torch_files.load_torch(meta, "cpu", weights_only)
         if for_fit and "lr_schedulers" not in rest:
-            raise WeightsOnlyError(
-                f"{path}: this checkpoint contains only the model (save_optimizer=False), a run "
-                "cannot be resumed from it. To start a new run with its weights, make a file of it "
-                f"(python -m lightning.pytorch.utilities.consolidate_checkpoint {path}) and load "
-                "that before. To resume, save with save_optimizer=True"
-            )
+            consolidate = f"python -m lightning.pytorch.utilities.consolidate_checkpoint {path}"
+            raise _weights_only(path, f"make a file of it ({consolidate}) and load that before")
 
 
 def require_lightnings(path: str, checkpoint: Mapping[str, Any], for_fit: bool) -> None:
@@ -126,12 +122,16 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
             f"ClosureHook('before_run', lambda runner: runner.resume({path!r}))"
         )
     if "state_dict" in checkpoint and "optimizer_states" not in checkpoint:
-        raise WeightsOnlyError(
-            f"{path}: this checkpoint contains only the model (save_optimizer=False), a run cannot "
-            "be resumed from it. To start a new run with its weights, load them before and leave "
-            f"out ckpt_path: module.load_state_dict(torch.load({path!r})['state_dict']). "
-            "To resume, save with save_optimizer=True"
-        )
+        load = f"module.load_state_dict(torch.load({path!r})['state_dict'])"
+        raise _weights_only(path, f"load them before and leave out ckpt_path: {load}")
+
+
+def _weights_only(path: str, advice: str) -> WeightsOnlyError:
+    return WeightsOnlyError(
+        f"{path}: this checkpoint contains only the model (save_optimizer=False), a run cannot be "
+        f"resumed from it. To start a new run with its weights, {advice}. To resume, save with "
+        "save_optimizer=True"
+    )
 
 
 def newest_unlisted(
@@ -152,9 +152,10 @@ def newest_unlisted(
     linked = _target_of_link(directory)
     for template in templates:
         numbers = {
-            files.join(directory, name): (name == linked, number)
+            path: (name == linked, number)
             for name, number in earlier_files.numbered(directory, template)
-            if name not in listed and _may_be_checkpoint(files.join(directory, name))
+            for path in [files.join(directory, name)]
+            if name not in listed and (files.size_of(path) is not None or is_folder_of_shards(path))
         }
         passed: dict[str, str] = {}
         for path in sorted(numbers, key=lambda path: numbers[path], reverse=True):
@@ -187,17 +188,12 @@ def _refusal(path: str, for_fit: bool) -> str:
     return ""
 
 
-def _may_be_checkpoint(path: str) -> bool:
-    """Return whether a path is a file, or a folder of shards."""
-    return files.size_of(path) is not None or is_folder_of_shards(path)
-
-
 def _target_of_link(directory: str) -> str:
     """Return the target of ``latest.pth``, an empty string without the link."""
-    if not files.is_local(directory):
+    try:
+        return os.readlink(os.path.join(directory.removeprefix("file://"), manifest.LATEST))
+    except OSError:
         return ""
-    link = os.path.join(directory.removeprefix("file://"), manifest.LATEST)
-    return os.readlink(link) if os.path.islink(link) else ""
 
 
 def _flaw(path: str) -> str | None:

@@ -134,6 +134,7 @@ ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
     "save_top_k": (CheckpointHook, "max_keep_ckpts"),
     "dirpath": (CheckpointHook, "out_dir"),
     "every_n_epochs": (CheckpointHook, "interval"),
+    "train_time_interval": (CheckpointHook, "every_minutes"),
     "decay": (EMAHook, "momentum"),
     "warmup_steps": (StepLrUpdaterHook, "warmup_iters"),
     "milestones": (StepLrUpdaterHook, "step"),

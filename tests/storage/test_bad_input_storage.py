@@ -207,8 +207,8 @@ def test_a_list_of_checkpoints_of_any_content(
             assert Path(newest).parent in (work, work / "mine")
         checkpoints.clean_up(str(work), RUN, "series", keep_one, resumed_at=2)
         (work / "b.pth").write_bytes(ARCHIVE)
-        target = checkpoints.Target(str(work), "b.pth", RUN, "series")
-        checkpoints.record(target, {"epoch": 3, "iter": 3}, keep_one)
+        target = checkpoints.Target(str(work), "b.pth", RUN, "series", choose_old=keep_one)
+        checkpoints.record(target, {"epoch": 3, "iter": 3})
         assert earlier_files.newest_valid(str(work)) == str(work / "b.pth")
     after = tree(work.parent)
     assert {path: after.get(path) for path in foreign} == foreign

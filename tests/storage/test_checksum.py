@@ -54,5 +54,5 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch):
     monkeypatch.setattr(files, "sync", fail)
     target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
     with pytest.raises(OSError, match="Input/output error"):
-        checkpoints.save({"meta": {}}, str(tmp_path / "a.pth"), target)
+        checkpoints.save({"meta": {}}, target)
     assert [path.name for path in tmp_path.iterdir()] == [manifest.NAME]

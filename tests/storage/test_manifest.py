@@ -173,8 +173,8 @@ def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, m
         seen.clear()
         content = {"meta": {"epoch": done, "iter": done}}
         keep_one = partial(superseded, limit=1)
-        target = target._replace(name=f"{done}.pth")
-        old = checkpoints.save(content, str(tmp_path / target.name), target, keep_one)
+        target = target._replace(name=f"{done}.pth", choose_old=keep_one)
+        old = checkpoints.save(content, target)
         assert old == ["1.pth"][: done - 1]
         assert seen == ["exclusive", "locked_path", "exclusive"]
     assert [entry.name for entry in manifest.read(str(tmp_path))] == ["2.pth"]
@@ -319,7 +319,7 @@ def save_for_ever(directory: str, run_id: str, pipe: Any) -> None:
 
     checkpoints.record = wait  # type: ignore[assignment]  # in this process only
     target = checkpoints.Target(directory, "epoch_1.pth", run_id, "series")
-    checkpoints.save({"meta": {}}, os.path.join(directory, "epoch_1.pth"), target)
+    checkpoints.save({"meta": {}}, target)
 
 
 @pytest.mark.parametrize("resumes", [False, True], ids=["another run", "the same run"])

@@ -14,7 +14,7 @@ from typing import Any
 
 import lightning as L
 
-__all__ = ["asks_for_last", "load_checkpoint"]
+__all__ = ["asks_for_last", "chosen_path", "load_checkpoint"]
 
 ENTRY_POINTS = ("fit", "validate", "test", "predict")
 LAUNCHED = "_wrapping_function"
@@ -36,6 +36,17 @@ def _arguments(trainer: L.Trainer) -> Mapping[str, Any]:
 def asks_for_last(trainer: L.Trainer) -> bool:
     """Return whether the running ``fit`` or ``validate`` has got ``ckpt_path="last"``."""
     return bool(_arguments(trainer).get("ckpt_path") == "last")
+
+
+def chosen_path(trainer: L.Trainer) -> Any:
+    """Return the path that Lightning is about to load, None for none.
+
+    ``trainer.ckpt_path`` still has the path of the Trainer's last load.
+    """
+    for frame, _ in traceback.walk_stack(inspect.currentframe()):
+        if frame.f_code.co_name == "_run" and frame.f_locals.get("self") is trainer:
+            return frame.f_locals.get("ckpt_path")
+    return None
 
 
 def load_checkpoint(trainer: L.Trainer, path: str) -> None:

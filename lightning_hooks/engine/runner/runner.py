@@ -553,6 +553,8 @@ class Runner(MmcvCheckpoints):
             many = f"{len(self.hooks)} hooks, called in this order"
             order = ", ".join(map(class_name, self.hooks))
             told.append(f"{many if len(self.hooks) > 1 else '1 hook'}: {order}")
+            if self.iter:
+                told.append(f"goes on after {self.epoch} epochs and {self.iter} iterations")
         if not self.writes_files:
             writers = [class_name(hook) for hook in self._writers()]
             names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"

@@ -26,7 +26,6 @@ from lightning_hooks.hooks.saving.store import (
     refuse_other_storage,
 )
 from lightning_hooks.storage import checkpoints, files
-from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
@@ -324,7 +323,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             if self._due is not None or runner.iter != self.marked[1]:
                 self._mark_due(runner, self._file_of(runner.iter, "iterations"), runner.iter)
                 self._write(trainer)
-                self.store.wait()
+                self.store.thread.wait()
             runner.logger.info(
                 '%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path="last")',
                 *(type(exception).__name__, runner.iter, self.last_model_path),
@@ -334,27 +333,24 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def _write(self, trainer: L.Trainer) -> None:
         (name, moment), self._due = self._due, None
-        runner, choose_old = self.store.runner, self._choose_old()
+        runner = self.store.runner
         if not runner.writes_files:
             return
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
+        self.store.thread.wait()  # what is told of the file before names that file
         if runner.meta is not None:  # before the file is written, so that the file names itself
             path = files.join(self.store.path, name)
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
-        target = Target(
-            *(self.store.path, name, runner.run_id, self._series, self.save_optimizer),
-            is_latest=self.create_symlink is not False and files.is_local(self.store.path),
+        links = self.create_symlink is not False and files.is_local(self.store.path)
+        target = self.store.target(
+            name, self._series, is_latest=links, choose_old=self._choose_old()
         )
-        if self._others and self.store.claim(target, choose_old, self._others):
+        if self._others and self.store.claim(target, self._others):
             return
-
-        def report(deleted: list[str]) -> None:
-            runner.logger.info("Saving checkpoint at %s", moment)
-
-        threads = [hook.store.thread for hook in best if hook.store.thread is not None]
-        self.store.write(trainer, target, choose_old, report, after=threads)
+        after = [hook.store for hook in best]
+        self.store.write(trainer, target, f"Saving checkpoint at {moment}", after)
 
     # -- the best files --------------------------------------------------------------------
 
@@ -363,4 +359,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         hooks = () if self.store.runner is None else self.store.runner.hooks
         found = (hook for hook in hooks if isinstance(hook, SavingHook) and hook.save_best)
         source = self.best or next(found, None)
-        return BestFields() if source is None else source.best_fields()
+        if source is None:
+            return BestFields(save_top_k=self.max_keep_ckpts)
+        return source.best_fields()

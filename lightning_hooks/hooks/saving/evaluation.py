@@ -9,7 +9,6 @@ import math
 import operator
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import lightning as L
@@ -48,6 +47,7 @@ from lightning_hooks.hooks.saving.ranking import (
     infer_rule,
     key_list,
     names,
+    number,
 )
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
@@ -55,7 +55,6 @@ from lightning_hooks.hooks.saving.store import (
     refuse_other_storage,
 )
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.earlier_files import best_series
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -68,6 +67,7 @@ class _Due(NamedTuple):
     """A file to write."""
 
     key: str
+    score: float | None
     path: str
     when: str
     """The moment for the log, as in "3 epoch"."""
@@ -362,15 +362,13 @@ class EvalHook(SavingHook):
     def before_train_epoch(self, runner: Runner) -> None:
         """Evaluate before training, if epochs are counted and ``start`` is reached."""
         self._decide_interval(runner)
-        if self.by_epoch and self.initial_flag:
+        if self.by_epoch:
             self._evaluate_at_start(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Evaluate before training, if iterations are counted and ``start`` is reached."""
-        if self.by_epoch:
-            return
-        self._decide_interval(runner)
-        if self.initial_flag:
+        if not self.by_epoch:
+            self._decide_interval(runner)
             self._evaluate_at_start(runner)
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -445,8 +443,8 @@ class EvalHook(SavingHook):
         return self._counter(runner) + (not counted), "epoch" if self.by_epoch else "iter"
 
     def _evaluate_at_start(self, runner: Runner) -> None:
-        self.initial_flag = False
-        if self.start is None or self._counter(runner) < self.start:
+        is_first, self.initial_flag = self.initial_flag, False
+        if not is_first or self.start is None or self._counter(runner) < self.start:
             return
         self._at_start = True
         try:
@@ -554,9 +552,9 @@ class EvalHook(SavingHook):
             if key not in ranking.rules:  # the first score resolves "auto"
                 self._add_rule()
                 self._require_distinct_keys(runner)
-            path = files.join(self.store.directory(runner), best_name(key, unit, done))
+            path = files.join(self.store.path, best_name(key, unit, done))
             if ranking.insert(messages, key, score, path):
-                self._due = [*(self._due or []), _Due(key, path, f"{done} {unit}")]
+                self._due = [*(self._due or []), _Due(key, number(score), path, f"{done} {unit}")]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
 
@@ -578,24 +576,18 @@ class EvalHook(SavingHook):
         runner, ranking = Driver.of(trainer).runner, self.ranking
         if not runner.writes_files:
             return
-        messages, directory = self._messages, self.store.directory(runner)
+        messages = self._messages
         for new in due:
             name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
-            target = Target(
-                *(directory, name, runner.run_id, best_series(new.key), self.save_optimizer),
-                score=next((score for score, path in entries if path == new.path), None),
-                rule=ranking.rule(new.key),
-            )
-            choose_old = ranking.choose_old(messages, new.key, name)
-            report = partial(self._report, runner, new, target.score, entries[0][1])
-            self.store.write(trainer, target, choose_old, report)
-
-    def _report(self, runner: Runner, new: _Due, score: Any, best: str, deleted: list[str]) -> None:
-        """Log the new file and the deleted files in one line."""
-        what = "Best" if new.path == best else f"Among the best {self.ranking.keep},"
-        removed = f"; removed {', '.join(deleted)}" if deleted else ""
-        where = os.path.basename(new.path) + removed
-        runner.logger.info("%s %s is %0.4f at %s: saved %s", what, new.key, score, new.when, where)
+            fields = {
+                "score": new.score,
+                "rule": ranking.rule(new.key),
+                "choose_old": ranking.choose_old(messages, new.key, name),
+            }
+            target = self.store.target(name, best_series(new.key), **fields)
+            what = "Best" if new.path == entries[0][1] else f"Among the best {ranking.keep},"
+            line = f"{what} {new.key} is {new.score:0.4f} at {new.when}: saved {name}"
+            self.store.write(trainer, target, line)
 
     # -- keys that are not logged ----------------------------------------------------------
 

@@ -8,6 +8,7 @@ import itertools
 import os
 import pickle
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -19,6 +20,7 @@ from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.storage import files
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.progress_bar import with_bar
 
@@ -165,13 +167,9 @@ def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]] | None:
     with open(paths[rank], "wb") as file:
         pickle.dump(part, file)
     distributed.barrier()
-    parts = None
+    parts = [pickle.loads(Path(path).read_bytes()) for path in paths] if rank == 0 else None
     if rank == 0:
-        parts = []
-        for path in paths:
-            with open(path, "rb") as file:
-                parts.append(pickle.load(file))
-            os.unlink(path)
+        files.delete(*paths)
         with contextlib.suppress(OSError):  # the directory holds other files
             os.rmdir(tmpdir)
     distributed.barrier()  # the next results must not be written before all are read
@@ -213,15 +211,12 @@ def measure(
     for prediction, target in pairs:
         metric.update(prediction, target)
     parts = [part for part in metric.modules() if isinstance(part, Metric)]
-    before = [part.distributed_available_fn for part in parts]
-    try:
+    with contextlib.ExitStack() as after:
+        after.callback(metric.reset)
         for part in parts if not over_ranks else ():
+            after.callback(setattr, part, "distributed_available_fn", part.distributed_available_fn)
             part.distributed_available_fn = lambda: False
         values = metric.compute()
-    finally:
-        for part, own in zip(parts, before, strict=True):
-            part.distributed_available_fn = own
-        metric.reset()
     named = values if isinstance(values, Mapping) else {type(metric).__name__: values}
     return plain_values(named)
 

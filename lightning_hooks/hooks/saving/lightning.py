@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import pickle
+import weakref
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple
@@ -12,6 +13,7 @@ from typing import Any, NamedTuple
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_info
 
@@ -29,6 +31,7 @@ from lightning_hooks.storage.checkpoint_io import (
     writes_for,
 )
 from lightning_hooks.utils.fsdp import has_slices
+from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BestFields", "SavingHook", "of_part"]
@@ -113,6 +116,7 @@ class SavingHook(Hook):
     out_dir = of_part("store", "out_dir")
     save_optimizer = of_part("store", "save_optimizer")
     on_saved = of_part("store", "on_saved")
+    background = of_part("store", "background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
@@ -137,11 +141,6 @@ class SavingHook(Hook):
     def checkpoint_directory(self, runner: Runner) -> str:
         """Return the directory of the hook's checkpoints."""
         return self.store.directory(runner)
-
-    @property
-    def background(self) -> bool:
-        """Whether a thread writes the files."""
-        return self.store.thread is not None
 
     def before_run(self, runner: Runner) -> None:
         """Keep the run."""
@@ -186,9 +185,10 @@ class SavingHook(Hook):
         hooks = [hook for hook in hooks_of(trainer) if isinstance(hook, SavingHook)]
         if hooks[0] is not self:
             return
-        is_lost = trainer.ckpt_path is None and entry_point.asks_for_last(trainer)
+        chosen = entry_point.chosen_path(trainer)
+        is_lost = chosen is None and entry_point.asks_for_last(trainer)
         path = trainer.strategy.broadcast(_newest(trainer)) if is_lost else None
-        found = path or trainer.ckpt_path
+        found = path or chosen
         for hook in hooks:
             hook.store.resumed_from = None if found is None else str(found)
         if path is None:
@@ -199,20 +199,14 @@ class SavingHook(Hook):
                 f'ckpt_path="last" finds no hook of a HookAdapter with {name}: write '
                 f'ckpt_path="{path}"'
             )
-        rank_zero_info(f'ckpt_path="last" is {path}, found by {type(self).__name__}')
+        rank_zero_info(f'ckpt_path="last" is {path}')
         entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        batch_idx: int,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, *_batch: Any
     ) -> None:
         """Write due files by iteration, unless a validation follows; raise the thread's error."""
-        if self.store.thread is not None:
-            self.store.thread.raise_error()
+        self.store.thread.raise_error()
         if self._due is None or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
@@ -231,7 +225,7 @@ class SavingHook(Hook):
         """Wait for the thread."""
         if self.background:
             try:
-                self.store.wait()
+                self.store.thread.wait()
             finally:  # no rank may look for the last file earlier
                 trainer.strategy.barrier("SavingHook.on_train_end")
 
@@ -240,15 +234,33 @@ class SavingHook(Hook):
     ) -> None:
         """Wait for the thread; log its error, which would hide the exception if raised."""
         try:
-            self.store.wait()
+            self.store.thread.wait()
         except Exception:
             Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Wait for the thread."""
-        self.store.wait()
+        self.store.thread.wait()
 
     # -- what Lightning reads --------------------------------------------------------------
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Call Lightning's loggers after a file of this hook, as a ``ModelCheckpoint`` does.
+
+        The writing thread calls, so that ``WandbLogger(log_model="all")`` uploads beside training.
+        """
+        if path == self.store.written[0]:
+            for logger in self.store.runner.trainer.loggers:
+                self._show_to(logger)
+
+    def _show_to(self, logger: Logger) -> None:
+        try:
+            logger.after_save_checkpoint(weakref.proxy(self))
+        except Exception as error:
+            self.store.runner.logger.warning(
+                "%s: %s.after_save_checkpoint() raised %s; training goes on",
+                *(type(self).__name__, type(logger).__name__, describe(error)),
+            )
 
     def best_fields(self) -> BestFields:
         """Return the best files so far."""
@@ -266,12 +278,12 @@ class SavingHook(Hook):
 
         Before the first fit, the current directory is searched as the work directory.
         """
-        return newest_of([(self.store, self.store.last_directory())]) or ""
+        return newest_of([(self.store, self.store.path)]) or ""
 
     @property
     def dirpath(self) -> str:
         """The directory of the files, by Lightning's name."""
-        return self.store.last_directory()
+        return self.store.path
 
     @property
     def _fs(self) -> Any:
@@ -356,7 +368,7 @@ class SavingHook(Hook):
         if chosen is not module:
             self._require_whole(chosen)
         if self.background and not files.exists(source):
-            self.store.wait()
+            self.store.thread.wait()
         if trainer.is_global_zero:
             weights = _part_of(_weights_in(source, trainer), module, chosen)
             torch_files.save_state_dict(weights, os.fspath(path))

@@ -143,7 +143,8 @@ def infer_rule(
             return rule
     raise ValueError(
         f"Cannot infer the rule for key {key} of save_best, which neither greater_keys nor "
-        "less_keys have, thus a specific rule must be specified: rule='greater' or rule='less'"
+        "less_keys have, thus a specific rule must be specified: rule='greater' or rule='less'. If "
+        "the key is misspelt, write the name in self.log(name, ...)"
     )
 
 

@@ -55,8 +55,6 @@ class CheckpointStore:
 
     runner: Any = None
     """The last run, to find its files after the fit too."""
-    path: str = ""
-    """The directory of the last run."""
     in_parts: bool = False
     """Whether each rank writes a part of a checkpoint, into a directory."""
     templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
@@ -68,8 +66,8 @@ class CheckpointStore:
     """The files listed when the run began."""
     reported: str = ""
     """The last run that other runs' files were reported to."""
-    written: tuple[str, int] | None = None
-    """Path and iteration of the last file, for stores of the same file names."""
+    written: tuple[str, int] = ("", 0)
+    """Path and iteration of the last file."""
 
     def __init__(
         self,
@@ -81,7 +79,7 @@ class CheckpointStore:
         if not (on_saved is None or callable(on_saved)):
             raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
         self.out_dir, self.on_saved = out_dir, on_saved
-        self.thread = BackgroundSaver() if background else None
+        self.background, self.thread = background, BackgroundSaver()
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "runner"}
@@ -91,6 +89,11 @@ class CheckpointStore:
     def directory(self, runner: Runner) -> str:
         """Return the directory of a run's files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
+
+    @property
+    def path(self) -> str:
+        """The directory of the last fit's files, or of the next fit's before any fit."""
+        return self.last_directory()
 
     def last_directory(self, work_dir: str | None = None) -> str:
         """Return the directory of the last fit's files, or of the next fit's before any fit.
@@ -126,12 +129,12 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.path = self.directory(runner)
+        directory = self.directory(runner)
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.writes_files:
             return
-        begun = [store.path for store in beside if store.reported == runner.run_id]
+        begun = [s.directory(runner) for s in beside if s.reported == runner.run_id]
         entries, self.reported = manifest.read(directory), runner.run_id
         self._earlier = frozenset(entries)
         if directory not in begun:
@@ -152,57 +155,56 @@ class CheckpointStore:
         """Delete leftovers of killed processes, and superseded files; on rank 0."""
         runner = self.runner
         if runner.rank == 0 and runner.writes_files:
-            directory = self.directory(runner)
-            old = checkpoints.clean_up(directory, runner.run_id, series, choose_old, resumed_at)
-            self._report_deleted(directory, old)
+            self._report_deleted(
+                checkpoints.clean_up(self.path, runner.run_id, series, choose_old, resumed_at)
+            )
 
     # -- writing ---------------------------------------------------------------------------
 
+    def target(self, name: str, series: str, **fields: Any) -> Target:
+        """Return the place of a new file of the run; see :class:`Target` for the fields."""
+        fields = {"resumable": self.save_optimizer, "earlier": self._earlier, **fields}
+        return Target(self.path, name, self.runner.run_id, series, **fields)
+
     def write(
-        self,
-        trainer: L.Trainer,
-        target: Target,
-        choose_old: ChooseOld | None = None,
-        report: Callable[[list[str]], object] = lambda deleted: None,
-        after: Sequence[BackgroundSaver] = (),
+        self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
     ) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
         Args:
             trainer: The Trainer, in a fit.
-            target: The directory, the name and the series.
-            choose_old: Chooses the files to delete when the new file is complete.
-            report: Called on rank 0 with the names of deleted files, when the new file is on the
-                disk.
-            after: Threads with files that must be on the disk before.
+            target: The place of the file.
+            line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
+                the names of deleted files.
+            after: Stores with files that must be on the disk before.
         """
-        strategy, thread = trainer.strategy, self.thread
-        target = target._replace(earlier=self._earlier)
-        path = files.join(target.directory, target.name)
-        self.written = path, self.runner.iter
+        self.thread.wait()
+        strategy, runner, path = trainer.strategy, self.runner, target.path
+        self.written = path, runner.iter
         receivers = self._receivers("on_checkpoint_saved")
         if self.on_saved is not None:
             receivers.insert(0, self.on_saved)
         written: list[str] = []
 
         def finish(old: list[str]) -> None:
-            report(old)
-            self._report_deleted(target.directory, old)
+            removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
+            runner.logger.info("%s%s", line, removed)
+            self._report_deleted(old)
             if receivers and files.exists(path):
                 for receive in receivers:
                     receive(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
             for other in after:
-                other.join()
-            finish(checkpoints.save(checkpoint, path, target, choose_old))
+                other.thread.join()
+            finish(checkpoints.save(checkpoint, target))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
-            if thread is None:
-                save(checkpoint)
+            if self.background:
+                self.thread.save(checkpoint, save, path)
             else:
-                thread.save(checkpoint, save, path)
+                save(checkpoint)
 
         with contextlib.ExitStack() as stack:
             own_io = replace_writer(strategy, write)
@@ -215,30 +217,27 @@ class CheckpointStore:
         if trainer.is_global_zero and not written:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written
             wait_for_writer(strategy)
-            if thread is not None:
+            if self.background:
                 warn(
                     f"background=True has no effect: {type(strategy).__name__} with "
                     f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                     "training waits",
                 )
-            meta = {"epoch": trainer.current_epoch, "iter": Driver.of(trainer).runner.iter}
-            finish(checkpoints.record(target, meta, choose_old))
+            meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
+            finish(checkpoints.record(target, meta))
         if self.in_parts:  # no rank may look for the file earlier
             strategy.barrier("write_checkpoint")
 
-    def claim(
-        self, target: Target, choose_old: ChooseOld | None, others: Sequence[CheckpointStore]
-    ) -> bool:
+    def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
-        self.written = files.join(target.directory, target.name), self.runner.iter
+        self.written = target.path, self.runner.iter
         for other in others:
             if other.written == self.written and other.save_optimizer >= self.save_optimizer:
-                other.wait()
+                other.thread.wait()
                 if self.runner.trainer.is_global_zero:
-                    old = checkpoints.claim(target._replace(earlier=self._earlier), choose_old)
-                    self._report_deleted(target.directory, old)
+                    self._report_deleted(checkpoints.claim(target))
                     if self.on_saved is not None:
-                        self.on_saved(self.written[0])
+                        self.on_saved(target.path)
                 return True
         return False
 
@@ -252,25 +251,14 @@ class CheckpointStore:
         hooks = [hook for hook in self.runner.hooks if isinstance(hook, Hook)]
         return [getattr(hook, name) for hook in hooks if hasattr(hook, name)]
 
-    def _report_deleted(self, directory: str, names: Sequence[str]) -> None:
+    def _report_deleted(self, names: Sequence[str]) -> None:
         """Pass the paths of deleted files to the hooks."""
         receivers = self._receivers("on_checkpoints_deleted") if names else []
         if receivers:
-            paths = [files.join(directory, name) for name in names]
+            paths = [files.join(self.path, name) for name in names]
             gone = [path for path in paths if not files.exists(path)]
             for receive in receivers:
                 receive(gone)
-
-    # -- the thread ------------------------------------------------------------------------
-
-    def is_writing(self, path: str) -> bool:
-        """Return whether the thread is writing a file, or has failed to write the file."""
-        return self.thread is not None and self.thread.is_writing(path)
-
-    def wait(self) -> None:
-        """Wait for the thread, and raise its error."""
-        if self.thread is not None:
-            self.thread.wait()
 
 
 def newest_of(

@@ -103,7 +103,7 @@ def test_an_error_comes_up_after_the_next_step_or_at_the_end(tmp_path, monkeypat
 
         def after_train_epoch(self, runner: Any) -> None:
             if runner.epoch + 1 == fails_at:
-                hook.store.wait()
+                hook.store.thread.wait()
                 monkeypatch.setattr(os, "fsync", full)
 
     def full(descriptor: int) -> None:
@@ -211,11 +211,11 @@ def test_an_error_of_the_function_is_the_runs(tmp_path):
 def test_an_older_file_that_is_written_slowly_is_not_the_last(tmp_path, monkeypatch, host):
     save, newer_is_there = checkpoints.save, threading.Event()
 
-    def save_late(checkpoint: Any, path: str, *args: Any) -> list[str]:
-        if path.endswith("epoch_1.pth"):
+    def save_late(checkpoint: Any, target: checkpoints.Target) -> list[str]:
+        if target.name == "epoch_1.pth":
             assert newer_is_there.wait(10)
-        old = save(checkpoint, path, *args)
-        if path.endswith("iter_6.pth"):
+        old = save(checkpoint, target)
+        if target.name == "iter_6.pth":
             newer_is_there.set()
         return old
 

@@ -170,6 +170,7 @@ def test_a_fit_without_validation_warns(tmp_path):
         ({"save_best": None}, TypeError, "save_best must be"),
         ({"save_best": ["acc", "acc"]}, ValueError, "different names"),
         ({"save_best": "speed"}, ValueError, "Cannot infer the rule"),
+        ({"save_best": "val_los"}, ValueError, r"rule='less'. If the key is misspelt, .*self\.log"),
         ({"save_best": "acc", "rule": "max"}, KeyError, "greater, less"),
         ({"save_best": "acc", "keep_best": 0}, ValueError, "keep_best must be at least 1"),
         ({"save_best": "acc", "out_dir": 3}, TypeError, "out_dir must be a path"),

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import copy
+import logging
 import pickle
 import time
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +112,48 @@ def test_a_hosted_hooks_last_is_found_after_a_fit(tmp_path):
     module = TinyModule()
     trainer.fit(module, make_loader(), ckpt_path="last")
     assert len(module.losses) == 4
+
+
+def test_unlisted_files_beside_the_file_gone_on_from_are_of_this_run(tmp_path, caplog):
+    trainer_of(tmp_path, CheckpointHook(interval=1), max_epochs=2).fit(TinyModule(), make_loader())
+    (tmp_path / manifest.NAME).unlink()
+    trainer = trainer_of(tmp_path, CheckpointHook(interval=1), max_epochs=3)
+    trainer.fit(TinyModule(), make_loader(), ckpt_path=tmp_path / "epoch_2.pth")
+    assert "holds checkpoints of another run" not in caplog.text
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_a_resume_reads_one_file_once_and_a_line_says_where_it_goes_on(tmp_path, hosted, caplog):
+    caplog.set_level(logging.INFO)
+    reads = []
+
+    class Counts(AtomicCheckpointIO):
+        def load_checkpoint(self, path: Any, *args: Any, **kwargs: Any) -> Any:
+            reads.append(Path(path).name)
+            return super().load_checkpoint(path, *args, **kwargs)
+
+    def train(epochs: int, **words: Any) -> None:
+        hooks: list[Any] = [BestCheckpointHook("val_loss"), CheckpointHook(interval=1)]
+        callbacks = [HookAdapter(hooks)] if hosted else hooks
+        words["enable_checkpointing"] = not hosted
+        ckpt_path = words.pop("ckpt_path", None)
+        trainer = make_trainer(tmp_path, *callbacks, max_epochs=epochs, plugins=[Counts()], **words)
+        trainer.fit(TinyModule(), make_loader(), make_loader(), ckpt_path=ckpt_path)
+
+    train(2)
+    assert "goes on after" not in caplog.text
+    caplog.clear()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Lightning finds no file of a hosted hook
+        train(3, ckpt_path="last")
+    path = tmp_path / "epoch_2.pth"
+    assert reads == ["epoch_2.pth"]
+    restored = [text for text in caplog.messages if text.startswith("Restoring states")]
+    assert restored == [f"Restoring states from the checkpoint path at {path}"]
+    found = [text for text in caplog.messages if text.startswith('ckpt_path="last"')]
+    assert found == [f'ckpt_path="last" is {path}'] * hosted  # no hook that did not write it
+    (first,) = [text for text in caplog.messages if "called in this order" in text]
+    assert first.endswith(f"; goes on after 2 epochs and 8 iterations; files in {tmp_path}")
 
 
 def test_best_is_an_eval_hooks_and_without_one_the_last(tmp_path):

@@ -155,7 +155,7 @@ def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
     monkeypatch.setattr(manifest.Manifest, "write", note)
     target = checkpoints.Target(remote, "a.pth", "0123456789ab", "series")
     content: Any = {"meta": {"epoch": 1, "iter": 1}, "x": torch.arange(5000.0)}
-    checkpoints.save(content, path, target)
+    checkpoints.save(content, target)
     assert seen == [(1, False)]
     (entry,) = manifest.read(remote)
     assert fs.info(there)["size"] == entry.size
@@ -167,15 +167,14 @@ def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
 
 
 def test_an_error_leaves_no_file(remote, monkeypatch):
-    path = f"{remote}/b.pth"
     target = checkpoints.Target(remote, "b.pth", "0123456789ab", "series")
     with pytest.raises(Exception, match=r"Can't (pickle|get) local object"):  # get: Python 3.13
-        checkpoints.save({"meta": lambda: 0}, path, target)
+        checkpoints.save({"meta": lambda: 0}, target)
 
     def fail(*_: Any) -> None:
         raise KeyboardInterrupt
 
     monkeypatch.setattr(checkpoints, "record", fail)
     with pytest.raises(KeyboardInterrupt):
-        checkpoints.save({"meta": {}}, path, target)
+        checkpoints.save({"meta": {}}, target)
     assert not fsspec.core.url_to_fs(remote)[0].exists(f"{remote}/b.pth")

@@ -36,11 +36,11 @@ def main(out: Path, background: bool) -> None:
     """Train on both ranks; the second file takes rank 0 as long as it takes rank 1 to die."""
     saving, save = out / "saving", checkpoints.save
 
-    def slow(checkpoint: dict[str, Any], path: str, *rest: Any) -> Any:
-        if path.endswith("epoch_2.pth"):
+    def slow(checkpoint: dict[str, Any], target: checkpoints.Target) -> Any:
+        if target.name == "epoch_2.pth":
             saving.touch()
             time.sleep(1)
-        return save(checkpoint, path, *rest)
+        return save(checkpoint, target)
 
     checkpoints.save = slow
     if os.environ["LOCAL_RANK"] == "1":
