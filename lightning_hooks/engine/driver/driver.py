@@ -235,8 +235,6 @@ class Driver(Callback):
         insert(trainer, self, lambda one: isinstance(one, Participant))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
-        if trainer.state.fn == TrainerFn.FITTING:
-            skip_unused_events([self, *participants_of(trainer)])
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
@@ -298,6 +296,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
+        skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
         self._watch_epoch_end()
         self._first_iter = runner.iter
