@@ -169,7 +169,7 @@ class Hook(Participant):
     def get_triggered_stages(self) -> list[str]:
         """The overridden points, in mmcv's order."""
         cls = type(self)
-        own = {name for name in POINTS if getattr(cls, name) is not getattr(Hook, name)}
+        own = {name for name, stock in STOCK.items() if getattr(cls, name) is not stock}
         return [stage for stage in STAGES if stage in own or GENERIC.get(stage) in own]
 
     # -- as a callback ---------------------------------------------------------------------
@@ -185,7 +185,7 @@ class Hook(Participant):
         elif args or kwargs:
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
         hook = super().__new__(cls)
-        hook._plain_arguments = plain
+        hook._plain_arguments = masked(plain)  # shown in checkpoints
         return hook
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -214,7 +214,7 @@ class Hook(Participant):
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two stateful hooks of a class."""
-        return dict(masked(self._plain_arguments))  # shown in checkpoints
+        return self._plain_arguments
 
     @property
     def state_key(self) -> str:
@@ -223,6 +223,9 @@ class Hook(Participant):
         arguments = self.state_arguments()
         return f"{type(self).__qualname__}{arguments or ''}{place}"
 
+
+STOCK = {name: getattr(Hook, name) for name in POINTS}
+"""The methods that do nothing."""
 
 for _point, _generic in GENERIC.items():  # the driver calls the generic method directly
     getattr(Hook, _point).only_calls = _generic

@@ -80,23 +80,23 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
         UnknownNameError: for the name of no hook and no callback, with the closest name.
         ValueError: if a callback of Lightning is on the wrong side of the hooks.
     """
+    named = [(hook, key, _named(hook, key)) for hook in hooks for key in ORDER_KEYS]
+    if not any(targets for _, _, targets in named):
+        return
     others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
     first = next((i for i, one in enumerate(callbacks) if isinstance(one, Participant)), 0)
     present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
-    for hook in hooks:
-        for key in ORDER_KEYS:
-            attribute = f"{class_name(hook)}.{key}"
-            targets = _named(hook, key)
-            for name in targets:
-                if isinstance(name, str) and name not in (known := _all_names(present)):
-                    raise UnknownNameError(
-                        f"{attribute} names {name!r}, and no hook has that name; "
-                        f"{suggest(name, known)}"
-                    )
-            for index, callback in others:
-                is_named = any(_is(callback, target) for target in targets)
-                if is_named and (index < first) == (key == "run_before"):
-                    raise ValueError(_wrong_side(attribute, key, callback))
+    for hook, key, targets in named:
+        attribute = f"{class_name(hook)}.{key}"
+        for name in targets:
+            if isinstance(name, str) and name not in (known := _all_names(present)):
+                raise UnknownNameError(
+                    f"{attribute} names {name!r}, and no hook has that name; {suggest(name, known)}"
+                )
+        for index, callback in others:
+            is_named = any(_is(callback, target) for target in targets)
+            if is_named and (index < first) == (key == "run_before"):
+                raise ValueError(_wrong_side(attribute, key, callback))
 
 
 def _named(hook: Any, key: str) -> list[Any]:

@@ -39,6 +39,9 @@ class RunnerOptions:
     runner: Any = None
 
 
+NO_OPTIONS = RunnerOptions()
+
+
 class Participant(Callback):
     """A callback with hooks for the driver: a single hook, or an adapter with many."""
 
@@ -54,7 +57,7 @@ class Participant(Callback):
 
     def options(self) -> RunnerOptions:
         """The options set for the Runner."""
-        return RunnerOptions()
+        return NO_OPTIONS
 
     # -- what the engine and other hooks ask of a hook ---------------------------------------
 

@@ -91,10 +91,17 @@ def check_private_names(trainer: L.Trainer) -> None:
             )
 
 
-def _exists(trainer: L.Trainer, name: str) -> bool:
+@functools.cache
+def _reader(name: str) -> Callable[[L.Trainer], Any]:
+    """Return the function that reads a name of the table."""
     module, colon, path = name.rpartition(":")
+    read = attrgetter(path)
+    return (lambda _: read(importlib.import_module(module))) if colon else read
+
+
+def _exists(trainer: L.Trainer, name: str) -> bool:
     try:
-        attrgetter(path)(importlib.import_module(module) if colon else trainer)
+        _reader(name)(trainer)
     except (AttributeError, ImportError):
         return False
     except Exception:  # a property that has no value yet
