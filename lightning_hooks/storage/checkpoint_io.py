@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
@@ -18,7 +18,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "check_reads",
     "is_replaceable",
-    "replace_writer",
+    "replaced_writer",
     "wait_for_writer",
     "writes_for",
 ]
@@ -105,10 +105,11 @@ def is_replaceable(io: CheckpointIO) -> bool:
     return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)
 
 
-def replace_writer(
+@contextlib.contextmanager
+def replaced_writer(
     strategy: Strategy, write: Callable[[dict[str, Any], str], None]
-) -> CheckpointIO:
-    """Have a strategy write with ``write``; return the own ``CheckpointIO``, to be put back.
+) -> Iterator[None]:
+    """Have a strategy write with ``write`` inside the block.
 
     A user's ``CheckpointIO`` stays. Lightning's ``AsyncCheckpointIO`` around the default is
     replaced too, because the latter does not report complete files.
@@ -116,11 +117,14 @@ def replace_writer(
     own = strategy.checkpoint_io
     if writes_for(strategy):
         strategy.checkpoint_io = AtomicCheckpointIO(write)
-    return own
+    try:
+        yield
+    finally:
+        strategy.checkpoint_io = own
 
 
 def writes_for(strategy: Strategy) -> bool:
-    """Return whether :func:`replace_writer` replaces a strategy's ``CheckpointIO``."""
+    """Return whether :func:`replaced_writer` replaces a strategy's ``CheckpointIO``."""
     own = strategy.checkpoint_io
     inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
     return inner is not None and is_replaceable(inner)

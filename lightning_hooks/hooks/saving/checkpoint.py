@@ -294,10 +294,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Write the last file, if training has ended early; wait for the thread."""
         runner = self.store.runner
         if self.save_last and self.marked[1] != runner.iter:
-            unit, number = (
-                ("epochs", runner.epoch) if self.by_epoch else ("iterations", runner.iter)
-            )
-            self._due = self._file_of(number, unit)
+            number = runner.epoch if self.by_epoch else runner.iter
+            self._due = self._file_of(number, "epochs" if self.by_epoch else "iterations")
             self._write(trainer)
         super().on_train_end(trainer, pl_module)
 

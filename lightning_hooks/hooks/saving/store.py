@@ -20,7 +20,7 @@ from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoint_io import replaced_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import ChooseOld, Entry
@@ -207,8 +207,7 @@ class CheckpointStore:
                 save(checkpoint)
 
         with contextlib.ExitStack() as stack:
-            own_io = replace_writer(strategy, write)
-            stack.callback(setattr, strategy, "checkpoint_io", own_io)
+            stack.enter_context(replaced_writer(strategy, write))
             if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
                 module = trainer.lightning_module
                 add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
