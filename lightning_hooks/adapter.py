@@ -11,7 +11,7 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
-from lightning_hooks.engine.hook import JoinsTrainer
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
@@ -26,7 +26,7 @@ from lightning_hooks.utils.secrets import masked
 __all__ = ["HookAdapter"]
 
 
-class HookAdapter(JoinsTrainer):
+class HookAdapter(Hook):
     """Runs hooks of mmcv's style unchanged inside a ``lightning.Trainer``.
 
     A hook is a hook of this package, an object of a real mmcv class, or any object with mmcv's
@@ -34,7 +34,8 @@ class HookAdapter(JoinsTrainer):
     momentum=2e-4, priority=49)``). The default priority is the priority of the hook's family.
     ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
     against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
-    hooks of a Trainer, in several adapters or none, share a Runner and an order.
+    hooks of a Trainer, in several adapters or none, share a Runner and an order. The adapter's own
+    points are never called.
 
     Args:
         hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -126,7 +127,7 @@ class HookAdapter(JoinsTrainer):
         check_each_once([*self.hooks, hook])
         if hosted is hook and not is_native and hasattr(type(hook), "priority"):
             raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
-        value = _default_priority(hosted) if priority is None else get_priority(priority)
+        value = default_priority(hosted) if priority is None else get_priority(priority)
         self._hooks.add(hosted, value)
 
     @property
@@ -195,6 +196,10 @@ class HookAdapter(JoinsTrainer):
     def options(self) -> RunnerOptions:
         """Return the options of the Runner."""
         return self._options
+
+    def state_arguments(self) -> dict[str, Any]:
+        """Return no arguments: the adapter itself has no state."""
+        return {}
 
     # -- Lightning's events, for hooks of other dialects ------------------------------------
 
@@ -268,11 +273,3 @@ class HookAdapter(JoinsTrainer):
         for facade in facades:
             if facade is not None:
                 facade.call_hook(fn_name, **kwargs)
-
-
-def _default_priority(hook: Any) -> int:
-    """Return the default priority of a hook; NORMAL for dialects without priorities."""
-    if not isinstance(hook, Hosted):
-        return default_priority(hook)
-    own = getattr(hook.foreign_hook, "priority", None)
-    return get_priority(own if hook.dialect.has_priority and own is not None else "NORMAL")

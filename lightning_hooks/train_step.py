@@ -80,9 +80,8 @@ class TrainStepModule(L.LightningModule):
         return self._checked(self.model.val_step(batch, self._optimizer()), "val_step")
 
     def _optimizer(self) -> Any:
-        found: Any = self.optimizers() if not self.automatic_optimization else None
-        if found is None:
-            found = list(self._optimizers.values())
+        own = [*self._optimizers.values()]
+        found: Any = own if self.automatic_optimization else self.optimizers()
         many: list[Any] = found if isinstance(found, list) else [found]
         if self.optimizer_names is None:
             return many[0] if many else None
@@ -107,8 +106,7 @@ class TrainStepModule(L.LightningModule):
         self, state_dict: Mapping[str, Any], strict: bool = True, assign: bool = False
     ) -> Any:
         """Load a state dict of the model, with or without the prefix ``model.``."""
-        if state_dict and all(key.startswith("model.") for key in state_dict):
-            own = self.model.state_dict().keys()
-            if not set(own) & set(state_dict):
-                state_dict = {k.removeprefix("model."): v for k, v in state_dict.items()}
+        has_prefix = all(key.startswith("model.") for key in state_dict)
+        if has_prefix and not self.model.state_dict().keys() & state_dict.keys():
+            state_dict = {k.removeprefix("model."): v for k, v in state_dict.items()}
         return self.model.load_state_dict(state_dict, strict=strict, assign=assign)

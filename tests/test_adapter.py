@@ -347,3 +347,21 @@ def test_an_error_in_a_constructor_names_the_config() -> None:
     with pytest.raises(TypeError) as caught:
         HookAdapter([{"type": "IterTimerHook", "interval": 3}])
     assert "while building IterTimerHook" in caught.value.__notes__[0]
+
+
+def test_an_adapter_is_a_hook_whose_own_points_are_not_called(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Notes(Hook):
+        def before_run(self, runner: Any) -> None:
+            calls.append(type(self).__name__)
+
+    class Adapter(HookAdapter):
+        def before_run(self, runner: Any) -> None:
+            calls.append("Adapter")
+
+    adapter = Adapter([Notes(), HookAdapter([Notes()])], dialect="auto", work_dir=str(tmp_path))
+    fit(tmp_path, adapter)
+    assert isinstance(adapter, Hook)
+    assert calls == ["Notes", "Notes"]
+    assert HookAdapter([Notes()], work_dir=str(tmp_path)).state_key == "HookAdapter"

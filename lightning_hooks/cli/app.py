@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import sys
+import warnings
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -21,15 +23,24 @@ def run(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return the exit code; report wrong input in a single line."""
     given = parser().parse_args(arguments)
     try:
-        code: int = given.run(given)
-        return code
+        with warnings.catch_warnings():
+            warn_once = functools.cache(_warn)
+            warnings.showwarning = lambda message, *_: warn_once(str(message))
+            code: int = given.run(given)
+            return code
     except Exception as error:  # configs are Python code, and may raise any
-        reason = [f"{type(error).__name__}: {error}", *getattr(error, "__notes__", [])]
-        line = printable(masked_text(" ".join(" ".join(reason).split())))
+        notes = [f" ({note})" for note in getattr(error, "__notes__", [])]
+        reason = "".join([f"{type(error).__name__}: {error}", *notes])
+        line = printable(masked_text(" ".join(reason.split())))
         if getattr(given, "json", False):  # for a program that reads the output
             print(json.dumps({"error": line}))
         print(f"lightning-hooks: {line}", file=sys.stderr)
         return 2
+
+
+def _warn(message: str) -> None:
+    """Print a warning without the line of the code."""
+    print(f"lightning-hooks: {printable(masked_text(message))}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -39,6 +39,8 @@ def plot(given: Namespace) -> int:
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
+    if (given.epochs or given.iters_per_epoch) if all(is_run) else given.keys:
+        raise ValueError("--keys is for runs, --epochs and --iters-per-epoch are for a config")
     if all(is_run):
         from lightning_hooks.cli.plot_runs import draw_runs, read_run, runs_in_terminal
 
@@ -56,9 +58,9 @@ def plot(given: Namespace) -> int:
         from lightning_hooks.schedules import plot
 
         with _project():
-            curves = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
-        drawn = plot(curves.hooks, out or "schedule.png", **curves.run)
-        print(in_terminal(curves, width))
+            hooks, length = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
+        drawn = plot(hooks, out or "schedule.png", **length)
+        print(in_terminal(hooks, length, width))
     print(f"drawn in {drawn}")
     return 0
 
@@ -98,6 +100,8 @@ def replay(given: Namespace) -> int:
 
     from lightning_hooks.loggers.trackers.table import OPTIONS
 
+    for path in given.paths:
+        _check_path(path)
     destination = {name: value for name in OPTIONS if (value := getattr(given, name)) is not None}
     console = Console(stderr=True)
     with Progress(console=console, transient=True, disable=not console.is_terminal) as progress:

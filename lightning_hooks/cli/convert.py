@@ -9,12 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.config.full_config import hooks_from_config
-from lightning_hooks.config.hook_dicts import EVALUATIONS
 from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.secrets import masked
-from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["convert", "split_unknown"]
 
@@ -47,8 +45,8 @@ def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         kind = value.get("type")
         if not isinstance(kind, str) or kind in HOOKS:
             return value
-        hint = suggest(kind, HOOKS.module_dict, "lightning-hooks hooks")
-        comments.append(f"# not converted: {kind} is not registered by custom_imports; {hint}")
+        advice = HOOKS.advice_for(kind)
+        comments.append(f"# not converted: {kind} is not registered by custom_imports; {advice}")
         return None
 
     return {**config, **{key: known(config[key]) for key in KEYS & config.keys()}}, comments
@@ -107,9 +105,7 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
         raise ValueError(f"{config!r} is an object already, and cannot be written as Python")
     arguments = dict(config)
     hook_type = arguments.pop("type")
-    cls: Any = hook_type
-    if isinstance(hook_type, str):
-        cls = HOOKS.get(hook_type) or EVALUATIONS[hook_type]
+    cls: Any = HOOKS.get(hook_type) if isinstance(hook_type, str) else hook_type
     name = _imported(cls, imports)
     given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
     if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict that the class does not take

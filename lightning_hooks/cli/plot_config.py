@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from lightning_hooks.cli.terminal import panel
 from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.schedules import sample
-from lightning_hooks.schedules.preview import Bases, is_of_momentum
+from lightning_hooks.schedules.preview import is_of_momentum
 from lightning_hooks.utils.config_files import read_config
 
-__all__ = ["Curves", "curves_of", "in_terminal"]
+__all__ = ["curves_of", "in_terminal"]
 
 LENGTH = ("runner", "total_epochs", "total_iters")
 DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
@@ -22,25 +22,10 @@ LONGEST = 10_000_000
 """The maximum number of iterations; drawing so many takes about a minute."""
 
 
-class Curves(NamedTuple):
-    """Schedule hooks, and the length of the run."""
-
-    hooks: list[Any]
-    max_epochs: int
-    iters_per_epoch: int
-    base_lr: Bases
-    base_momentum: Bases
-
-    @property
-    def run(self) -> dict[str, Any]:
-        """The arguments of :func:`~lightning_hooks.schedules.plot` after the hooks."""
-        return {name: value for name, value in self._asdict().items() if name != "hooks"}
-
-
 def curves_of(
     path: str | Path, epochs: int | None = None, iters_per_epoch: int | None = None
-) -> Curves:
-    """Return the schedules of a config file.
+) -> tuple[list[Any], dict[str, Any]]:
+    """Return the schedule hooks of a config file, and the run for ``schedules.sample``.
 
     Args:
         path: The config file.
@@ -70,15 +55,16 @@ def curves_of(
     optimizer = config.get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
     momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])
-    return Curves(hooks, epochs, iters_per_epoch, optimizer.get("lr", 0.1), momentum)
+    length = {"max_epochs": epochs, "iters_per_epoch": iters_per_epoch}
+    return hooks, {**length, "base_lr": optimizer.get("lr", 0.1), "base_momentum": momentum}
 
 
-def in_terminal(curves: Curves, width: int, height: int = 15) -> str:
+def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height: int = 15) -> str:
     """Return the curves drawn with characters, a panel for each hook."""
     panels = []
-    for hook in curves.hooks:
-        values = sample(hook, **curves.run)
-        epochs = [index / curves.iters_per_epoch for index in range(len(values))]
+    for hook in hooks:
+        values = sample(hook, **run)
+        epochs = [index / run["iters_per_epoch"] for index in range(len(values))]
         step = max(1, len(values) // (4 * width))
         name = "momentum" if is_of_momentum(hook) else "learning rate"
         title = f"{name}: {type(hook).__name__}"

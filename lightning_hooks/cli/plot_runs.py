@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from lightning_hooks.cli.terminal import panel, printable
+from lightning_hooks.utils.pictures import new_figure
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
@@ -155,16 +156,10 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         ModuleNotFoundError: if matplotlib is not installed.
         ValueError: if the logs lack a quantity in ``keys``, or have no number.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "plot needs matplotlib: pip install matplotlib", name="matplotlib"
-        ) from error
     panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = Figure(figsize=(5 * columns, 0.6 + 2.8 * rows), layout="constrained")
+    figure = new_figure(5 * columns, 0.6 + 2.8 * rows)
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():

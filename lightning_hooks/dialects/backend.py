@@ -15,8 +15,8 @@ from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.default_logger import default_logger
-from lightning_hooks.utils.plain_types import without_secrets
 from lightning_hooks.utils.samples import as_image
+from lightning_hooks.utils.secrets import without_secrets
 
 __all__ = ["Backend"]
 

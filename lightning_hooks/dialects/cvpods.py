@@ -28,10 +28,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
+from lightning_hooks.dialects import detectron2
+from lightning_hooks.dialects.detectron2 import Checkpointer
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import events, hooks
+from lightning_hooks.dialects.steps import events
 from lightning_hooks.dialects.steps.events import (
     CommonMetricPrinter,
     EventWriter,
@@ -39,7 +41,6 @@ from lightning_hooks.dialects.steps.events import (
     JSONWriter,
     TensorboardXWriter,
 )
-from lightning_hooks.dialects.steps.hooks import Checkpointer, of_dialect
 from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -146,7 +147,7 @@ class RunnerFacade(TrainerFacade):
         )
 
 
-class HookBase(hooks.HookBase):
+class HookBase(detectron2.HookBase):
     """The base of cvpods' hooks: override any of the points.
 
     ``self.trainer`` has ``iter``, ``start_iter``, ``max_iter``, ``epoch``, ``start_epoch``,
@@ -190,19 +191,42 @@ class VisdomWriter(events.VisdomWriter):
         return [each for each in super()._new_scalars() if keys is None or each[0] in keys]
 
 
-IterationTimer = of_dialect(HookBase, hooks.IterationTimer)
-PeriodicWriter = of_dialect(
-    HookBase, hooks.PeriodicWriter, writes_first=True, writes_after_train=False
-)
-LRScheduler = of_dialect(HookBase, hooks.LRScheduler)
-AutogradProfiler = of_dialect(HookBase, hooks.AutogradProfiler)
-EvalHook = of_dialect(HookBase, hooks.EvalHook, last_in_after_train=False)
-PreciseBN = of_dialect(HookBase, hooks.PreciseBN)
-CallbackHook = of_dialect(HookBase, hooks.CallbackHook)
+H = TypeVar("H", bound=detectron2.HookBase)
 
 
-class PeriodicCheckpointer(hooks.PeriodicCheckpointer, HookBase):
-    """cvpods' :class:`~lightning_hooks.dialects.steps.hooks.PeriodicCheckpointer`.
+def _of_cvpods(hook: type[H], **attributes: Any) -> type[H]:
+    """Return a hook of detectron2 as a hook of cvpods, with changed class attributes."""
+    attributes = {"__module__": __name__, "__doc__": hook.__doc__, **attributes}
+    return type(hook.__name__, (hook, HookBase), attributes)
+
+
+IterationTimer = _of_cvpods(detectron2.IterationTimer)
+PeriodicWriter = _of_cvpods(detectron2.PeriodicWriter, writes_first=True, writes_after_train=False)
+LRScheduler = _of_cvpods(detectron2.LRScheduler)
+AutogradProfiler = _of_cvpods(detectron2.AutogradProfiler)
+PreciseBN = _of_cvpods(detectron2.PreciseBN)
+CallbackHook = _of_cvpods(detectron2.CallbackHook)
+
+
+class EvalHook(detectron2.EvalHook, HookBase):
+    """Calls an evaluation every period and after the last iteration; stores its results.
+
+    Args:
+        eval_period: Number of iterations between two evaluations; 0: only at the end.
+        eval_function: As in detectron2's :class:`~lightning_hooks.dialects.detectron2.EvalHook`.
+    """
+
+    def __init__(self, eval_period: int, eval_function: Callable[[], Any]) -> None:
+        super().__init__(eval_period, eval_function, eval_after_train=False)
+
+    def after_step(self) -> None:
+        """Evaluate if the iteration ends a period or the run."""
+        if detectron2.is_due(self.trainer.iter, self._period, self.trainer.max_iter):
+            self._act()
+
+
+class PeriodicCheckpointer(detectron2.PeriodicCheckpointer, HookBase):
+    """Saves a checkpoint every period, with names by iteration or by epoch, and at the end.
 
     Args:
         checkpointer: As in the base class.

@@ -13,10 +13,10 @@ import torch
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.batch_norm import restore
 
 __all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "setting", "state_of"]
 
@@ -110,7 +110,7 @@ class Facade:
     @property
     def hooks(self) -> list[Any]:
         """The hooks of the run, of all dialects."""
-        return [getattr(entry, "foreign_hook", entry) for entry in self.native_runner.hooks]
+        return [*map(foreign, self.native_runner.hooks)]
 
     _hooks = hooks
 
@@ -124,8 +124,6 @@ class Facade:
         hosted = host_as(hook)
         if getattr(hosted, "dialect", None) is self._dialect:
             self.attach(hosted)
-        if priority is None and self._dialect.has_priority:
-            priority = getattr(hook, "priority", None)
         self.native_runner.register_hook(hosted, priority)
 
     def register_hooks(self, hooks: Iterable[Any]) -> None:
@@ -262,9 +260,15 @@ class Facade:
 @contextlib.contextmanager
 def setting(runner: Runner, **values: Any) -> Iterator[None]:
     """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
-    with restore.attributes(runner, *values):
-        vars(runner).update(values)
+    own = vars(runner)
+    before = {name: own[name] for name in values if name in own}
+    own.update(values)
+    try:
         yield
+    finally:
+        for name in values:
+            own.pop(name, None)
+        own.update(before)
 
 
 def state_of(owner: Any) -> Any:

@@ -15,8 +15,9 @@ from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.participant import Participant, hooks_of
 from lightning_hooks.engine.points import STAGES
+from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -55,6 +56,12 @@ class Hosted(HostedHook):
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
+
+    @property
+    def priority(self) -> int:
+        """The hook's own priority; NORMAL in a dialect without priorities."""
+        own = getattr(self.foreign_hook, "priority", None) if self.dialect.has_priority else None
+        return get_priority("NORMAL" if own is None else own)
 
     @property
     def in_run(self) -> bool:
@@ -196,17 +203,16 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         hooks: Hooks that are no callbacks, of mmcv or of another library.
         checkpoint: Lightning's dict, changed.
     """
-    keys, hosted = keys_of(trainer), [hook for hook in hooks if isinstance(hook, Hosted)]
+    keys = keys_of(trainer)
+    hosted = [hook for hook in hooks if isinstance(hook, Hosted) and hook.facade is not None]
     for facade in dict.fromkeys(one.facade for one in hosted):
-        if facade is not None:
-            facade.save(checkpoint)
+        facade.save(checkpoint)
     for hook in map(foreign, hooks):
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(DIALECTS_KEY, {})[keys[id(hook)]] = state
     for one in hosted:
-        if one.facade is not None:
-            one.call_with_checkpoint("before_save_checkpoint", checkpoint)
+        one.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
@@ -238,11 +244,9 @@ def keys_of(trainer: L.Trainer) -> dict[int, str]:
     """Return the checkpoint key of each hosted hook by its id: class name, then number."""
     keys: dict[int, str] = {}
     count: Counter[str] = Counter()
-    for callback in trainer.callbacks:  # type: ignore[attr-defined]
-        for entry, _ in getattr(callback, "entries", list)():
-            if not isinstance(entry, Participant):
-                hook = foreign(entry)
-                name = type(hook).__qualname__
-                keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
-                count[name] += 1
+    for hook in map(foreign, hooks_of(trainer)):
+        if not isinstance(hook, Participant):
+            name = type(hook).__qualname__
+            keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
+            count[name] += 1
     return keys

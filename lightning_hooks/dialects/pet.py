@@ -32,6 +32,13 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.dialects.detectron2 import (
+    check_writers,
+    is_due,
+    is_first_rank,
+    reported_group,
+    speed_lines,
+)
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.steps import events
 from lightning_hooks.dialects.steps.events import (
@@ -40,13 +47,6 @@ from lightning_hooks.dialects.steps.events import (
     HistoryBuffer,
     TensorboardXWriter,
     VisdomWriter,
-)
-from lightning_hooks.dialects.steps.hooks import (
-    check_writers,
-    is_due,
-    is_first_rank,
-    reported_group,
-    speed_lines,
 )
 from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
 from lightning_hooks.engine.runner.runner import Runner
@@ -400,8 +400,8 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
         args = [args.get("model"), args.get("data_loader"), args.get("device")]
     devices = [a for a in args if isinstance(a, (torch.device, str))]
     models = [a for a in args if isinstance(a, torch.nn.Module)]
-    others = [a for a in args if a is not None and not isinstance(a, (torch.device, str))]
-    loaders = [a for a in others if not any(a is model for model in models)]
+    known = (torch.device, str, torch.nn.Module)
+    loaders = [a for a in args if a is not None and not isinstance(a, known)]
     if len(models) != 1 or len(loaders) != 1 or not hasattr(loaders[0], "__iter__"):
         raise ValueError(
             f"precise_bn_args must be a model, a loader and perhaps a device, got {args!r}"
@@ -630,8 +630,7 @@ class _Facade(StepFacade):
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
-        self.accepted: dict[tuple[int, str], set[str] | None] = {}
-        """The keywords accepted by methods, by the hook's id and the point."""
+        self.accepted_keywords = functools.cache(accepted_keywords)
 
 
 def _arguments(facade: _Facade, point: str, method: Any) -> Arguments:
@@ -641,10 +640,7 @@ def _arguments(facade: _Facade, point: str, method: Any) -> Arguments:
     if point == "after_step" and facade.counts_epochs:
         epochs = facade.max_epoch
         values |= {"epoch": facade.epoch + 1, "max_epoch": epochs, "max_epochs": epochs}
-    key = id(getattr(method, "__self__", method)), point
-    if key not in facade.accepted:
-        facade.accepted[key] = accepted_keywords(method)
-    names = facade.accepted[key]
+    names = facade.accepted_keywords(method)
     return (), values if names is None else {k: v for k, v in values.items() if k in names}
 
 

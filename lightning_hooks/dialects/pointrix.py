@@ -419,14 +419,10 @@ class Writer:
 class NullWriter(Writer):
     """Writes nothing, on all ranks except rank 0 and in a ``fast_dev_run``."""
 
-    def write_scalar(self, name: str, scalar: Any, step: int) -> None:
+    def _write_nothing(self, *values: Any, **named: Any) -> None:
         """Do nothing."""
 
-    def write_image(self, name: str, image: Any, step: int) -> None:
-        """Do nothing."""
-
-    def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
-        """Do nothing."""
+    write_scalar = write_image = write_config = _write_nothing
 
 
 @WRITER_REGISTRY.register()

@@ -14,12 +14,11 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
-from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import check_arguments, check_callbacks, signature_of
 from lightning_hooks.utils.secrets import masked
 
-__all__ = ["Hook", "JoinsTrainer"]
+__all__ = ["Hook"]
 
 PLAIN = (bool, int, float, str, type(None))
 """The types of arguments that distinguish hooks of a class, alone or in a list."""
@@ -47,46 +46,16 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
             )
         if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
             vars(self).pop("log", None)  # the module's, set by Lightning
-        if Driver.of(trainer, stage).fit.is_first_call(self, setup):
+        driver = Driver.of(trainer)
+        if self.joined_fit is not driver.fit:
+            driver.setup(trainer, trainer.lightning_module, stage)
+        if self.joined_fit is driver.fit:  # else a hook of an earlier adapter
             setup(self, trainer, pl_module, stage)
 
     return join
 
 
-class JoinsTrainer(Participant):
-    """The base of hooks and adapters: checks the arguments and joins the Trainer in ``setup``."""
-
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Answer likely mistakes in the arguments."""
-        check_arguments(cls, args, kwargs)
-        return super().__new__(cls)
-
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make a subclass's own ``setup`` join the Trainer."""
-        super().__init_subclass__(**kwargs)
-        if "setup" in vars(cls):
-            cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
-
-    @_joins
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Make sure that the Trainer has its driver.
-
-        Raises:
-            TypeError: if the Trainer is from the package ``pytorch_lightning``, or has a callback
-                that is a class or no callback.
-        """
-
-    transient: Sequence[str] = ("joined_fit", "log", "log_dict")
-    """Attributes of a run, left out of copies and pickles; those of all base classes count."""
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the attributes of a run, and skipped events."""
-        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("transient", ())}
-        state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
-        return {name: value for name, value in state.items() if name not in left_out}
-
-
-class Hook(JoinsTrainer):
+class Hook(Participant):
     """A Lightning Callback with mmcv's points: override points, pass to ``Trainer(callbacks=...)``.
 
     :class:`~lightning_hooks.engine.points.Point` draws the loop with the ten points. The four
@@ -205,22 +174,43 @@ class Hook(JoinsTrainer):
 
     # -- as a callback ---------------------------------------------------------------------
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hook itself, with the default priority."""
-        return [(self, default_priority(self))]
-
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
-        """Keep the constructor's plain arguments, which distinguish stateful hooks of a class."""
+        """Answer likely mistakes; keep the plain arguments, which distinguish hooks of a class."""
+        check_arguments(cls, args, kwargs)
         plain: dict[str, Any] = {}
         if cls.__init__ is not object.__init__:
             with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
                 bound = signature_of(cls.__init__).bind(cls, *args, **kwargs).arguments
                 plain = {k: copy.copy(v) for k, v in bound.items() if _is_plain(v)}
-        hook = super().__new__(cls, *args, **kwargs)
-        if cls.__init__ is object.__init__ and (args or kwargs):
+        elif args or kwargs:
             raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+        hook = super().__new__(cls)
         hook._plain_arguments = plain
         return hook
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Make a subclass's own ``setup`` join the Trainer."""
+        super().__init_subclass__(**kwargs)
+        if "setup" in vars(cls):
+            cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
+
+    @_joins
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Make sure that the Trainer has its driver.
+
+        Raises:
+            TypeError: if the Trainer is from the package ``pytorch_lightning``, or has a callback
+                that is a class or no callback.
+        """
+
+    transient: Sequence[str] = ("joined_fit", "log", "log_dict")
+    """Attributes of a run, left out of copies and pickles; those of all base classes count."""
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Leave out the attributes of a run, and skipped events."""
+        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("transient", ())}
+        state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
+        return {name: value for name, value in state.items() if name not in left_out}
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two stateful hooks of a class."""

@@ -9,7 +9,7 @@ priority gives a correct place already.
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from lightning.pytorch import callbacks as lightnings
@@ -69,19 +69,19 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
     return order
 
 
-def check_order(hooks: Sequence[Any], callbacks: Iterable[Callback], first: int) -> None:
+def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
     """Check the ``run_before`` and ``run_after`` of all hooks of a Trainer.
 
     Args:
         hooks: The hooks.
         callbacks: The Trainer's callbacks; hooks may name callbacks of Lightning too.
-        first: The index of the driver.
 
     Raises:
         UnknownNameError: for the name of no hook and no callback, with the closest name.
         ValueError: if a callback of Lightning is on the wrong side of the hooks.
     """
     others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
+    first = next((i for i, one in enumerate(callbacks) if isinstance(one, Participant)), 0)
     present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
     for hook in hooks:
         for key in ORDER_KEYS:

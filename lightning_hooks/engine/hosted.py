@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["HostedHook", "foreign"]
+__all__ = ["HostedHook", "foreign", "is_one_of"]
 
 
 class HostedHook:
@@ -37,3 +38,8 @@ class HostedHook:
 def foreign(hook: Any) -> Any:
     """Return the hook inside a :class:`HostedHook`; any other object is returned unchanged."""
     return hook.foreign_hook if isinstance(hook, HostedHook) else hook
+
+
+def is_one_of(hook: object, hooks: Iterable[object]) -> bool:
+    """Whether a hook itself, not an equal hook, is among hooks."""
+    return any(hook is one for one in hooks)

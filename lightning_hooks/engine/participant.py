@@ -10,7 +10,9 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.priority import default_priority
 
 __all__ = [
     "Participant",
@@ -47,8 +49,8 @@ class Participant(Callback):
     """The present fit, or evaluation, of the callback; None between fits."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """The hooks with priorities, in the order given."""
-        raise NotImplementedError
+        """The hooks with priorities, in the order given; for a single hook the hook itself."""
+        return [(self, default_priority(self))]
 
     def options(self) -> RunnerOptions:
         """The options set for the Runner."""
@@ -128,7 +130,7 @@ def check_each_once(hooks: Sequence[Any]) -> None:
         ValueError: if a hook is given twice.
     """
     for index, hook in enumerate(hooks):
-        if any(hook is other for other in hooks[:index]):
+        if is_one_of(hook, hooks[:index]):
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"

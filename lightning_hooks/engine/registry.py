@@ -20,27 +20,18 @@ ORDER_KEYS = ("run_before", "run_after")
 
 T = TypeVar("T", bound=type)
 
-_OTHERS = (
-    "Checkpoint Closure DistSamplerSeed EMA EmptyCache Fp16Optimizer IterTimer Optimizer Profiler "
-    "GradientCumulativeFp16Optimizer GradientCumulativeOptimizer SyncBuffers"
-)
-_LOGGERS = "ClearML Dvclive Mlflow Neptune Pavi Segmind Tensorboard Text Wandb"
-_LR_POLICIES = (
-    "CosineAnnealing CosineRestart Cyclic Exp Fixed FlatCosineAnnealing Inv LinearAnnealing "
-    "OneCycle Poly Step"
-)
-_MOMENTUM_POLICIES = "CosineAnnealing Cyclic LinearAnnealing OneCycle Step"
-
-MMCV_HOOKS = frozenset(
-    f"{name}{family}Hook"
-    for family, names in {
-        "": _OTHERS,
-        "Logger": _LOGGERS,
-        "LrUpdater": _LR_POLICIES,
-        "MomentumUpdater": _MOMENTUM_POLICIES,
-    }.items()
-    for name in names.split()
-)
+_MMCV_HOOKS = """
+CheckpointHook ClearMLLoggerHook ClosureHook CosineAnnealingLrUpdaterHook
+CosineAnnealingMomentumUpdaterHook CosineRestartLrUpdaterHook CyclicLrUpdaterHook
+CyclicMomentumUpdaterHook DistSamplerSeedHook DvcliveLoggerHook EMAHook EmptyCacheHook
+ExpLrUpdaterHook FixedLrUpdaterHook FlatCosineAnnealingLrUpdaterHook Fp16OptimizerHook
+GradientCumulativeFp16OptimizerHook GradientCumulativeOptimizerHook InvLrUpdaterHook
+IterTimerHook LinearAnnealingLrUpdaterHook LinearAnnealingMomentumUpdaterHook MlflowLoggerHook
+NeptuneLoggerHook OneCycleLrUpdaterHook OneCycleMomentumUpdaterHook OptimizerHook PaviLoggerHook
+PolyLrUpdaterHook ProfilerHook SegmindLoggerHook StepLrUpdaterHook StepMomentumUpdaterHook
+SyncBuffersHook TensorboardLoggerHook TextLoggerHook WandbLoggerHook
+"""
+MMCV_HOOKS = frozenset(_MMCV_HOOKS.split())
 """The names in mmcv 1.7.2's own registry of hooks."""
 
 
@@ -68,7 +59,7 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self._name = name
+        self.name = name
         self.gives_way = gives_way
         self._homes = homes or {}
         self._module_dict: dict[str, type] = {}
@@ -81,11 +72,6 @@ class Registry:
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
-
-    @property
-    def name(self) -> str:
-        """The kind of the classes."""
-        return self._name
 
     @property
     def title(self) -> str:
@@ -104,6 +90,18 @@ class Registry:
         if key not in self._module_dict and key in self._homes:
             importlib.import_module(self._homes[key])
         return self._module_dict.get(key)
+
+    def advice_for(self, name: str) -> str:
+        """Return what to write instead of an unknown name.
+
+        >>> HOOKS.advice_for("EarlyStoppingHook")
+        "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        """
+        if self.name != "hook":
+            return suggest(name, self.module_dict)
+        if name.startswith("EarlyStop"):
+            return "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
+        return suggest(name, self.module_dict, "lightning-hooks hooks")
 
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
         """Build an object from a config dict; see :func:`build_from_cfg`."""
@@ -129,9 +127,9 @@ class Registry:
         if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
             return self._register(name, None, force)
         names = [name] if isinstance(name, str) else name
-        is_list = isinstance(names, list) and all(isinstance(one, str) for one in names)
+        is_list = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
         if not (names is None or is_list):
-            raise TypeError(f"name must be a str or a list of str, got {name!r}")
+            raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
         if module is not None:
             return self._register(module, names, force)
         return functools.partial(self._register, names=names, force=force)
@@ -175,16 +173,11 @@ def build_from_cfg(
             f'a {registry.name} config needs the key "type", got {masked(dict(cfg))!r}{hint}'
         )
     kind = args.pop("type")
-    factory: Callable[..., Any] | None
-    if isinstance(kind, str):
-        factory = registry.get(kind)
-        if factory is None:
-            listed_by = "lightning-hooks hooks" if registry.name == "hook" else ""
-            hint = suggest(kind, registry.module_dict, listed_by)
-            raise UnknownNameError(f"{kind} is not in the {registry.title}; {hint}")
-    elif callable(kind):
-        factory = kind
-    else:
+    factory: Any = registry.get(kind) if isinstance(kind, str) else kind
+    if factory is None and isinstance(kind, str):
+        advice = registry.advice_for(kind)
+        raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
+    if not callable(factory):
         raise TypeError(f"type must be a registered name or a class, got {kind!r}")
     try:
         return factory(**args)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import TypeVar
 
 import lightning as L
 from torch import nn
@@ -17,6 +18,8 @@ from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["FreezeHook"]
+
+T = TypeVar("T")
 
 
 @HOOKS.register_module()
@@ -47,9 +50,10 @@ class FreezeHook(Hook):
     """
 
     reads_step = False
-    _frozen: list[nn.Parameter]
+    transient = ("_frozen", "_flags")
+    _frozen: Sequence[nn.Parameter] = ()
     """The frozen parameters; parameters frozen by the user are not listed."""
-    _flags: list[tuple[nn.Module, bool]]
+    _flags: Sequence[tuple[nn.Module, bool]] = ()
     """The modules in eval mode, each with the earlier train flag."""
 
     def __init__(
@@ -78,7 +82,6 @@ class FreezeHook(Hook):
         self.names = [*given]
         self.until_epoch, self.until_iter = until_epoch, until_iter
         self.eval_mode = eval_mode
-        self._frozen, self._flags = [], []
 
     @property
     def _is_for_good(self) -> bool:
@@ -126,35 +129,29 @@ class FreezeHook(Hook):
         if not self._is_for_good:
             self._end_if_over(runner)
 
-    def __getstate__(self) -> dict[str, Any]:
-        # a copy has the same arguments; frozen parts belong to a run
-        return {**super().__getstate__(), "_frozen": [], "_flags": []}
-
     def _missing(self, module: nn.Module) -> str | None:
         known = _names_in(module)
         found = (n for n in self.names if not any(matches(one, n) for one in known))
         return next(found, None)
 
     def _freeze(self, module: nn.Module) -> None:
-        for name, part in module.named_modules(remove_duplicate=False):
-            if any(matches(name, wanted) for wanted in self.names):
-                self._freeze_parameters([*part.parameters()])
-                if self.eval_mode:
-                    self._flags += [(one, one.training) for one in part.modules()]
-        for name, parameter in module.named_parameters(remove_duplicate=False):
-            if any(matches(name, wanted) for wanted in self.names):
-                self._freeze_parameters([parameter])
+        parts = self._named(module.named_modules(remove_duplicate=False))
+        single = self._named(module.named_parameters(remove_duplicate=False))
+        parameters = [*single, *(parameter for part in parts for parameter in part.parameters())]
+        self._frozen = [p for p in dict.fromkeys(parameters) if p.requires_grad]
+        for parameter in self._frozen:
+            parameter.requires_grad_(False)
+            parameter.grad = None  # the optimizer skips the parameter, weight decay included
+        if self.eval_mode:
+            self._flags = [(one, one.training) for part in parts for one in part.modules()]
+
+    def _named(self, parts: Iterable[tuple[str, T]]) -> list[T]:
+        """Return the parts with one of the names."""
+        return [part for name, part in parts if any(matches(name, one) for one in self.names)]
 
     def _switch_flags(self) -> None:
         for part, _ in self._flags:
             part.training = False
-
-    def _freeze_parameters(self, parameters: list[nn.Parameter]) -> None:
-        for parameter in parameters:
-            if parameter.requires_grad:
-                self._frozen.append(parameter)
-                parameter.requires_grad_(False)
-                parameter.grad = None  # the optimizer skips the parameter, weight decay included
 
     def _is_over(self, runner: Runner) -> bool:
         by_epoch = self.until_epoch is not None and runner.trainer.current_epoch >= self.until_epoch
@@ -171,7 +168,7 @@ class FreezeHook(Hook):
             parameter.requires_grad_(True)
         for part, flag in reversed(self._flags):  # a part listed twice: the first flag wins
             part.training = flag
-        self._frozen, self._flags = [], []
+        self._frozen = self._flags = ()
 
     def _until(self) -> str:
         if self.until_epoch is not None:

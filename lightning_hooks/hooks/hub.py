@@ -143,16 +143,21 @@ class HubCheckpointHook(Hook):
             self._settings = settings_of(runner)
             self._api = huggingface_hub.HfApi()
 
-    def on_validation_end(self, trainer: L.Trainer, *_: Any) -> None:
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Keep the metrics for the model card."""
+        self._keep_metrics(trainer)
+
+    def on_save_checkpoint(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
+    ) -> None:
+        """Keep the metrics of a run without validation."""
+        self._keep_metrics(trainer)
+
+    def _keep_metrics(self, trainer: L.Trainer) -> None:
         if self._api is not None:
             metrics = trainer.callback_metrics.items()
             numbers = {name: float(value) for name, value in metrics if value.numel() == 1}
             self._metrics[self._runner.iter] = numbers
-
-    def on_save_checkpoint(self, trainer: L.Trainer, *_: Any) -> None:
-        """Keep the metrics of a run without validation."""
-        self.on_validation_end(trainer)
 
     def on_checkpoint_saved(self, path: str) -> None:
         """Upload a new file of the run's hooks, if the file is the best or the last."""
@@ -221,8 +226,17 @@ class HubCheckpointHook(Hook):
 
     # -- the end ---------------------------------------------------------------------------
 
-    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: Any) -> None:
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Wait for the last upload; try a failed upload again."""
+        self._close()
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Wait for the last upload; try a failed upload again."""
+        self._close()
+
+    def _close(self) -> None:
         api, job, self._api, self._job = self._api, self._job, None, None
         if api is None or job is None:
             return
@@ -236,10 +250,6 @@ class HubCheckpointHook(Hook):
             file = self.upload + os.path.splitext(self._newest)[1]
             command = f"hf upload {self.repo_id} {shlex.quote(self._newest)} {file}"
             self._log("warning", f"{file} is not pushed; to push it: {command}")
-
-    def on_exception(self, trainer: L.Trainer, pl_module: L.LightningModule, *_: Any) -> None:
-        """Wait for the last upload; try a failed upload again."""
-        self.teardown(trainer, pl_module, "fit")
 
     def _warn(self, text: str) -> None:
         if not self._has_warned:

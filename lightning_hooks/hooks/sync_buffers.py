@@ -8,6 +8,7 @@ from torch import nn
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.dtensors import is_sharded
 
@@ -19,22 +20,17 @@ def sync_buffers(module: nn.Module) -> None:
 
     All ranks must call this function. Buffers of a type are sent together.
     """
-    kinds: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = {}
-    for buffer in module.buffers():
-        if is_sharded(buffer):  # parts of a value, or equal on all ranks
-            continue
-        kinds.setdefault((buffer.device, buffer.dtype), []).append(buffer)
+    # a sharded buffer is a part of a value, or equal on all ranks
+    whole = [buffer for buffer in module.buffers() if not is_sharded(buffer)]
     with torch.no_grad():
-        for buffers in kinds.values():
-            flat = torch.cat([buffer.reshape(-1) for buffer in buffers])
+        for buffers in foreach.by_type(whole):
+            flat = foreach.flat(buffers)
             if flat.is_floating_point() or flat.is_complex():
                 torch.distributed.all_reduce(flat)
                 flat /= torch.distributed.get_world_size()
             else:
                 torch.distributed.broadcast(flat, 0)
-            values = torch.split(flat, [buffer.numel() for buffer in buffers])
-            for buffer, value in zip(buffers, values, strict=True):
-                buffer.copy_(value.view_as(buffer))
+            foreach.copy_flat_(buffers, flat)
 
 
 @HOOKS.register_module()

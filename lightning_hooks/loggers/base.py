@@ -11,7 +11,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers import values
-from lightning_hooks.loggers.values import EPOCH_MODES, as_tags, in_fit, mean_over_ranks
+from lightning_hooks.loggers.values import EPOCH_MODES, has_rates, in_fit, mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
 
 if TYPE_CHECKING:
@@ -278,11 +278,11 @@ class LoggerHook(Hook):
 
     def get_lr_tags(self, runner: Runner) -> dict[str, float]:
         """``learning_rate`` of the first group; with several optimizers of each, by name."""
-        return as_tags("learning_rate", runner, runner.step_rates.lr)
+        return runner.step_rates.first("lr", "learning_rate")
 
     def get_momentum_tags(self, runner: Runner) -> dict[str, float]:
         """``momentum`` of the first group; with several optimizers of each, by name."""
-        return as_tags("momentum", runner, runner.step_rates.momentum)
+        return runner.step_rates.first("momentum", "momentum")
 
     def get_loggable_tags(
         self,
@@ -320,7 +320,7 @@ class LoggerHook(Hook):
             if not allow_text and isinstance(value, str):
                 continue
             tags[name if name.startswith((prefix, "system/")) else prefix + name] = value
-        if runner.mode in EPOCH_MODES or (runner.mode == "val" and not in_fit(runner)):
+        if not has_rates(runner):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 

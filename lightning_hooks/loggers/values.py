@@ -1,9 +1,9 @@
-"""The numbers of a log line: kinds of values, learning rates by name, memory, means over ranks."""
+"""The numbers of a log line: kinds of values, names, memory, means over ranks."""
 
 from __future__ import annotations
 
 import numbers
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,7 +12,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.runner.optimizers import first_group
 from lightning_hooks.utils.samples import as_image, is_image
 
 if TYPE_CHECKING:
@@ -21,9 +20,8 @@ if TYPE_CHECKING:
 __all__ = [
     "EPOCH_MODES",
     "as_module_calls",
-    "as_tags",
-    "by_group",
     "by_kind",
+    "has_rates",
     "in_fit",
     "is_scalar",
     "mean_over_ranks",
@@ -38,6 +36,11 @@ EPOCH_MODES = "train_epoch", "test"
 def in_fit(runner: Runner) -> bool:
     """Whether a fit is in progress, not a test or validation alone."""
     return bool(runner.trainer.state.fn == TrainerFn.FITTING)
+
+
+def has_rates(runner: Runner) -> bool:
+    """Whether a line has the rates of a step; outside of a fit no hook sets the rates."""
+    return runner.mode not in EPOCH_MODES and (runner.mode == "train" or in_fit(runner))
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
@@ -92,48 +95,6 @@ def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
     names = dict.fromkeys(name for one in of_ranks for name in one)
     found = {name: [one[name] for one in of_ranks if name in one] for name in names}
     return {name: sum(values) / len(values) for name, values in found.items()}
-
-
-def as_tags(tag: str, runner: Runner, read: Callable[[], Any]) -> dict[str, float]:
-    """Return the first group's value by tag; with several optimizers one value for each.
-
-    The keys are ``learning_rate`` or, with several optimizers, ``learning_rate/generator`` ...
-
-    Args:
-        tag: ``learning_rate`` or ``momentum``.
-        runner: The runner.
-        read: A function that returns the values of all groups.
-    """
-    value = None if runner.optimizer is None else first_group(read())
-    if isinstance(value, dict):
-        return {f"{tag}/{name}": each for name, each in value.items()}
-    return {} if value is None else {tag: value}
-
-
-def by_group(tag: str, runner: Runner, read: Callable[[], Any]) -> dict[str, float]:
-    """Return the value of every parameter group, by the group's name or number.
-
-    The keys are ``learning_rate/backbone`` or ``learning_rate/1``; with several optimizers the
-    optimizer's name is in between: ``learning_rate/generator/0``.
-
-    Args:
-        tag: ``learning_rate`` or ``momentum``.
-        runner: The runner.
-        read: A function that returns the values of all groups.
-    """
-    optimizer = runner.optimizer
-    if optimizer is None:
-        return {}
-    found = read()
-    if isinstance(optimizer, dict):
-        parts = [(f"{tag}/{key}/", each, found[key]) for key, each in optimizer.items()]
-    else:
-        parts = [(f"{tag}/", optimizer, found)]
-    return {
-        f"{prefix}{group.get('name', index)}": value
-        for prefix, each, of_groups in parts
-        for index, (group, value) in enumerate(zip(each.param_groups, of_groups, strict=True))
-    }
 
 
 def peak_memory(runner: Runner) -> int | None:

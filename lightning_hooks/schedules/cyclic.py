@@ -3,18 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import cos, floor, pi
+from math import floor
 
 from lightning_hooks.schedules.anneal import annealing_cos, annealing_linear
 
-__all__ = [
-    "ANNEALINGS",
-    "cyclic",
-    "one_cycle",
-    "one_cycle_ends",
-    "one_cycle_momentum",
-    "one_cycle_ratios",
-]
+__all__ = ["ANNEALINGS", "cyclic", "one_cycle", "one_cycle_ends", "one_cycle_momentum"]
 
 ANNEALINGS: dict[str, Callable[[float, float, float], float]] = {
     "cos": annealing_cos,
@@ -69,9 +62,7 @@ def cyclic(
         start, end, factor = base, base * first, now / up
     else:
         start, end, factor = base * first, base * last, (now - up) / (length - up)
-    if anneal_strategy == "cos":
-        return end + 0.5 * (start - end) * (cos(pi * factor) + 1.0)  # annealing_cos, faster
-    return annealing_linear(start, end, factor)
+    return ANNEALINGS[anneal_strategy](start, end, factor)
 
 
 def one_cycle_ends(total: int, pct_start: float, three_phase: bool) -> tuple[float, ...]:
@@ -101,18 +92,6 @@ def _in_phases(
     return ANNEALINGS[anneal_strategy](base * ratios[phase], base * ratios[phase + 1], factor)
 
 
-def one_cycle_ratios(
-    div_factor: float, final_div_factor: float, three_phase: bool
-) -> tuple[float, ...]:
-    """Return the rates between the phases of one cycle, as ratios of the first rate.
-
-    >>> one_cycle_ratios(25, 1e4, False)
-    (1, 25, 0.0001)
-    """
-    last = 1 / final_div_factor
-    return (1, div_factor, 1, last) if three_phase else (1, div_factor, last)
-
-
 def one_cycle(
     base: float,
     position: int,
@@ -140,7 +119,8 @@ def one_cycle(
     [0.04, 0.52, 1.0, 0.95, 0.812, 0.611, 0.389, 0.188, 0.05, 0.0]
     """
     ends = one_cycle_ends(total, pct_start, three_phase)
-    ratios = one_cycle_ratios(div_factor, final_div_factor, three_phase)
+    last = 1 / final_div_factor
+    ratios = (1, div_factor, 1, last) if three_phase else (1, div_factor, last)
     return _in_phases(position, ends, base, ratios, anneal_strategy)
 
 

@@ -7,6 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.schedules.preview import Bases, columns_of, hooks_of, is_of_momentum, sample
+from lightning_hooks.utils.arguments import check_count
+from lightning_hooks.utils.pictures import new_figure
 
 __all__ = ["plot", "table"]
 
@@ -44,17 +46,11 @@ def plot(
         ModuleNotFoundError: if matplotlib is not installed.
         ValueError: for no hook, or if a hook refuses the run.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(
-            "plot needs matplotlib: pip install matplotlib", name="matplotlib"
-        ) from error
     panels: dict[str, list[Any]] = {}
     for hook in hooks_of(hooks):
         quantity = "momentum" if is_of_momentum(hook) else "learning rate"
         panels.setdefault(quantity, []).append(hook)
-    figure = Figure(figsize=(9, 0.8 + 2.6 * len(panels)), layout="constrained")
+    figure = new_figure(9, 0.8 + 2.6 * len(panels))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     total = max_epochs * iters_per_epoch
     for axis, (quantity, some) in zip(axes, sorted(panels.items()), strict=True):
@@ -136,8 +132,7 @@ def table(
         1     7     0.0125      0.45
     """
     listed = hooks_of(hooks)
-    if type(rows) is not int or rows < 1:
-        raise ValueError(f"rows must be an int of at least 1, got {rows!r}")
+    check_count("rows", rows)
     shown = _shown(max_epochs, iters_per_epoch, rows)
     columns = [["epoch", *(str(i // iters_per_epoch) for i in shown)], ["iter", *map(str, shown)]]
     for hook in listed:

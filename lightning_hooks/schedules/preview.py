@@ -8,7 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.arguments import check_count, check_object
 
 __all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
 
@@ -61,8 +61,6 @@ class Run:
         )
 
     def __getattr__(self, name: str) -> Any:
-        if name.startswith("__"):  # Python's protocols, such as copy
-            raise AttributeError(name)
         raise AttributeError(
             f"there is no runner.{name} without a run: sample() and plot() are for hooks that set "
             "learning rates or momenta"
@@ -112,13 +110,9 @@ def sample(
     [1.0, 1.0, 0.5, 0.5, 0.25, 0.25]
     """
     check_object(hook)
-    for name, value in (
-        ("max_epochs", max_epochs),
-        ("iters_per_epoch", iters_per_epoch),
-        ("accumulate_grad_batches", accumulate_grad_batches),
-    ):
-        if type(value) is not int or value < 1:
-            raise ValueError(f"{name} must be an int of at least 1, got {value!r}")
+    check_count("max_epochs", max_epochs)
+    check_count("iters_per_epoch", iters_per_epoch)
+    check_count("accumulate_grad_batches", accumulate_grad_batches)
     key, bases = ("momentum", base_momentum) if is_of_momentum(hook) else ("lr", base_lr)
     several = isinstance(bases, Mapping)
     named: Any = bases if several else {"": bases}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lightning_hooks.utils.arguments import LARGEST, check_number
+from lightning_hooks.utils.arguments import check_count, check_number
 
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
@@ -58,8 +58,7 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) ->
             f'"{warmup}" is not a supported type for warming up: warmup must be None, '
             '"constant", "linear" or "exp"'
         )
-    if type(warmup_iters) is not int or not 0 < warmup_iters <= LARGEST:
-        raise ValueError(f"warmup_iters must be an int of at least 1, got {warmup_iters!r}")
+    check_count("warmup_iters", warmup_iters)
     check_number("warmup_ratio", warmup_ratio)
     if not 0 < warmup_ratio <= 1:  # type: ignore[operator]
         raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")

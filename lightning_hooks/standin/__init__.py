@@ -10,10 +10,10 @@
 or, for a whole script, ``python -m lightning_hooks.standin train.py config.py``. An installed mmcv
 1.x takes precedence. ``lightning_hooks.standin.name_table`` lists the names.
 
-mmcv's layers, images, videos, ``Config``, initializers and small helpers come from OpenMMLab's own
-wheels, with the same code as mmcv 1.7.2: ``pip install mmcv-lite==2.2.0 mmengine==0.10.7
-torchvision``. On machines without libGL, install OpenCV without windows, and the wheels without
-their dependencies::
+mmcv's layers, images, videos, ``Config``, ``load`` and ``dump``, initializers and small helpers
+come from OpenMMLab's own wheels, with the same code as mmcv 1.7.2: ``pip install mmcv-lite==2.2.0
+mmengine==0.10.7 torchvision``. On machines without libGL, install OpenCV without windows, and the
+wheels without their dependencies::
 
     pip install --no-deps mmcv-lite==2.2.0 mmengine==0.10.7
     pip install addict opencv-python-headless pillow pyyaml rich termcolor yapf

@@ -12,10 +12,8 @@ from importlib.machinery import SourceFileLoader
 from typing import Any, ClassVar
 
 from lightning_hooks.standin.installed_mmcv import Installed, find_installed, is_mmcv_2
-from lightning_hooks.standin.lite.loader import LiteLoader, is_in_a_file, spec_of_file
-from lightning_hooks.standin.mmcv_names import kind_of
-from lightning_hooks.standin.name_table import MODULES
-from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.lite import LiteLoader, is_in_a_file, spec_of_file
+from lightning_hooks.standin.name_table import MODULES, Source, kind_of, names_of
 from lightning_hooks.standin.placeholders import hint_for, load
 from lightning_hooks.standin.utils.version import parse_version_info
 from lightning_hooks.standin.version_window import version_for
@@ -146,7 +144,7 @@ class StandinModule(types.ModuleType):
         if source is not None and source.module == self.__name__:
             if _FileLoader.is_loading(self):
                 raise AttributeError(f"{self.__name__} has no {attribute!r} yet")
-            source = source._replace(missing=kind_of(self.__name__, attribute))
+            source = Source(source.module, source.name, missing=kind_of(self.__name__, attribute))
         if source is not None:
             try:
                 value = load(source)

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_hooks.standin.finder import Finder, StandinModule, has_lost_names
 from lightning_hooks.standin.installed_mmcv import find_installed
-from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.name_table import names_of
 from lightning_hooks.standin.placeholders import load
 from lightning_hooks.standin.version_window import choose
 

@@ -10,10 +10,8 @@ import functools
 from abc import ABCMeta
 from typing import Any, NoReturn
 
-from lightning_hooks.standin.lite.names import LITE, NEEDS_LITE
-from lightning_hooks.standin.mmcv_names import Kind
-from lightning_hooks.standin.name_table import MODULES, Source
-from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.lite import NEEDS_LITE
+from lightning_hooks.standin.name_table import LITE, MODULES, Kind, Source, names_of
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["hint_for", "load", "placeholder", "placeholder_name"]

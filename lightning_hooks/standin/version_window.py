@@ -12,16 +12,17 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.standin.utils import version
 from lightning_hooks.standin.utils.notice import notice
-from lightning_hooks.standin.utils.version import digit_version
+from lightning_hooks.standin.utils.version import LAST, digit_version
 
-__all__ = ["ENVIRONMENT", "choose", "version_for"]
+__all__ = ["ENVIRONMENT", "choose", "mmcv_version", "version_for"]
 
 ENVIRONMENT = "LIGHTNING_HOOKS_MMCV_VERSION"
 """The environment variable with the version to report."""
 
 _BOUND = re.compile(r"mmcv_?(?P<side>min|max)", re.IGNORECASE)
+
+_chosen = ""
 
 
 def choose(wanted: str | None) -> None:
@@ -33,10 +34,16 @@ def choose(wanted: str | None) -> None:
     Raises:
         ValueError: unless the version is 0.x or 1.x.
     """
+    global _chosen
     chosen = wanted or os.environ.get(ENVIRONMENT) or ""
     if chosen and not re.fullmatch(r"[01](\.\d+){1,2}\w*", chosen):
         raise ValueError(f"version={chosen!r} is no version of mmcv 1.x: give one as '1.4.0'")
-    version.report(chosen)
+    _chosen = chosen
+
+
+def mmcv_version() -> str:
+    """Return the version of mmcv reported by the stand-in."""
+    return _chosen or LAST
 
 
 def version_for(reader: Mapping[str, Any]) -> str:
@@ -48,9 +55,9 @@ def version_for(reader: Mapping[str, Any]) -> str:
     Args:
         reader: The file's global names.
     """
-    own = version.mmcv_version()
+    own = mmcv_version()
     file = str(reader.get("__file__", ""))
-    if version.is_chosen() or os.path.basename(file) != "__init__.py":
+    if _chosen or os.path.basename(file) != "__init__.py":
         return own
     bounds = {}
     for name, value in reader.items():

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.notes import add_note
 
 __all__ = ["BackgroundSaver", "Snapshot"]
@@ -128,7 +129,7 @@ class Snapshot:
                 for nbytes, is_locked in layout
             ]
         if sources:
-            torch._foreach_copy_(self._kept, sources, non_blocking=True)
+            foreach.copy_(self._kept, sources, non_blocking=True)
         return [kept.untyped_storage() for kept in self._kept]
 
 

@@ -19,6 +19,7 @@ __all__ = [
     "LARGEST",
     "check_bool",
     "check_choice",
+    "check_count",
     "check_dict",
     "check_function",
     "check_int",
@@ -58,6 +59,20 @@ def check_int(name: str, value: object, least: int = -LARGEST) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if value > LARGEST:
         raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
+
+
+def check_count(name: str, value: object, least: int = 1, *, optional: bool = False) -> None:
+    """Raise ValueError, as mmcv does, unless a value is an int of at least ``least``, or None.
+
+    >>> check_count("max_skips", -1, 0, optional=True)
+    Traceback (most recent call last):
+    ValueError: max_skips must be an int of at least 0 or None, got -1
+    """
+    if optional and value is None:
+        return
+    if type(value) is not int or not least <= value <= LARGEST:
+        allowed = f"an int of at least {least}{' or None' if optional else ''}"
+        raise ValueError(f"{name} must be {allowed}, got {value!r}")
 
 
 def is_finite(value: object) -> bool:

@@ -11,14 +11,15 @@ import json
 import os
 import re
 import types
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["copied", "merged", "read_config", "read_with_files"]
+__all__ = ["copied", "merged", "read_config"]
 
 BASE, DELETE, DEPRECATION = "_base_", "_delete_", "_deprecation_"
 BASE_VALUE = re.compile(r"\{\{\s*_base_\.([\w.]+)\s*\}\}")
@@ -48,21 +49,7 @@ def read_config(path: str | Path) -> dict[str, Any]:
         Departures from mmcv: the key ``_delete_`` is removed from a dict without a base as well,
         and a file that inherits from itself is refused by name.
     """
-    return read_with_files(path)[0]
-
-
-def read_with_files(
-    path: str | Path, use_predefined_variables: bool = True
-) -> tuple[dict[str, Any], list[Path]]:
-    """Return the content of a config file, and all files read, bases first.
-
-    Args:
-        path: The file; see :func:`read_config`.
-        use_predefined_variables: Whether ``{{ fileDirname }}`` and similar names are replaced.
-    """
-    files: list[Path] = []
-    start = Path(os.path.abspath(Path(path).expanduser()))
-    return _read(start, (), use_predefined_variables, files), files
+    return _read(Path(os.path.abspath(Path(path).expanduser())), ())
 
 
 def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
@@ -93,23 +80,26 @@ def merged(base: Mapping[str, Any], child: Mapping[str, Any]) -> dict[str, Any]:
     return result
 
 
-def copied(value: Any) -> Any:
-    """Return a config with plain copies of dicts, lists and tuples; other values are not copied."""
+def copied(value: Any, convert: Callable[[Any], Any] = lambda item: item) -> Any:
+    """Return a config with plain copies of dicts, lists and tuples.
+
+    Args:
+        value: The config.
+        convert: Called for all other values, which are not copied by default.
+    """
     if isinstance(value, Mapping):
-        return {key: copied(item) for key, item in value.items()}
+        return {key: copied(item, convert) for key, item in value.items()}
     if type(value) in (list, tuple):
-        return type(value)(map(copied, value))
-    return value
+        return type(value)(copied(item, convert) for item in value)
+    return convert(value)
 
 
-def _read(
-    path: Path, heirs: tuple[Path, ...], predefined: bool, files: list[Path]
-) -> dict[str, Any]:
-    """Return the content of a file and the bases; append all paths to ``files``."""
+def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
+    """Return the content of a file and the bases."""
     if path in heirs:
         chain = " <- ".join(map(str, (*heirs, path)))
         raise ValueError(f"a config must not inherit from itself: {chain}")
-    content = _parse(path, predefined)
+    content = _parse(path)
     if DEPRECATION in content:
         notice = content.pop(DEPRECATION)
         instead = notice.get("expected") if isinstance(notice, Mapping) else None
@@ -122,17 +112,18 @@ def _read(
         raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
     for name in names:
         base = Path(os.path.abspath(path.parent / name))
-        inherited = _read(base, (*heirs, path), predefined, files)
+        inherited = _read(base, (*heirs, path))
         twice = sorted(bases.keys() & inherited.keys())
         if twice:
             raise KeyError(f"two bases of {path} define {', '.join(twice)}")
         bases.update(inherited)
-    files.append(path)
-    return merged(bases, _filled(content, bases, path))
+    return merged(bases, copied(content, partial(_filled, bases=bases, path=path)))
 
 
-def _parse(path: Path, predefined: bool) -> dict[str, Any]:
+def _parse(path: Path) -> dict[str, Any]:
     """Return the content of a single file, with marks for values of bases."""
+    if path.suffix not in (".py", ".yaml", ".yml", ".json"):
+        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
     try:
         text = path.read_text(encoding="utf-8")
     except UnicodeDecodeError as error:
@@ -143,7 +134,7 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
         "fileBasenameNoExtension": path.stem,
         "fileExtname": path.suffix,
     }
-    for name, part in own.items() if predefined else ():
+    for name, part in own.items():
         text = re.sub(rf"\{{\{{\s*{name}\s*\}}\}}", part.replace("\\", r"\\"), text)
     text = BASE_VALUE.sub(lambda found: json.dumps(MARK + found[1]), text)
     content: Any
@@ -160,10 +151,8 @@ def _parse(path: Path, predefined: bool) -> dict[str, Any]:
             for name, value in content.items()
             if not name.startswith("__") and not isinstance(value, hidden)
         }
-    elif path.suffix in (".yaml", ".yml", ".json"):
-        content = _data(text, path)
     else:
-        raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
+        content = _data(text, path)
     if not isinstance(content, dict):
         raise ValueError(f"a config must be a dict, {path} is {type(content).__name__}")
     return content
@@ -209,11 +198,7 @@ def _size(value: Any, known: dict[int, float]) -> float:
 
 
 def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:
-    """Return a config with values of the bases in place of the marks."""
-    if isinstance(value, Mapping):
-        return {key: _filled(item, bases, path) for key, item in value.items()}
-    if type(value) in (list, tuple):
-        return type(value)(_filled(item, bases, path) for item in value)
+    """Return a value of the bases in place of a mark; any other value is returned unchanged."""
     if not (isinstance(value, str) and value.startswith(MARK)):
         return value
     found: Any = bases

@@ -15,14 +15,11 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
         super().__init__(sys.stdout)
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Write a line; through tqdm, if tqdm is imported."""
-        tqdm = sys.modules.get("tqdm")
-        if tqdm is None:
-            self.setStream(sys.stdout)  # the current stream: tests and notebooks replace it
-            super().emit(record)
-            return
+        """Write a line through tqdm, to the present stream: tests and notebooks replace it."""
+        from tqdm import tqdm  # type: ignore[import-untyped]  # Lightning needs tqdm too
+
         try:
-            tqdm.tqdm.write(self.format(record), file=sys.stdout)
+            tqdm.write(self.format(record), file=sys.stdout)
         except Exception:  # a line of log never ends a run
             self.handleError(record)
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import torch
+
+from lightning_hooks.utils import foreach
+from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ranks", "scalar"]
 
@@ -35,7 +37,7 @@ def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     held = _local_parts(tensors)
     if not held:
         return torch.zeros(())
-    found = torch._foreach_norm(held, float("inf"))
+    found = foreach.norm(held, float("inf"))
     largest = torch.stack([one.to(found[0].device) for one in found])
     return largest.isfinite().all().logical_not().float()
 
@@ -56,11 +58,9 @@ def gradients_non_finite(
     tensor(1.)
     """
     held = _local_parts([*gradients, *(loss.detach().clone() for loss in losses)])
-    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
-    for tensor in held:
-        groups[tensor.device, tensor.dtype].append(tensor)
     flags = []
-    for (device, _), group in groups.items():
+    for group in foreach.by_type(held):
+        device = group[0].device
         if device.type in ("cpu", "cuda"):
             flag = torch.zeros((), device=device)
             one = torch.ones((), device=device)
@@ -98,8 +98,7 @@ def _local_parts(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
     """Return the local parts of the tensors, dense and real."""
     held = []
     for tensor in tensors:
-        if hasattr(tensor, "to_local"):  # a DTensor
-            tensor = tensor.to_local()
+        tensor = local_part(tensor)
         if tensor.is_sparse:
             tensor = tensor._values()
         if tensor.is_complex():

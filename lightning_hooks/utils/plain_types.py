@@ -9,17 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from lightning_hooks.utils.secrets import USERINFO, describe, without_secrets
-
-__all__ = [
-    "USERINFO",
-    "averageable",
-    "describe",
-    "packed",
-    "plain",
-    "plain_groups",
-    "without_secrets",
-]
+__all__ = ["averageable", "packed", "plain", "plain_groups"]
 
 
 def plain(value: Any) -> Any:

@@ -21,10 +21,10 @@ __all__ = [
     "GENERATORS",
     "WorkerStates",
     "are_equal",
+    "begin_workers",
     "get_rng_state",
     "isolated",
     "random_state",
-    "restored_workers",
     "set_rng_state",
 ]
 
@@ -134,23 +134,22 @@ class WorkerStates:
         return [pickle.loads(state.numpy()) if state[0] else None for state in self._shared]
 
 
-@contextlib.contextmanager
-def restored_workers(loader: Any, states: list[Any]) -> Iterator[None]:
-    """Start the workers of iterators made in the block in the given states.
+def begin_workers(loader: Any, states: list[Any], until: contextlib.ExitStack) -> None:
+    """Start the workers of the loader's next iterator in the given states.
 
     The workers' seed is not drawn from the run's generators, because an uninterrupted run would
     have the workers already.
+
+    Args:
+        loader: The loader.
+        states: A state for each worker, or None; ignored for another number of workers.
+        until: The stack that gives the loader its own attributes back.
     """
-    if len(states) != getattr(loader, "num_workers", 0) or not states:
-        yield
-        return
-    own = loader.worker_init_fn, loader.generator
-    loader.worker_init_fn = functools.partial(_begin_worker, own[0], states)
-    loader.generator = torch.Generator()
-    try:
-        yield
-    finally:
-        loader.worker_init_fn, loader.generator = own
+    if states and len(states) == getattr(loader, "num_workers", 0):
+        for name in ("worker_init_fn", "generator"):
+            until.callback(setattr, loader, name, getattr(loader, name))
+        loader.worker_init_fn = functools.partial(_begin_worker, loader.worker_init_fn, states)
+        loader.generator = torch.Generator()
 
 
 def _begin_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:

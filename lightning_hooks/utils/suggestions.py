@@ -70,5 +70,6 @@ def _alike(name: str, known: Iterable[str], synonyms: Iterable[str] = ()) -> lis
     meant = [n for n in synonyms if n in folded][:1]
     longer = [n for n in folded if len(wrong) > 2 and n.startswith(wrong)]
     parts = [n for n in folded if min(len(n), len(wrong)) > 2 and (wrong in n or n in wrong)]
+    parts = [n for n in parts if n != "hook"]  # part of every hook's name
     found = meant or dict.fromkeys([*longer, *difflib.get_close_matches(wrong, folded), *parts])
     return [folded[n] for n in found][:3]

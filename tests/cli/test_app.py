@@ -6,6 +6,7 @@ import json
 import re
 import subprocess
 import sys
+import warnings
 from pathlib import Path
 
 import pytest
@@ -78,12 +79,16 @@ def test_an_unknown_command_or_option_is_refused(
         (["convert", "nowhere.py"], "nowhere.py"),
         (["convert", "notes.txt"], "must end in .py, .yaml, .yml or .json"),
         (["convert", "broken.py"], "broken.py"),
-        (["convert", "misspelt.py"], "did you mean 'Step'"),
+        (["convert", "misspelt.py"], "did you mean 'Step'? (in lr_config of the config)"),
+        (["convert", "."], "must end in .py, .yaml, .yml or .json"),
+        (["check", "notes.txt", "--seconds", "0"], "seconds must be above 0 and at most 9"),
         (["convert", "wrong.py"], "gama"),
         (["convert", "made.py"], "is an object already"),
         (["plot", "empty.py", "--iters-per-epoch", "2"], "neither lr_config nor momentum_config"),
         (["plot", "endless.py", "--iters-per-epoch", "2"], "--epochs"),
         (["plot", "config.py"], "--iters-per-epoch"),
+        (["plot", "config.py", "--keys", "loss"], "--keys is for runs"),
+        (["plot", ".", "--epochs", "2"], "--epochs and --iters-per-epoch are for a config"),
     ],
 )
 def test_wrong_input_is_reported_in_one_line(
@@ -103,6 +108,19 @@ def test_wrong_input_is_reported_in_one_line(
     assert message in said
     assert len(said.strip().splitlines()) == 1
     assert said.startswith("lightning-hooks: ")
+
+
+def test_a_warning_is_printed_once_and_without_a_line_of_code(
+    config: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    policy = "policy='fixed', warmup='linear', warmup_iters=9"
+    Path("long.py").write_text(f"lr_config = dict({policy})\ntotal_epochs = 2")
+    with warnings.catch_warnings():
+        warnings.simplefilter("always")
+        assert run("plot", "long.py", "--iters-per-epoch", "2") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert len(said) == 1
+    assert said[0].startswith("lightning-hooks: FixedLrUpdaterHook")
 
 
 def test_without_the_extra_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,12 +201,13 @@ def test_help_hooks_and_wrong_paths_need_neither_torch_nor_lightning() -> None:
         "run(['plot', 'nowhere.py'])\n"
         "run(['convert', 'nowhere.py'])\n"
         "run(['check', 'nowhere.py'])\n"
+        "run(['replay', 'nowhere.py', '--to', 'mlflow'])\n"
         "run(['hooks'])\n"
         "print(sorted({'torch', 'lightning', 'matplotlib'} & {*sys.modules}))"
     )
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
     assert found.stdout.splitlines()[-1] == b"[]"
-    assert found.stderr.count(b"nowhere.py") == 3
+    assert found.stderr.count(b"nowhere.py") == 4
 
 
 def test_help_of_a_number_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:

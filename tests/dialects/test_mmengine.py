@@ -69,6 +69,22 @@ def test_a_run_counted_in_iterations_is_one_epoch(tmp_path: Path) -> None:
     assert names[-3:] == ["after_train_epoch", "after_train", "after_run"]
 
 
+def test_a_hook_added_in_a_run_keeps_its_class_priority(tmp_path: Path) -> None:
+    class First(Hook):
+        priority = "HIGHEST"
+
+    class Adds(Hook):
+        def before_run(self, runner: Any) -> None:
+            runner.register_hook(First())
+
+        def before_train(self, runner: Any) -> None:
+            self.hooks = [type(hook).__name__ for hook in runner.hooks]
+
+    hook = Adds()
+    fit(tmp_path, hook, max_epochs=1)
+    assert hook.hooks == ["First", "Adds"]
+
+
 def test_a_class_priority_counts(tmp_path: Path) -> None:
     late, early = MeanLoss(), SwitchOff()
     assert HookAdapter([late, Trace(), early]).hooks[0] is early

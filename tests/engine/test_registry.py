@@ -11,6 +11,7 @@ from lightning_hooks import HookAdapter
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS, Registry, build_from_cfg
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
 from lightning_hooks.standin._hooks import registry as standin_registry
+from lightning_hooks.utils.suggestions import suggest
 
 
 def make() -> tuple[Registry, type]:
@@ -74,9 +75,19 @@ def test_bad_configs(config: Any, error: type[Exception], message: str) -> None:
         registry.build(config)
 
 
+@pytest.mark.parametrize("name", ["EarlyStoppingHook", "EarlyStopping"])
+def test_early_stopping_is_lightnings(name: str) -> None:
+    with pytest.raises(KeyError, match=r"Lightning's callback instead: EarlyStopping\(monitor"):
+        HOOKS.build({"type": name, "monitor": "acc"})
+
+
+def test_no_hook_is_meant_by_the_word_hook_alone() -> None:
+    assert suggest("EarlyStoppingHook", ["Hook", "Thing"]) == "known: Hook, Thing"
+
+
 def test_only_classes_by_string_names() -> None:
     registry, _ = make()
-    with pytest.raises(TypeError, match="name must be a str or a list of str"):
+    with pytest.raises(TypeError, match="name must be a str or a sequence of str"):
         registry.register_module(name=3)  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="only classes can be registered"):
         registry.register_module()(lambda: None)  # type: ignore[type-var]

@@ -25,7 +25,7 @@ def main(which: str, arguments: list[str]) -> None:
         return
     from lightning_hooks.standin.finder import Finder
     from lightning_hooks.standin.installed_mmcv import Installed
-    from lightning_hooks.standin.lite.names import LITE_VERSION
+    from lightning_hooks.standin.lite import LITE_VERSION
 
     class First(Finder):
         """Finds mmcv although a real one is installed, with the files of mmcv-lite."""

@@ -158,8 +158,12 @@ HELPERS = (
     "track_iter_progress({1: 2}.items()).__next__(), track_parallel_progress(abs, [-1, 3], 2)",
     "list_from_file('words', 'p/', 1, 2), dict_from_file('words', file_client_args={})",
     "digit_version('1.13.0+cu117'), digit_version('2.0.0rc1'), Timer().is_running",
+    "[dump(VALUE, file_format=f) for f in ('json', 'yml', 'pickle')]",
+    "[(dump(VALUE, f'x.{f}'), load(f'x.{f}')) for f in ('json', 'yaml', 'pkl')]",
+    "dump({1, 2}, 'x.json'), load('x.json'), load(open('x.json'), 'json')",
+    "[(dict(n.state_dict()), n(NUMBERS).detach()) for n in SYNCED], [str(n) for n in SYNCED]",
 )
-"""Calls of helpers of ``mmcv.utils``."""
+"""Calls of helpers of ``mmcv.utils``, ``mmcv.fileio`` and ``mmcv.cnn``."""
 
 OPTIONS = ("1", "a", "[1,2]", "(1,a)", "a,b", "true", "[(a,1),[2,b]]", "1e-3", "none", "[(a,b),[1")
 CONFIGS = {
@@ -220,7 +224,13 @@ def main(out: str, *lite: str) -> None:
         found[f"{module}.{name}"] = [(str(c), result(name, called, c)) for c in calls(name, called)]
     helpers = [*mmcv.utils.__all__, "to_2tuple"]
     scope = {"Path": Path, **{n: getattr(mmcv.utils, n) for n in helpers}}
-    scope |= {"list_from_file": mmcv.list_from_file, "dict_from_file": mmcv.dict_from_file}
+    scope |= {n: getattr(mmcv, n) for n in ("list_from_file", "dict_from_file", "dump", "load")}
+    synced = nn.SyncBatchNorm.convert_sync_batchnorm(nn.Sequential(nn.BatchNorm2d(4)))
+    scope["SYNCED"] = [*mmcv.cnn.utils.revert_sync_batchnorm(synced)]
+    scope |= {
+        "VALUE": {"a": [1, 2.5], "b": {"c": None}},
+        "NUMBERS": torch.arange(200.0).view(2, 4, 5, 5),
+    }
     Path("words").write_text("a 1\nb 2 3\nc 4\nd 5\n")
     with contextlib.redirect_stdout(io.StringIO()):
         found["helpers"] = [(text, eval(text, scope)) for text in HELPERS]

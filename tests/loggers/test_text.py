@@ -19,8 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TrainStepModule
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.text import TextLoggerHook
-from lightning_hooks.loggers.text_format import console_line, json_line
+from lightning_hooks.loggers.text import TextLoggerHook, console_line, json_line
 from support import training
 from support.golden import recorded
 from support.training import TinyModule, make_loader, make_trainer

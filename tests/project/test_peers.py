@@ -46,7 +46,7 @@ from torch.utils.data import DataLoader, DistributedSampler
 import lightning_hooks
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
 from lightning_hooks.engine.usage_errors import SAME_ELSEWHERE
-from lightning_hooks.standin.mmcv_names import mmcv_modules
+from lightning_hooks.standin.name_table import mmcv_modules
 from support.paths import ROOT, TESTS
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 

@@ -13,10 +13,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+import yaml
 
 from lightning_hooks import standin
 from lightning_hooks.standin.finder import StandinModule
-from lightning_hooks.standin.lite.names import LITE, LITE_VERSION, MMENGINE_VERSION
+from lightning_hooks.standin.lite import LITE_VERSION, MMENGINE_VERSION
+from lightning_hooks.standin.name_table import LITE
 from support.paths import ROOT
 from support.processes import run_program
 from support.standin import needs_lite
@@ -87,6 +89,33 @@ def test_images_are_mmcvs_own(tmp_path: Path) -> None:
     cv2.subtract(wanted, np.float64(mean.reshape(1, -1)), wanted)
     cv2.multiply(wanted, 1 / np.float64(std.reshape(1, -1)), wanted)
     assert np.array_equal(mmcv.imnormalize(image, mean, std), wanted)
+
+
+def test_files_of_values_run_no_code_and_suggest_a_format(tmp_path: Path) -> None:
+    import mmcv
+
+    path = tmp_path / "x.yaml"
+    mmcv.dump({"a": [1, 2.5]}, path)
+    assert mmcv.load(str(path), file_client_args=dict(backend="disk")) == {"a": [1, 2.5]}
+    path.write_text("!!python/object/apply:os.getcwd []")
+    with pytest.raises(yaml.YAMLError, match="could not determine a constructor"):
+        mmcv.load(path)
+    with pytest.raises(TypeError, match="yaaml; did you mean 'yaml'"):
+        mmcv.load("x.yaaml")
+
+
+def test_synchronized_batch_norms_become_plain_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    from mmcv.cnn.utils import revert_sync_batchnorm
+    from mmcv.ops import SyncBatchNorm
+
+    monkeypatch.setattr("torch.distributed.get_world_size", lambda group=None: 1)
+    norms = [torch.nn.SyncBatchNorm(3, eps=0.5), SyncBatchNorm(3, momentum=0.2)]
+    model = torch.nn.Sequential(*norms).eval()
+    plain = revert_sync_batchnorm(model)
+    assert [(norm.eps, norm.momentum) for norm in plain] == [(0.5, 0.1), (1e-05, 0.2)]
+    assert [part.training for part in plain.modules()] == [False] * 3
+    assert plain.state_dict().keys() == model.state_dict().keys()
+    assert plain(torch.ones(2, 3)).shape == (2, 3)  # of any number of dimensions
 
 
 def test_classes_pickle_and_stay_the_same_when_the_stand_in_comes_back() -> None:
@@ -181,8 +210,8 @@ def test_what_is_missing_is_named_with_what_to_install() -> None:
 
 
 HIDE_MMENGINE = """
-from lightning_hooks.standin.lite import loader
-loader.find_installed = lambda *_: None
+from lightning_hooks.standin import lite
+lite.find_installed = lambda *_: None
 """
 HIDE_MMCV = """
 from lightning_hooks.standin import finder
@@ -241,6 +270,8 @@ def test_without_a_wheel_a_use_says_what_to_install(hidden: str) -> None:
         "from mmcv import Config; Config.fromfile('config.py')",
         "from mmcv.utils import is_list_of, mkdir_or_exist; mkdir_or_exist('folder')",
         "from mmcv.cnn import INITIALIZERS, kaiming_init; INITIALIZERS.build({})",
+        "from mmcv.cnn.utils import revert_sync_batchnorm; revert_sync_batchnorm(1)",
+        "from mmcv.fileio import JsonHandler, load; mmcv.dump(1, 'x.json')",
     ):
         assert "pip install mmcv-lite==2.2.0 mmengine==0.10.7 torchvision" in error
         assert "pip install --no-deps mmcv-lite==2.2.0 mmengine==0.10.7 and pip install" in error

@@ -43,8 +43,9 @@ def test_own_loops_and_tests_on_two_ranks_equal_mmcv(tmp_path: Path) -> None:
         assert_close(found, want)
     in_order = [0.0, 1.0, 2.0, 3.0, 4.0]
     first, second = read_ranks(tmp_path, "test")
-    assert first == {"found": [in_order] * 2, "bars": 2}
-    assert second == {"found": [None] * 2, "bars": 0}
+    averages = [[[[0.5, 2.0], [3.0, 2.0]], [0.5], [0.5]]] * 3
+    assert first == {"found": [in_order] * 2, "bars": 2, "averages": averages}
+    assert second == {"found": [None] * 2, "bars": 0, "averages": averages}
     assert not (tmp_path / "parts").exists()
 
 

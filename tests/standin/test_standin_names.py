@@ -17,8 +17,7 @@ from inspected import arguments
 
 from lightning_hooks.standin.cnn.base_module import BaseModule
 from lightning_hooks.standin.finder import StandinModule
-from lightning_hooks.standin.mmcv_names import FILE
-from lightning_hooks.standin.name_table import Source
+from lightning_hooks.standin.name_table import FILE, Source
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.standin.utils.registry import Registry
 from support.golden import recorded

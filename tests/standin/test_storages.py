@@ -123,7 +123,7 @@ def test_bad_arguments_have_mmcvs_errors() -> None:
             FileClient.register_backend(name, backend)
     with pytest.raises(AssertionError, match="uri must be a str or a Path"):
         FileClient.parse_uri_prefix([])
-    with pytest.raises(ValueError, match="dump needs a file"):
+    with pytest.raises(ValueError, match="file_format must be specified since file is None"):
         mmcv.dump([1])
     with pytest.raises(KeyError, match='must contain the key "type"'):
         mmcv.build_from_cfg({"depth": 1}, mmcv.Registry("new"))

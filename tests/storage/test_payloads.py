@@ -26,7 +26,7 @@ from lightning_hooks import (
     newest_valid,
 )
 from lightning_hooks.cli.app import run
-from lightning_hooks.dialects.steps.hooks import Checkpointer
+from lightning_hooks.dialects.detectron2 import Checkpointer
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.standin.runner import checkpoint
 from lightning_hooks.storage import manifest

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from lightning_hooks.standin.mmcv_names import FILE
+from lightning_hooks.standin.name_table import FILE
 from support.golden import recorded
 
 ENDING = {"class": "", "function": "()", "value": "="}

@@ -15,7 +15,7 @@ from record_old_script import SCRIPT, results, run
 from torch import nn
 
 from lightning_hooks.standin.installed_mmcv import find_installed
-from lightning_hooks.standin.lite.names import LITE_VERSIONS, MMENGINE_VERSIONS
+from lightning_hooks.standin.lite import LITE_VERSIONS, MMENGINE_VERSIONS
 from support.golden import assert_close
 from support.processes import Forks
 

@@ -11,8 +11,7 @@ from typing import Any
 from lightning_hooks import dialects
 from lightning_hooks.cli.check.report import PIP, UNKNOWN
 from lightning_hooks.dialects.dialect import PACKAGES
-from lightning_hooks.standin.lite.names import LITE
-from lightning_hooks.standin.mmcv_names import Kind
+from lightning_hooks.standin.name_table import LITE, Kind
 from lightning_hooks.standin.placeholders import placeholder
 
 __all__ = ["AbsentPackages", "provider_of"]

@@ -48,7 +48,7 @@ class Probe:
         self._out = out
         self._seconds = seconds
         self._absent = AbsentPackages()
-        self._found: set[Finding] = set()
+        self._written: set[str] = set()
         self._failed: list[str] = []
         """Packages with a failing ``__init__``, as ``"lab.core."``."""
 
@@ -78,7 +78,10 @@ class Probe:
             self._write("hook", hook)
 
     def _write(self, kind: str, value: Finding | HookReport) -> None:
-        print(json.dumps({kind: dataclasses.asdict(value)}), file=self._out, flush=True)
+        line = json.dumps({kind: dataclasses.asdict(value)})
+        if line not in self._written:
+            self._written.add(line)
+            print(line, file=self._out, flush=True)
 
     def _level_of(self, path: Path) -> str:
         """Return ``"start"`` for the only file and for the ``__init__`` of a top package."""
@@ -100,7 +103,7 @@ class Probe:
         if self._absent.of_lite and "mmcv-lite" not in self._absent.names:
             self._absent.names.add("mmcv-lite")
             write = provider_of("mmcv-lite")
-            self._add(Finding(str(path), 0, f"mmcv-lite{ABSENT}", write, level))
+            self._write("finding", Finding(str(path), 0, f"mmcv-lite{ABSENT}", write, level))
         faulthandler.cancel_dump_traceback_later()
 
     def _read_config(self, path: Path) -> None:
@@ -144,20 +147,15 @@ class Probe:
                 what, write = f"the installed {package} has no module {absent}", ""
             else:
                 what, write = f"{package}{ABSENT}", provider_of(absent, source)
-            self._add(Finding(file, line, what, write, level))
+            self._write("finding", Finding(file, line, what, write, level))
             self._absent.names.add(absent)
             return True
         if path.name == "__init__.py":
             self._failed.append(f"{self.project.name_of(path)}.")
         roots = {name.partition(".")[0] for name in self._absent.names}
         if not any(name in source for name in roots | self._absent.of_lite):
-            self._add(Finding(file, line, _reason(error), "", level))
+            self._write("finding", Finding(file, line, _reason(error), "", level))
         return False
-
-    def _add(self, finding: Finding) -> None:
-        if finding not in self._found:
-            self._found.add(finding)
-            self._write("finding", finding)
 
     def _is_own(self, module: str) -> bool:
         root = module.partition(".")[0]

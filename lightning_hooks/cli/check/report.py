@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.cli.check.project import Project, find
+from lightning_hooks.engine.error_notes import listed
 
 __all__ = ["ABSENT", "PIP", "UNKNOWN", "Finding", "Report", "check", "show"]
 
@@ -63,13 +64,13 @@ class Report:
             verb = ABSENT if len(absent) == 1 else " are not installed"
             reasons.insert(0, f"{', '.join(absent)}{verb}")
         if reasons:
-            return f"does not start because {_some(reasons, 2)}"
+            return f"does not start because {listed(reasons, 2)}"
         for one in self.of("gpu"):
             return f"trains on a machine with a GPU ({place(one)} {one.what})"
         if self.script:
             return "trains"
         parts = [*dict.fromkeys(one.path for one in self.of("part"))]
-        return f"runs except {_some(parts, 6)}" if parts else "runs"
+        return f"runs except {listed(parts, 6)}" if parts else "runs"
 
     @property
     def next_steps(self) -> list[str]:
@@ -116,7 +117,9 @@ def check(target: str, seconds: float = 120.0) -> Report:
         RuntimeError: if the process fails outside of the project's files.
     """
     if not 0 < seconds <= threading.TIMEOUT_MAX:
-        raise ValueError(f"seconds must be above 0, and what a clock can wait, got {seconds}")
+        raise ValueError(
+            f"seconds must be above 0 and at most {threading.TIMEOUT_MAX:g}, got {seconds:g}"
+        )
     project = find(target)
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder, "out"), Path(folder, "log")
@@ -177,7 +180,7 @@ def show(report: Report, console: Any) -> None:
         console.print(line, soft_wrap=True)
     parts = [f"{place(one)}: {one.what}" for one in report.of("part")]
     if parts and report.script:
-        line = f"not needed for training: {_some(parts, 3)}"
+        line = f"not needed for training: {listed(parts, 3)}"
         console.print(escape(line), soft_wrap=True, style="dim")
     for line in (*(() if report.script else parts), *_notes(report.of("note"))):
         console.print(f"attention: {escape(line)}", soft_wrap=True)
@@ -196,7 +199,7 @@ def _notes(notes: Sequence[Finding]) -> Iterable[str]:
     places: dict[str, list[str]] = {}
     for one in notes:
         places.setdefault(one.what, []).append(place(one))
-    return (f"{_some(found, 2)}: {what}" for what, found in places.items())
+    return (f"{listed(found, 2)}: {what}" for what, found in places.items())
 
 
 def _table(hooks: Sequence[dict[str, Any]]) -> Any:
@@ -214,9 +217,3 @@ def _joined(start: str, lines: Sequence[str], comma: str) -> list[str]:
     """Return the lines with a common start as a single line, if there are any."""
     rest = [line.removeprefix(start) for line in lines if line.startswith(start)]
     return [start + comma.join(rest)] if rest else []
-
-
-def _some(items: Sequence[str], count: int) -> str:
-    """Return the first items, and the number of the others."""
-    more = f" and {len(items) - count} more" if len(items) > count else ""
-    return ", ".join(items[:count]) + more

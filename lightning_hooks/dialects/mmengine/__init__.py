@@ -27,7 +27,7 @@ The loop, with the points of a hook::
 validation and testing also a list. ``before_save_checkpoint(runner, checkpoint)`` is called for
 every Lightning checkpoint, and by ``runner.save_checkpoint()``. ``Trainer.test`` corresponds to
 mmengine's ``runner.test()``, ``Trainer.validate`` to ``runner.val()``: see
-:class:`~lightning_hooks.dialects.mmengine.evaluation.Evaluation`.
+:class:`~lightning_hooks.dialects.mmengine.loops.Evaluation`.
 
 If mmengine is installed, hook files with imports of mmengine run unchanged, and so do mmengine's
 hooks. Without mmengine, import ``Hook``, ``HOOKS`` and ``MessageHub`` from this module.
@@ -38,7 +38,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.mmengine.evaluation import Evaluation
+from lightning_hooks.dialects.mmengine.loops import Evaluation
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
 from lightning_hooks.dialects.mmengine.runner_facade import RunnerFacade

@@ -1,28 +1,33 @@
-"""``runner.train_loop``, ``val_loop`` and ``test_loop`` of hooks of mmengine in a HookAdapter."""
+"""The loops of mmengine: ``runner.train_loop``, ``val_loop``, ``test_loop``, and ``Evaluation``."""
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from operator import attrgetter
 from types import SimpleNamespace
 from typing import Any, ClassVar
 
-from lightning_hooks.dialects.facade import of_runner, setting
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.trainer.states import TrainerFn
+
+from lightning_hooks.dialects.dialect import Dialect
+from lightning_hooks.dialects.facade import Facade, of_runner, setting
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
+from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 
-__all__ = ["TestLoop", "TrainLoop", "ValLoop"]
+__all__ = ["Evaluation", "TestLoop", "TrainLoop", "ValLoop"]
 
 
 class _Loop:
     def __init__(self, facade: Any) -> None:
         self._facade = facade
         self.native_runner = facade.native_runner
-
-    @property
-    def _library_name(self) -> str:
-        return type(self).__name__
+        self._library_name = type(self).__name__
 
     @property  # type: ignore[misc]
     def __class__(self) -> type:
@@ -51,12 +56,10 @@ class TrainLoop(_Loop):
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
+        by_epoch = self.native_runner.counts_epochs
+        self._library_name = f"{'Epoch' if by_epoch else 'Iter'}BasedTrainLoop"
         # mmengine's loop of epochs keeps its length if a hook replaces the loader
-        self._length = self.native_runner.max_iters if self.native_runner.counts_epochs else None
-
-    @property
-    def _library_name(self) -> str:
-        return f"{'Epoch' if self.native_runner.counts_epochs else 'Iter'}BasedTrainLoop"
+        self._length = self.native_runner.max_iters if by_epoch else None
 
     iter = property(attrgetter("native_runner.iter"))
     """Number of finished iterations."""
@@ -108,11 +111,7 @@ class TrainLoop(_Loop):
     def dataloader(self, value: Any) -> None:
         self.native_runner.new_data_loader = self.native_runner.loader_of_run = value
 
-    def __setattr__(self, name: str, value: Any) -> None:
-        """Set an attribute; ``dataloader_iterator`` yields the next batch."""
-        if name != "dataloader_iterator":
-            super().__setattr__(name, value)
-            return
+    def _switch_loader(self, value: Any) -> None:
         loader = getattr(value, "_dataloader", None)
         if loader is None:
             raise TypeError(
@@ -120,6 +119,9 @@ class TrainLoop(_Loop):
             )
         self.native_runner.new_data_loader = None
         data.switch_loader(self.native_runner.trainer, loader)
+
+    dataloader_iterator = property(fset=_switch_loader)
+    """An assigned iterator of mmengine's yields the next batch."""
 
     @property
     def metainfo(self) -> Any:
@@ -227,3 +229,108 @@ class TestLoop(_EvaluationLoop):
 
     __test__ = False  # for pytest
     stage, step_name = "test", "test_step"
+
+
+_STAGES: dict[TrainerFn | None, str] = {TrainerFn.TESTING: "test", TrainerFn.VALIDATING: "val"}
+
+
+class Evaluation(Callback):
+    """Calls mmengine's points in ``Trainer.test`` and in ``Trainer.validate`` outside of a fit.
+
+    The points are ``before_run``, ``before_test``, ``before_test_epoch``, ``before_test_iter`` and
+    ``after_test_iter`` for each step, ``after_test_epoch`` with the logged values, ``after_test``
+    and ``after_run``; in a validation with ``val`` for ``test``. After a fit of the same Trainer
+    the hooks get the runner and the message hub of the fit.
+
+    Args:
+        dialect: The mmengine dialect.
+        stage: ``test`` or ``val``.
+    """
+
+    _facade: Facade
+    _model: Any  # the model before any assignment by a hook
+
+    def __init__(self, dialect: Dialect, stage: str) -> None:
+        self._dialect, self._stage = dialect, stage
+        self._run = contextlib.ExitStack()
+
+    @staticmethod
+    def join(trainer: L.Trainer, dialect: Dialect) -> None:
+        """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
+        stage, callbacks = _STAGES.get(trainer.state.fn), callbacks_of(trainer)
+        if stage is not None and not any(isinstance(c, Evaluation) for c in callbacks):
+            callbacks.append(Evaluation(dialect, stage))
+
+    def _call(self, *points: str) -> None:
+        for point in points:
+            self._facade.prepare(point)
+            self._facade.call_hook(point)
+            self._take_model()
+
+    def _take_model(self) -> None:
+        """Evaluate a model assigned by a hook, such as mmengine's PrepareTTAHook."""
+        runner = self._facade.native_runner
+        if runner.model is not self._model:
+            Driver.of(runner.trainer).model_watch.take()
+            runner.module.eval()
+
+    def _end(self) -> None:
+        """End the run, and restore the model."""
+        runner = self._facade.native_runner
+        if runner.model is not self._model:
+            runner.model = self._model
+            Driver.of(runner.trainer).model_watch.take()
+        self._facade.end()
+
+    # -- Lightning's events ----------------------------------------------------------------
+
+    def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Call ``before_run``, ``before_test``, ``before_test_epoch``."""
+        stage = self._stage
+        runner = Driver.of(trainer).prepare(trainer, pl_module)
+        runner.mode = stage
+        self._model = runner.model
+        if self._dialect.name not in runner.dialect_facades:  # else the fit has announced
+            runner.announce_misspelt()
+        self._facade = self._dialect.facade_for_evaluation(runner)
+        self._run.callback(self._end)
+        self._call("before_run", f"before_{stage}", f"before_{stage}_epoch")
+
+    def on_test_batch_start(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, batch_idx: int, *_: int
+    ) -> None:
+        """Call ``before_test_iter``."""
+        runner = self._facade.native_runner
+        runner.data_batch, runner.inner_iter = batch, batch_idx
+        self._call(f"before_{self._stage}_iter")
+
+    def on_test_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *batch: Any
+    ) -> None:
+        """Call ``after_test_iter``."""
+        runner = self._facade.native_runner
+        runner.take_result(outputs)
+        self._call(f"after_{self._stage}_iter")
+        del runner.data_batch
+
+    def on_test_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Call ``after_test_epoch``, ``after_test``, ``after_run``."""
+        self._call(f"after_{self._stage}_epoch", f"after_{self._stage}", "after_run")
+        self._run.close()
+
+    on_validation_start = on_test_start
+    on_validation_batch_start = on_test_batch_start  # type: ignore[assignment]
+    on_validation_batch_end = on_test_batch_end  # type: ignore[assignment]
+    on_validation_end = on_test_end
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Remove the ``Evaluation`` from the Trainer's callbacks."""
+        self._run.close()
+        left = [callback for callback in callbacks_of(trainer) if callback is not self]
+        trainer.callbacks = left  # type: ignore[attr-defined]
+
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Remove the ``Evaluation`` also after an error."""
+        self.teardown(trainer, pl_module, self._stage)

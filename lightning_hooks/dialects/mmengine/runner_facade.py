@@ -131,10 +131,7 @@ class RuntimeInfo:
 
     def before_run(self) -> None:
         """Write config, seed and name of the run."""
-        runner = self._runner
-        text = getattr(runner.cfg, "pretty_text", "")
-        names = {"cfg": text, "seed": runner.seed, "experiment_name": runner.experiment_name}
-        self._hub.update_info_dict(names)
+        self._hub.update_info_dict(origin_of(self._runner))
 
     def before_train(self) -> None:
         """Write the length of the run."""
@@ -191,6 +188,12 @@ class RuntimeInfo:
     def after_test_epoch(self) -> None:
         """Write the results of the test."""
         self.after_val_epoch("test")
+
+
+def origin_of(runner: Any) -> dict[str, Any]:
+    """Return the config's text, the seed and the name of a run."""
+    text = getattr(runner.cfg, "pretty_text", "")
+    return {"cfg": text, "seed": runner.seed, "experiment_name": runner.experiment_name}
 
 
 class EmptyConfig(dict[str, Any]):
@@ -357,8 +360,7 @@ class RunnerFacade(Facade):
     ) -> None:
         """Write a checkpoint in mmengine's layout, after all hooks' ``before_save_checkpoint``."""
         counters = {"epoch": self.epoch + by_epoch, "iter": self.iter + (not by_epoch)}
-        meta = {**counters, **(meta or {}), "cfg": getattr(self.cfg, "pretty_text", "")}
-        meta |= {"seed": self.seed, "experiment_name": self.experiment_name}
+        meta = {**counters, **(meta or {}), **origin_of(self)}
         meta["time"] = time.strftime("%Y%m%d_%H%M%S")
         if self.train_loop.metainfo is not None:
             meta["dataset_meta"] = self.train_loop.metainfo

@@ -74,7 +74,7 @@ class HistoryBuffer:
         check_int("max_length", max_length, 1)
         self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
         self.unread: list[list[Any]] = []  # unread entries, the oldest first
-        self._count = self._averaged = 0
+        self._count = 0
         self._global_avg = 0.0
 
     def update(self, value: Any, iteration: float | None = None) -> None:
@@ -128,9 +128,8 @@ class HistoryBuffer:
 
     def average_unread(self) -> None:
         """Add the values, copied by :func:`read_pending`, to the mean of all values."""
-        for value, _ in self.unread:
-            self._averaged += 1
-            self._global_avg += (value - self._global_avg) / self._averaged
+        for number, (value, _) in enumerate(self.unread, self._count - len(self.unread) + 1):
+            self._global_avg += (value - self._global_avg) / number
         self.unread.clear()
 
 

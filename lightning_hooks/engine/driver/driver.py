@@ -36,6 +36,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -51,8 +52,9 @@ from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buf
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
+from lightning_hooks.engine.lightning_api.callback_list import after_setups, insert, take_out
 from lightning_hooks.engine.lightning_api.events import (
     restore_events,
     skip_events,
@@ -110,6 +112,7 @@ class Driver(Callback):
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
         self._in_run = self._logs_epochs = False
+        self._set_up_for: L.LightningModule | None = None  # until all callbacks are set up
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
         self._first_iter: int | None = None
@@ -138,16 +141,13 @@ class Driver(Callback):
         return self._has_runner and self._runner.trainer is trainer
 
     @classmethod
-    def of(cls, trainer: L.Trainer, stage: str = "fit") -> Self:
+    def of(cls, trainer: L.Trainer) -> Self:
         """Return the Trainer's driver; the first call adds a driver to the callbacks."""
-        callbacks = callbacks_of(trainer)
-        for callback in callbacks:
+        for callback in callbacks_of(trainer):
             if isinstance(callback, cls):
                 return callback
         driver = cls()
-        first = next(i for i, c in enumerate(callbacks) if isinstance(c, Participant))
-        callbacks.insert(first, driver)  # Lightning goes on with the first hook, once more
-        driver.setup(trainer, trainer.lightning_module, stage)
+        callbacks_of(trainer).append(driver)  # Lightning may walk over the list: :meth:`_arrange`
         return driver
 
     @classmethod
@@ -167,13 +167,16 @@ class Driver(Callback):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Collect the hooks of all participants and get ready for a fit.
 
+        A hook in front of the driver calls this before Lightning does.
+
         Raises:
             TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
+        if self._set_up_for is pl_module:
+            return
         check_callbacks(trainer)
-        hosted = self._hosted
-        given = [p for p in participants_of(trainer) if not any(p is hook for hook in hosted)]
+        given, earlier = self._given_and_hosted(participants_of(trainer))
         entries = [entry for one in given for entry in one.entries()]
         check_each_once([foreign(hook) for hook, _ in entries])
         check_private_names(trainer)
@@ -183,13 +186,19 @@ class Driver(Callback):
         self.fit = fit
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
         fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
+        self._set_up_for = pl_module
+        fit.callback(setattr, self, "_set_up_for", None)
+        after_setups(trainer, partial(self._arrange, trainer, earlier), fit)
         self._loading = fit.part()
         self._buffers = resume.HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
         self._entries = entries
-        self._forget_hosted(trainer, [hook for hook, _ in entries])
-        for hook, _ in entries:
-            self._host(trainer, hook, stage)
+        natives = [hook for hook, _ in entries if isinstance(hook, Participant)]
+        self._hosted = [hook for hook in natives if not is_one_of(hook, given)]
+        for place, hook in enumerate(self._hosted):
+            hook.hosted_at = place
+            if not is_one_of(hook, earlier):  # else Lightning sets it up
+                hook.setup(trainer, pl_module, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
             # else a checkpoint hook checks read files
             check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
@@ -205,25 +214,27 @@ class Driver(Callback):
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, self.calls, self._train_data, fit)
 
-    def _forget_hosted(self, trainer: L.Trainer, hooks: Sequence[Any]) -> None:
-        """Drop hosted hooks of an earlier fit: ``configure_callbacks`` has made others."""
-        old = [one for one in self._hosted if not any(one is hook for hook in hooks)]
-        lists: tuple[list[Any], ...] = (self._hosted, callbacks_of(trainer))
-        for among in lists if old else ():
-            among[:] = [one for one in among if not any(one is hook for hook in old)]
+    def _given_and_hosted(
+        self, participants: Sequence[Participant]
+    ) -> tuple[list[Participant], list[Participant]]:
+        """Tell the hooks and adapters given by the user from the hooks hosted by an earlier fit."""
+        inside = [hook for one in participants for hook, _ in one.entries() if hook is not one]
+        known = [*inside, *self._hosted]  # of an adapter in the list, or of an adapter that is gone
+        hosted = [p for p in participants if p.hosted_at is not None and is_one_of(p, known)]
+        return [one for one in participants if not is_one_of(one, hosted)], hosted
 
-    def _host(self, trainer: L.Trainer, hook: Any, stage: str) -> bool:
-        """Make a native hook a callback; return whether the hook is new among the callbacks."""
-        callbacks = callbacks_of(trainer)
-        if not isinstance(hook, Participant) or any(one is hook for one in callbacks):
-            return False
-        hook.hosted_at = len(self._hosted)
-        self._hosted.append(hook)
-        # before Lightning's default ModelCheckpoint, so that ckpt_path="best" is the hook's
-        defaults = [i for i, one in enumerate(callbacks) if is_lightnings_default(one)]
-        callbacks.insert(min(defaults, default=len(callbacks)), hook)
-        hook.setup(trainer, trainer.lightning_module, stage)
-        return True
+    def _arrange(self, trainer: L.Trainer, earlier: Sequence[Participant]) -> None:
+        """Put the driver in front of the first hook, and the hosted hooks among the callbacks.
+
+        Args:
+            trainer: The Trainer.
+            earlier: The hosted hooks of the fit before; ``configure_callbacks`` may make others.
+        """
+        self._set_up_for = None
+        take_out(trainer, [self, *earlier, *self._hosted])
+        insert(trainer, self, lambda one: isinstance(one, Participant))
+        for hook in self._hosted:
+            insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
@@ -252,8 +263,7 @@ class Driver(Callback):
         for hook, priority in self._entries:
             runner.hooks.add(hook, priority)
         runner.hooks.on_change = self._on_hooks_change
-        callbacks = callbacks_of(trainer)
-        check_order(runner.hooks, callbacks, callbacks.index(self))
+        check_order(runner.hooks, callbacks_of(trainer))
         return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -365,8 +375,10 @@ class Driver(Callback):
         self.calls.forget()
         self._expect_batches()
         if self._in_run:
-            for hook in list(self.runner.hooks):
-                self._join_run(hook)
+            natives = [hook for hook in self.runner.hooks if isinstance(hook, Participant)]
+            for hook in natives:
+                if not is_one_of(hook, callbacks_of(self.runner.trainer)):
+                    self._join_run(hook)
             self.model_watch.guard()
             self._step.patch()
             self._watch_epoch_end()
@@ -378,8 +390,11 @@ class Driver(Callback):
         called from the next point on, as in mmcv.
         """
         runner, trainer = self.runner, self.runner.trainer
-        if not self._host(trainer, hook, "fit"):
-            return
+        _join([hook], self.fit)
+        hook.hosted_at = len(self._hosted)
+        self._hosted.append(hook)
+        insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
+        hook.setup(trainer, runner.module, "fit")
         hook.on_fit_start(trainer, runner.module)
         if self._has_begun:
             if _prepares_in_before_run(hook):
@@ -497,7 +512,7 @@ class Driver(Callback):
                 self.calls.agree_to_stop()
             in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
-            hooks += [hook for hook in self._hosted if not any(hook is one for one in hooks)]
+            hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
             more = {"in_epoch": in_epoch, "alone": trainer.interrupted}
             workers = self._train_data.worker_states() if hasattr(self, "_train_data") else []
             resume.write(checkpoint, self._runner, hooks, workers=workers, **more)

@@ -9,7 +9,7 @@ import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.hosted import HostedHook
+from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_step
 from lightning_hooks.engine.lightning_api.method_patch import Fit
@@ -139,7 +139,7 @@ class Ownership:
 
     def split(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
         """Return the calls inside the step, up to the last owner of backward, and the others."""
-        owned = [i for i, (hook, _) in enumerate(calls) if any(hook is o for o in self.owners)]
+        owned = [i for i, (hook, _) in enumerate(calls) if is_one_of(hook, self.owners)]
         end = owned[-1] + 1 if owned else 0
         return calls[:end], calls[end:]
 

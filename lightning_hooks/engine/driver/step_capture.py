@@ -11,7 +11,7 @@ import torch
 from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.hosted import HostedHook
+from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant
@@ -99,7 +99,7 @@ class StepCapture:
                 f"{', '.join(names)} is not called where training_step returns None, which skips "
                 "the step; to train with it, end training_step with `return loss`"
             )
-        return [call for call in calls if not any(call[0] is hook for hook in skipped)]
+        return [call for call in calls if not is_one_of(call[0], skipped)]
 
     def _warn_of_none(self) -> None:
         self._warned = True

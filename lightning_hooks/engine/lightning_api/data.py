@@ -24,7 +24,7 @@ from lightning_hooks.engine.lightning_api.private_names import (
     set_loader,
 )
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
-from lightning_hooks.utils.random_state import restored_workers
+from lightning_hooks.utils.random_state import begin_workers
 
 __all__ = [
     "batch_size",
@@ -115,7 +115,7 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
 
 def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
     once = fit.part()
-    begin = partial(once.enter_context, restored_workers(loader, states))
+    begin = partial(begin_workers, loader, states, once)
     fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
 
 

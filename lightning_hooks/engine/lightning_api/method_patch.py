@@ -115,23 +115,11 @@ class Fit(contextlib.ExitStack):
         super().__init__()
         self.trainer = trainer
         self.state = TrainerState() if trainer is None else trainer.state
-        self._called: set[tuple[int, Callable[..., Any]]] = set()
 
     @property
     def is_running(self) -> bool:
         """Whether the Trainer is at work; false after an error, before any ``on_exception``."""
         return self.state.status is TrainerStatus.RUNNING
-
-    def is_first_call(self, owner: Any, function: Callable[..., Any]) -> bool:
-        """Return whether a function of an object is called for the first time in the fit.
-
-        A callback added to ``trainer.callbacks`` in ``setup`` is set up at once, and again when
-        Lightning comes to the callback in the list.
-        """
-        call = id(owner), function
-        is_first = call not in self._called
-        self._called.add(call)
-        return is_first
 
     def part(self) -> contextlib.ExitStack:
         """Return a stack for changes to undo before the end of the fit."""

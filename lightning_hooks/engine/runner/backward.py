@@ -113,7 +113,7 @@ class CountedOptimizer:
     def __init__(self, wrapper: LightningOptimizer, runner: Runner) -> None:
         vars(self).update(optimizer=wrapper.optimizer, _wrapper=wrapper, _runner=runner)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:
         """The class of the optimizer inside, for ``isinstance``."""
         return type(self.optimizer)

@@ -39,7 +39,8 @@ def publish_averages(runner: Runner) -> None:
     """
     done = progress.batch_idx(runner.trainer) + 1
     averages = runner.log_buffer.window(done + 1)  # the window counts the next iteration
-    logged_values.publish(runner.trainer, {**averages, **_rates(runner)})
+    lr, momentum = (runner.step_rates.first(what, what) for what in ("lr", "momentum"))
+    logged_values.publish(runner.trainer, {**averages, **lr, **momentum})
 
 
 def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:
@@ -68,14 +69,3 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
     finally:
         runner.samples.waiting.clear()
         runner.mode = before
-
-
-def _rates(runner: Runner) -> dict[str, float]:
-    """Return ``lr`` and ``momentum`` of the first group, for each optimizer by name."""
-    if runner.optimizer is None:
-        return {}
-    found = {}
-    for tag, rates in (("lr", runner.step_rates.lr()), ("momentum", runner.step_rates.momentum())):
-        named = rates.items() if isinstance(rates, dict) else [("", rates)]
-        found.update({f"{tag}/{name}".rstrip("/"): groups[0] for name, groups in named if groups})
-    return found

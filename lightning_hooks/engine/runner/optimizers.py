@@ -13,7 +13,7 @@ from lightning_hooks.engine.lightning_api import progress
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Rates", "StepRates", "by_optimizer", "first_group", "rates"]
+__all__ = ["Rates", "StepRates", "by_optimizer", "rates"]
 
 Rates: TypeAlias = list[float] | dict[str, list[float]]
 """A value for each parameter group; for several optimizers by the optimizer's name."""
@@ -26,38 +26,26 @@ def by_optimizer(function: Callable[[Any], Any], optimizer: Any) -> Any:
     return function(optimizer)
 
 
-def _groups(optimizer: Any) -> Any:
-    return optimizer.param_groups
-
-
-def rates(optimizer: Any, what: str, groups_of: Callable[[Any], Any] = _groups) -> Rates:
+def rates(optimizer: Any, what: str) -> Rates:
     """Return the ``"lr"`` or ``"momentum"`` (or Adam's first beta) of every parameter group.
 
     Args:
         optimizer: An optimizer, or a dict of optimizers by name.
         what: ``"lr"`` or ``"momentum"``; a momentum is 0 without a momentum.
-        groups_of: Returns the parameter groups of an optimizer.
 
     Raises:
         RuntimeError: without an optimizer.
     """
     if optimizer is None:
         raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
-    found: Rates = by_optimizer(lambda one: [_value(g, what) for g in groups_of(one)], optimizer)
+    found: Rates = by_optimizer(
+        lambda one: [_value(group, what) for group in one.param_groups], optimizer
+    )
     return found
 
 
 def _value(group: dict[str, Any], what: str) -> Any:
     return group[what] if what == "lr" or what in group else group.get("betas", [0])[0]
-
-
-def first_group(found: Rates) -> Any:
-    """Return the value of the first parameter group; for several optimizers, a dict by name.
-
-    >>> first_group([0.1, 0.2]), first_group({"generator": [0.1, 0.2], "critic": [0.3]})
-    (0.1, {'generator': 0.1, 'critic': 0.3})
-    """
-    return by_optimizer(lambda of_groups: of_groups[0] if of_groups else None, found)
 
 
 class StepRates:
@@ -85,13 +73,45 @@ class StepRates:
             if hasattr(optimizer, "register_step_pre_hook"):
                 fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
 
-    def lr(self) -> Rates:
-        """Return the learning rates."""
-        return rates(self._runner.optimizer, "lr", self._groups)
+    def first(self, what: str, tag: str = "") -> dict[str, float]:
+        """Return the first group's value by tag; with several optimizers one value for each.
 
-    def momentum(self) -> Rates:
-        """Return the momenta, as :meth:`Runner.current_momentum` does."""
-        return rates(self._runner.optimizer, "momentum", self._groups)
+        The keys are ``learning_rate`` or, with several optimizers, ``learning_rate/generator`` ...;
+        without a tag ``""`` or ``generator`` ...
+
+        Args:
+            what: ``"lr"`` or ``"momentum"``.
+            tag: The name of the value.
+        """
+        every = self._by_name(what, tag)
+        return {name: values[0] for name, (_, values) in every.items() if values}
+
+    def of_groups(self, what: str, tag: str) -> dict[str, float]:
+        """Return the value of every parameter group, by the group's name or number.
+
+        The keys are ``learning_rate/backbone`` or ``learning_rate/1``; with several optimizers the
+        optimizer's name is in between: ``learning_rate/generator/0``.
+
+        Args:
+            what: ``"lr"`` or ``"momentum"``.
+            tag: The beginning of the names.
+        """
+        return {
+            f"{name}/{group.get('name', index)}": value
+            for name, (optimizer, values) in self._by_name(what, tag).items()
+            for index, (group, value) in enumerate(zip(optimizer.param_groups, values, strict=True))
+        }
+
+    def _by_name(self, what: str, tag: str) -> dict[str, tuple[Any, list[float]]]:
+        """Return each optimizer, with the values of its groups."""
+        optimizer = self._runner.optimizer
+        if optimizer is None:
+            return {}
+        named = optimizer if isinstance(optimizer, dict) else {"": optimizer}
+        return {
+            f"{tag}/{name}".strip("/"): (each, [_value(g, what) for g in self._groups(each)])
+            for name, each in named.items()
+        }
 
     def _keep(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         groups = [

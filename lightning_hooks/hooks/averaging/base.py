@@ -284,8 +284,8 @@ class AveragingHook(Hook):
         average = self.start(runner.module, goes_on=runner.iter > 0)
         begins = self._begins(runner.iter, trainer.current_epoch)
         if not begins and not average.steps:
-            average.tracks = True
-        elif average.tracks:  # the fit before ended before averaging began
+            average.has_begun = False
+        elif not average.has_begun:  # the fit before ended before averaging began
             average.begin()
         self._applied, self._counted = AppliedSteps(trainer, self.joined_fit), 0
 
@@ -324,11 +324,11 @@ class AveragingHook(Hook):
         if names := average.new_parameters():
             self._repair()
             self._loaded = average.saved(Identity.of(self))
-            tracks, average = average.tracks, self.start(pl_module, goes_on=True)
-            average.tracks = tracks
+            has_begun, average = average.has_begun, self.start(pl_module, goes_on=True)
+            average.has_begun = has_begun
             line = "%s also averages the new %s from now on, beginning with their present values"
             Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))
-        if average.tracks and 0 < self.begin_epoch <= trainer.current_epoch:
+        if not average.has_begun and 0 < self.begin_epoch <= trainer.current_epoch:
             average.begin()
 
     def before_train_epoch(self, runner: Runner) -> None:
@@ -341,7 +341,7 @@ class AveragingHook(Hook):
         if average is None or self._applied is None:
             return
         counted, self._counted = self._counted, self._applied.made
-        if average.tracks:
+        if not average.has_begun:
             if self._begins(runner.iter + 1, runner.trainer.current_epoch):
                 average.begin()
         elif self._counted != counted:

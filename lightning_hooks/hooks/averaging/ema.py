@@ -13,15 +13,8 @@ from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
-from lightning_hooks.schedules.averages import (
-    annealing_momentum,
-    ema_momentum,
-    equal_share,
-    exp_momentum,
-    linear_momentum,
-    over_interval,
-    share_of_beginning,
-)
+from lightning_hooks.schedules import averages
+from lightning_hooks.schedules.averages import ema_momentum
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_number
 
 __all__ = [
@@ -92,7 +85,7 @@ class EMAHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        momentum = over_interval(self.momentum, self.interval)
+        momentum = averages.over_interval(self.momentum, self.interval)
         return ema_momentum(self.steps, momentum, self.warm_up)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -109,7 +102,7 @@ class EMAHook(AveragingHook):
         begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
         waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
         averaged = round(steps * max(0.0, 1 - waited))
-        kept = share_of_beginning(self.momentum, self.warm_up, averaged, self.interval)
+        kept = averages.share_of_beginning(self.momentum, self.warm_up, averaged, self.interval)
         if averaged and kept > 0.5:
             runner.logger.warning(
                 f"{class_name(self)}(momentum={self.momentum}, warm_up={self.warm_up}) is "
@@ -219,7 +212,7 @@ class ExpMomentumEMAHook(BaseEMAHook):
         self.total_iter = total_iter
 
     def _rule(self, step: int) -> float:
-        return exp_momentum(step, self.momentum, self.total_iter)
+        return averages.exp_momentum(step, self.momentum, self.total_iter)
 
 
 @HOOKS.register_module()
@@ -253,7 +246,8 @@ class LinearMomentumEMAHook(BaseEMAHook):
         self.warm_up = warm_up
 
     def _rule(self, step: int) -> float:
-        return linear_momentum(step, over_interval(self.momentum, self.interval), self.warm_up)
+        momentum = averages.over_interval(self.momentum, self.interval)
+        return averages.linear_momentum(step, momentum, self.warm_up)
 
 
 # -- MMEngine's ------------------------------------------------------------------------------------
@@ -308,7 +302,7 @@ class MomentumAnnealingEMAHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        return annealing_momentum(self.steps, self.momentum, self.gamma, self.power)
+        return averages.annealing_momentum(self.steps, self.momentum, self.gamma, self.power)
 
 
 @HOOKS.register_module()
@@ -337,4 +331,4 @@ class StochasticWeightAverageHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        return equal_share(self.updates)
+        return averages.equal_share(self.updates)

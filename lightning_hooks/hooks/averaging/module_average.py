@@ -10,9 +10,9 @@ import torch
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.engine.hook_states import Identity
-from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
+from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
-from lightning_hooks.utils import dtensors
+from lightning_hooks.utils import dtensors, foreach
 
 __all__ = ["ModuleAverage", "WeightSwap"]
 
@@ -51,8 +51,8 @@ class ModuleAverage:
         device: The device of the average; None for the devices of the parameters.
     """
 
-    tracks = False
-    """Whether the average is the model itself, because averaging has not begun."""
+    has_begun = True
+    """Whether averaging has begun; before, the average is the model itself."""
 
     steps: int = 0
     """Optimizer steps since averaging began."""
@@ -88,7 +88,7 @@ class ModuleAverage:
         ]
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
         averaged = self._tensors if buffers == "average" else parameters
-        types = {id(t): t.dtype for t in self._tensors} | {id(t): _wide(t.dtype) for t in averaged}
+        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in averaged}
         values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
         for key, tensor in module.state_dict(keep_vars=True).items():
             value = start.get(key, start.get(dtensors.uncompiled_key(key)))
@@ -96,9 +96,9 @@ class ModuleAverage:
                 values[id(tensor)] = dtensors.shard_of(value, tensor, types[id(tensor)])
         copies = [values[id(t)].to(device, types[id(t)], copy=True) for t in self._tensors]
         by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
-        stays = device is not None
-        self.swap = WeightSwap(local, copies, by_copy, stays)
-        self._staged = [torch.empty_like(copy) for copy in copies] if stays else []
+        keeps_device = device is not None
+        self.swap = WeightSwap(local, copies, by_copy, keeps_device)
+        self._staged = [torch.empty_like(copy) for copy in copies] if keeps_device else []
         self._updates: list[NanSafeUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
@@ -119,17 +119,17 @@ class ModuleAverage:
 
     def begin(self) -> None:
         """Start the average with the model's present weights."""
-        self.tracks = self._is_estimated = False
+        self.has_begun, self._is_estimated = True, False
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
-            torch._foreach_copy_(self.swap.others, self.swap.parameters)
+            foreach.copy_(self.swap.others, self.swap.parameters)
 
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
         self._is_estimated = False
         if (self._slots and not self._estimates_only) or self._shards:
-            self._find()
+            self._look_up()
         for update in self._staged_updates():
             update(weight)
         self.updates += 1
@@ -138,7 +138,7 @@ class ModuleAverage:
         """Copy the values to the average's own device, if any; return the updates."""
         if self._staged:
             with torch.no_grad():
-                torch._foreach_copy_(self._staged, self.swap.parameters)
+                foreach.copy_(self._staged, self.swap.parameters)
         return self._updates or self._prepare()
 
     def _prepare(self) -> list[NanSafeUpdate]:
@@ -160,7 +160,7 @@ class ModuleAverage:
             )
         return self._updates
 
-    def _find(self, reshard: bool = False) -> None:
+    def _look_up(self, reshard: bool = False) -> None:
         """Look up the tensors again: a module may replace a buffer, FSDP the memory of a shard."""
         if reshard and self._shards:
             dtensors.reshard(self.module)
@@ -180,21 +180,21 @@ class ModuleAverage:
 
     def follow(self) -> None:
         """Move the average to the module's devices."""
-        self._find()
+        self._look_up()
         self.swap.follow()
         self._updates = []  # they hold the old tensors
 
     def swap_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
-        if not self.tracks and not self.swap.is_in:
-            self._find(reshard=True)
+        if self.has_begun and not self.swap.is_in:
+            self._look_up(reshard=True)
             if self.swap.swap_in():
                 self._updates = []  # they read the old memory
 
     def swap_out(self) -> None:
         """Restore the module's weights, if the average is in place."""
         if self.swap.is_in:
-            self._find(reshard=True)
+            self._look_up(reshard=True)
             self.swap.swap_out()
 
     def estimate_statistics(self, estimate: Callable[[], object]) -> None:
@@ -203,12 +203,12 @@ class ModuleAverage:
         Args:
             estimate: Writes statistics to the layers of the module, while the average is in place.
         """
-        if self.tracks or self._is_estimated:
+        if not self.has_begun or self._is_estimated:
             return
         was_in = self.swap.is_in
         self.swap_out()
         if self._estimates_only:  # skipped layers (in eval mode) keep the module's
-            self._find()
+            self._look_up()
             self._copy_buffers()
         self.swap_in()
         try:
@@ -225,7 +225,7 @@ class ModuleAverage:
         copies, buffers = self.swap.others[first:], self.swap.parameters[first:]
         with torch.inference_mode(False), torch.no_grad():
             if buffers:  # torch refuses an empty list
-                torch._foreach_copy_(copies, buffers)
+                foreach.copy_(copies, buffers)
 
     def repair(self) -> int:
         """Return how many updates were left out because of NaN since the last call.
@@ -250,9 +250,9 @@ class ModuleAverage:
             exact: Whether averages of a higher type than their parameters keep this type; otherwise
                 the state dict has copies in the parameters' types.
         """
-        if self.tracks:
+        if not self.has_begun:
             return self.raw_state_dict()
-        self._find()
+        self._look_up()
         return self._state_dict_with(self.swap.others, exact)
 
     def saved(self, of: Identity, is_validated: bool = False) -> SavedAverage:
@@ -267,7 +267,7 @@ class ModuleAverage:
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the raw weights, also during a swap."""
-        self._find()
+        self._look_up()
         return self._state_dict_with(self.swap.raw)
 
     def _state_dict_with(self, values: list[torch.Tensor], exact: bool = False) -> dict[str, Any]:
@@ -291,21 +291,15 @@ def _is_number(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    """Return the type of an average: float32 for types of lower precision."""
-    is_number = dtype.is_floating_point or dtype.is_complex
-    return torch.promote_types(dtype, torch.float32) if is_number else dtype
-
-
 def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
-    """Return owner and name of the averaged buffers, each tensor once."""
+    """Return owner and name of the averaged buffers in the state dict, each tensor once."""
+    saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
     found: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
             continue
         for name, buffer in owner.named_buffers(recurse=False):
-            is_saved = name not in owner._non_persistent_buffers_set
-            if is_saved and (which == "copy" or _is_number(buffer)):
+            if id(buffer) in saved and (which == "copy" or _is_number(buffer)):
                 found.setdefault(id(buffer), (owner, name))
     return [*found.values()]
 
@@ -331,7 +325,7 @@ class WeightSwap:
         parameters: The parameters.
         others: A tensor for each parameter; training the swapped module changes these tensors.
         by_copy: Copy all values: a CUDA graph reads fixed addresses.
-        stays: The others stay on their device, and during a swap so do the raw values; with
+        keeps_device: The others stay on their device, and during a swap so do the raw values; with
             ``by_copy`` only.
     """
 
@@ -340,12 +334,12 @@ class WeightSwap:
         parameters: Sequence[torch.Tensor],
         others: Sequence[torch.Tensor],
         by_copy: bool = False,
-        stays: bool = False,
+        keeps_device: bool = False,
     ) -> None:
         self.parameters = list(parameters)
         self.others = list(others)
         self.by_copy = by_copy
-        self.stays = stays
+        self.keeps_device = keeps_device
         self._raw: list[torch.Tensor] | None = None
         # for each parameter, whether to copy: this test costs more than the swap
         self._copies: list[bool] = []
@@ -407,7 +401,7 @@ class WeightSwap:
 
     def follow(self) -> None:
         """Move the other tensors to the parameters' devices."""
-        if not self.stays:
+        if not self.keeps_device:
             pairs = zip(self.others, self.parameters, strict=True)
             self.others = [other.to(parameter.device) for other, parameter in pairs]
 

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 
 import torch
 
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.nonfinite import over_ranks
 
-__all__ = ["NanSafeUpdate"]
+__all__ = ["NanSafeUpdate", "wide"]
 
 TENSORS, NUMBERS, SHARE = 512, 2**16, 32  # the size of a sample, see NanSafeUpdate
 
@@ -90,11 +91,11 @@ class NanSafeUpdate:
         """Return 1.0 if a value is not finite, else 0.0, for the fused kernel."""
         bad = torch.zeros_like(self._left_out)
         for _, values, samples, _ in self._groups:
-            wide = _wide(values[0].dtype)
+            dtype = wide(values[0].dtype)
             if samples is None:
-                total = torch.stack(torch._foreach_norm(values, 2, wide)).sum()
+                total = torch.stack(foreach.norm(values, 2, dtype)).sum()
             else:
-                total = torch.cat(samples).sum(dtype=wide)
+                total = torch.cat(samples).sum(dtype=dtype)
             bad += ~total.isfinite()
         bad.clamp_(max=1)
         return bad if self._decide_on is None else over_ranks(bad.to(self._decide_on)).to(bad)
@@ -103,7 +104,7 @@ class NanSafeUpdate:
 def _fused_lerp(
     averages: list[torch.Tensor], values: list[torch.Tensor], weight: float, bad: torch.Tensor
 ) -> None:
-    torch._fused_sgd_(
+    foreach.fused_sgd_(
         averages,
         values,
         [],
@@ -149,5 +150,7 @@ def _beginning(value: torch.Tensor, numbers: int) -> torch.Tensor:
     return value[(0,) * (value.dim() - 1)][:numbers]  # never a copy: a copy would be of this step
 
 
-def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.float32 if dtype in (torch.float16, torch.bfloat16) else dtype
+def wide(dtype: torch.dtype) -> torch.dtype:
+    """Return the type of an average: float32 for types of lower precision."""
+    is_number = dtype.is_floating_point or dtype.is_complex
+    return torch.promote_types(dtype, torch.float32) if is_number else dtype

@@ -9,14 +9,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.storage.layout import (
-    ENTRY,
-    RAW,
-    STATE,
-    check_weights,
-    entry_of,
-    has_average,
-)
+from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
@@ -80,13 +73,13 @@ def write_averages(
     for average in averages:
         if average.is_validated and average.tensors:
             checkpoint["state_dict"] = in_file(average.tensors, is_spread)
-            checkpoint[RAW] = in_file(raw)
-            checkpoint[STATE] = {"n_averaged": torch.tensor(average.updates)}
+            checkpoint[layout.RAW] = in_file(raw)
+            checkpoint[layout.STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:
             tensors = in_file(average.tensors)
         entries.append(average.entry(tensors, in_file(average.exact)))
-    checkpoint.setdefault(ENTRY, {})["averages"] = entries
+    checkpoint.setdefault(layout.ENTRY, {})["averages"] = entries
 
 
 def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
@@ -96,12 +89,12 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
         checkpoint: Lightning's dict.
         module: The module to load into.
     """
-    entries = entry_of(checkpoint).get("averages")
+    entries = layout.entry_of(checkpoint).get("averages")
     if entries is not None:
         return [_of_entry(entry, checkpoint, module) for entry in entries]
-    if not has_average(checkpoint):
+    if not layout.has_average(checkpoint):
         return []
-    tensors, updates = _validated(checkpoint, module), checkpoint[STATE].get("n_averaged", 0)
+    tensors, updates = _validated(checkpoint, module), checkpoint[layout.STATE].get("n_averaged", 0)
     return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
 
 
@@ -126,12 +119,12 @@ def find_averages(
     saved = read_averages(checkpoint, module)
     own = module.state_dict()
     for one in saved:
-        name = "state_dict" if one.is_validated else ENTRY
-        check_weights(one.tensors, own, name, path)
-        check_weights(one.exact, own, ENTRY, path)
-    check_weights(checkpoint.get(RAW, {}), own, RAW, path)
+        name = "state_dict" if one.is_validated else layout.ENTRY
+        layout.check_weights(one.tensors, own, name, path)
+        layout.check_weights(one.exact, own, layout.ENTRY, path)
+    layout.check_weights(checkpoint.get(layout.RAW, {}), own, layout.RAW, path)
     found = pair([one.of or present[0] for one in saved], present) if present else {}
-    entries = entry_of(checkpoint).get("averages")
+    entries = layout.entry_of(checkpoint).get("averages")
     if entries:
         entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
     return [saved[found[i]] if i in found else None for i in range(len(present))]

@@ -9,12 +9,8 @@ from itertools import islice
 from typing import Any
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.lightning_api import data, validation
 from lightning_hooks.engine.lightning_api.progress import is_last_batch
-from lightning_hooks.engine.lightning_api.validation import (
-    keep_train_flags,
-    train_as_before_validation,
-)
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls, takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
@@ -195,9 +191,9 @@ class PreciseBNHook(Hook):
         Args:
             runner: The run, with module and training data.
         """
-        with keep_train_flags(runner.module):
+        with validation.keep_train_flags(runner.module):
             if runner.trainer.validating:
-                train_as_before_validation(runner.trainer)
+                validation.train_as_before_validation(runner.trainer)
             self._update(runner)
 
     def _update(self, runner: Runner) -> None:

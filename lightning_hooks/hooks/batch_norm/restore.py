@@ -73,5 +73,5 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 def uncompiled() -> contextlib.AbstractContextManager[Any]:
     """Run compiled models uncompiled: compiled graphs would miss temporary changes."""
-    stance = getattr(torch.compiler, "set_stance", None)  # since torch 2.6
-    return contextlib.nullcontext() if stance is None else stance("force_eager")
+    stance: contextlib.AbstractContextManager[Any] = torch.compiler.set_stance("force_eager")
+    return stance

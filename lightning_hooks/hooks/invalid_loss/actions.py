@@ -1,22 +1,18 @@
-"""Actions on an invalid loss: raise, restore the last good state, or stop there."""
+"""``Action``: what ``CheckInvalidLossHook`` does about an invalid loss; the base raises."""
 
 from __future__ import annotations
 
-import contextlib
 from typing import TYPE_CHECKING, Any
 
-import lightning as L
 import torch
 
-from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, describe
-from lightning_hooks.hooks.invalid_loss.rollback import LastGoodState
 
 if TYPE_CHECKING:
     from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
 
-__all__ = ["Action", "InvalidLossError", "Restore", "Stop"]
+__all__ = ["Action", "InvalidLossError"]
 
 
 class InvalidLossError(FloatingPointError, AssertionError):
@@ -83,7 +79,7 @@ class Action:
 
     def describe(self, reading: Reading) -> str:
         """Describe the first bad step."""
-        return describe(reading, self.runner.rank, self.hook.has_judged)
+        return describe(reading, self.runner.rank, self.hook.has_losses)
 
     def on_saved(self, path: Any) -> None:
         """Run after a full checkpoint was written, after a good reading."""
@@ -95,84 +91,3 @@ class Action:
 
     def report(self) -> None:
         """Log a summary at the end of the run."""
-
-
-class Restore(Action):
-    """Restores the last good state, up to ``max_restores`` times, and then raises."""
-
-    keeps_state = True
-
-    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
-        super().__init__(hook, runner)
-        self._state = LastGoodState(runner.trainer)
-        self._restores = 0
-        self._limit: int | None = hook.max_restores
-
-    def begin(self) -> None:
-        """Keep the state at the start."""
-        self._state.keep()
-
-    def handle(self, reading: Reading, at_interval: bool) -> None:
-        """Keep a good state; restore the last one after a bad reading."""
-        if reading.all_good:
-            if at_interval:
-                self._state.keep()
-            return
-        if self._limit is not None and self._restores >= self._limit:
-            raise InvalidLossError(
-                f"{self.describe(reading)}\nmax_restores={self._limit}: the last good state "
-                f"has been put back {self._restores} times already"
-            )
-        self._restores += 1
-        source = self._state.restore()
-        self.runner.logger.warning(
-            "%s\nput back weights, optimizers and averages from %s; %s",
-            self.describe(reading),
-            source,
-            self.proceed(),
-        )
-
-    def proceed(self) -> str:
-        """Continue after a restore; return a phrase for the log."""
-        limit = "" if self._limit is None else f" of {self._limit}"
-        return f"training goes on (restore {self._restores}{limit})"
-
-    def on_saved(self, path: Any) -> None:
-        """Use this checkpoint for the next restores."""
-        self._state.add_file(path)
-
-    def after_error(self, reading: Reading) -> None:
-        """Restore the good state: a callback may write a checkpoint because of the error."""
-        super().after_error(reading)
-        if not reading.all_good:
-            if self.runner.world_size == 1:
-                self._state.restore()
-            else:
-                self._state.restore_copy()
-
-
-class Stop(Restore):
-    """Restores the last good state and ends training."""
-
-    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
-        super().__init__(hook, runner)
-        self._limit = None
-        self._has_stopped = False
-
-    def proceed(self) -> str:
-        """Stop training, also before ``min_epochs`` and ``min_steps``."""
-        trainer = self.runner.trainer
-        if not self._has_stopped:
-            self._has_stopped = True
-            _lift_minimum(trainer, Driver.of(trainer).fit)
-        # all ranks had the same reading and need no agreement
-        self.runner.should_stop = trainer.should_stop = True
-        return "training stops"
-
-
-def _lift_minimum(trainer: L.Trainer, until: contextlib.ExitStack) -> None:
-    """Let ``should_stop`` end the run before ``min_epochs`` and ``min_steps``."""
-    loop = trainer.fit_loop
-    until.callback(setattr, loop, "min_epochs", loop.min_epochs)
-    until.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
-    loop.min_epochs, loop.epoch_loop.min_steps = 0, None

@@ -19,11 +19,12 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError, Restore, Stop
+from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, dump_batch, read
+from lightning_hooks.hooks.invalid_loss.rollback import Restore, Stop
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.utils import random_state
-from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.arguments import check_count, check_path
 from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
@@ -122,13 +123,11 @@ class CheckInvalidLossHook(Hook):
         dump_dir: str | os.PathLike[str] | None = None,
     ) -> None:
         super().__init__()
-        if type(interval) is not int or interval < 1:
-            raise ValueError(f"interval must be an int of at least 1, got {interval!r}")
+        check_count("interval", interval)
         if not isinstance(action, str) or action not in ACTIONS:
             raise ValueError(f"action must be one of {list(ACTIONS)}, got {action!r}")
-        for name, limit in (("max_skips", max_skips), ("max_restores", max_restores)):
-            if limit is not None and (type(limit) is not int or limit < 0):
-                raise ValueError(f"{name} must be an int of at least 0 or None, got {limit!r}")
+        check_count("max_skips", max_skips, 0, optional=True)
+        check_count("max_restores", max_restores, 0, optional=True)
         self.interval = interval
         self.action = action
         self.max_skips = max_skips
@@ -143,9 +142,9 @@ class CheckInvalidLossHook(Hook):
         return self.dump_dir is not None
 
     @property
-    def has_judged(self) -> bool:
+    def has_losses(self) -> bool:
         """Whether a step of this fit had a loss."""
-        return self._history.has_judged
+        return self._history.has_losses
 
     def before_run(self, runner: Runner) -> None:
         """Set up the action; skip batch events without use."""

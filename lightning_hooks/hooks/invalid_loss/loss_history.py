@@ -8,6 +8,7 @@ from typing import Any, NamedTuple
 
 import torch
 from lightning.fabric.utilities import move_data_to_device
+from torch._C import DisableTorchFunctionSubclass
 
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
@@ -56,7 +57,7 @@ class LossHistory:
         """The random state before the running step."""
         self.iters = 0
         """Iterations since the last reading, with a loss or without."""
-        self.has_judged = False
+        self.has_losses = False
         """Whether a step had a loss."""
         self._last_iter = -1
         self._steps: list[Step] = []
@@ -80,13 +81,13 @@ class LossHistory:
         terms = _terms(outputs, runner, self._logged)
         if loss is None and not any(map(_is_component, terms)):
             return
-        step = Step(loss, terms, iteration, runner.epoch, runner.inner_iter)
+        kept: tuple[Any, ...] = ()
         if self.keep_batches:
             # a hook registered during the run missed the start of the batch
             batch = runner.data_batch if self.batch is None else self.batch
-            step = step._replace(batch=batch, rng_state=self.rng_state)
-        self.has_judged = True
-        self._steps.append(step)
+            kept = batch, self.rng_state
+        self.has_losses = True
+        self._steps.append(Step(loss, terms, iteration, runner.epoch, runner.inner_iter, *kept))
 
     def take(self) -> list[Step]:
         """Return the steps and start anew."""
@@ -121,12 +122,11 @@ def components(runner: Runner, logged: dict[str, torch.Tensor]) -> list[torch.Te
         runner: The runner, with the step's outputs.
         logged: Values logged in earlier steps; updated.
     """
-    outputs = getattr(runner, "outputs", {})
-    return [*_loss_values(Step(None, _terms(outputs, runner, logged), 0, 0, 0))]
+    return [*_loss_values(None, _terms(getattr(runner, "outputs", {}), runner, logged))]
 
 
 class Reading(NamedTuple):
-    """The result of one read of the device."""
+    """The losses, weights and flags since the last reading, read from the device together."""
 
     steps: list[Step]
     """The steps of this rank."""
@@ -174,8 +174,8 @@ def read(
     device = bad_weights.device
     # float64 holds all other types, and iteration numbers, exactly
     wide = torch.float32 if device.type == "mps" else torch.float64
-    with torch._C.DisableTorchFunctionSubclass():  # StrategyLoss would slow each call down
-        judged = [(step.iter, value) for step in steps for value in _loss_values(step)]
+    with DisableTorchFunctionSubclass():  # StrategyLoss would slow each call down
+        judged = [(step.iter, v) for step in steps for v in _loss_values(step.loss, step.terms)]
         values = [value for _, value in judged]
         values += [*(flag.reshape(()) for flag in flags), bad_weights]
         try:
@@ -184,11 +184,7 @@ def read(
             numbers = torch.stack([value.to(device, wide) for value in values])
     if ranks > 1:
         places = [iteration * ranks + rank for iteration, _ in judged]
-        codes = torch.tensor([*places, math.inf], dtype=wide, device=device)
-        codes[:-1].masked_fill_(numbers[: len(judged)].isfinite(), math.inf)
-        verdict = torch.stack([codes.min(), -numbers[-1]])
-        torch.distributed.all_reduce(verdict, op=torch.distributed.ReduceOp.MIN)
-        numbers = torch.cat([numbers, verdict])
+        numbers = torch.cat([numbers, _verdict_of_ranks(places, numbers)])
     found = numbers.tolist()
     bad_iters = {
         iteration
@@ -197,12 +193,26 @@ def read(
     }
     bad = [step for step in steps if step.iter in bad_iters]
     if ranks > 1:
-        code, weights_are_bad = found[-2], found[-1] < 0
-        first = divmod(int(code), ranks) if math.isfinite(code) else None
+        place, weights_are_bad = found[-2], found[-1] < 0
+        first = divmod(int(place), ranks) if math.isfinite(place) else None
     else:
         first, weights_are_bad = (bad[0].iter, rank) if bad else None, found[-1] > 0
     verdicts = [number > 0 for number in found[len(judged) : len(judged) + len(flags)]]
     return Reading(steps, bad, first, weights_are_bad, verdicts)
+
+
+def _verdict_of_ranks(places: Sequence[int], numbers: torch.Tensor) -> torch.Tensor:
+    """Return the least place of a bad loss over the ranks, and -1.0 if a rank's weights are bad.
+
+    Args:
+        places: For each loss its iteration times the number of ranks, plus this rank.
+        numbers: The losses, other numbers, and 1.0 for bad weights of this rank, else 0.0.
+    """
+    least = torch.tensor([*places, math.inf], dtype=numbers.dtype, device=numbers.device)
+    least[:-1].masked_fill_(numbers[: len(places)].isfinite(), math.inf)
+    verdict = torch.stack([least.min(), -numbers[-1]])
+    torch.distributed.all_reduce(verdict, op=torch.distributed.ReduceOp.MIN)
+    return verdict
 
 
 def _is_component(name: str) -> bool:
@@ -210,12 +220,11 @@ def _is_component(name: str) -> bool:
     return "loss" in name
 
 
-def _loss_values(step: Step) -> Iterator[torch.Tensor]:
+def _loss_values(loss: torch.Tensor | None, terms: Mapping[str, Any]) -> Iterator[torch.Tensor]:
     """Yield a step's loss and its components, as 0-d tensors."""
-    loss = step.loss
     if loss is not None and loss.ndim:
         loss = loss.mean()
-    for name, value in step.terms.items():
+    for name, value in terms.items():
         if not _is_component(name):
             continue
         if isinstance(value, torch.Tensor):
@@ -239,31 +248,16 @@ CAUSES = (
 )
 
 
-def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
+def describe(reading: Reading, rank: int, has_losses: bool = True) -> str:
     """Describe the first bad step and its bad losses; reads the device.
 
     Args:
         reading: A bad reading.
         rank: The number of this process.
-        has_judged: Whether a step of the fit had a loss.
+        has_losses: Whether a step of the fit had a loss.
     """
     if reading.first is None:
-        steps = reading.steps
-        if not steps and has_judged:
-            return (
-                "weights became NaN or infinite after the last step whose loss was read, which was "
-                f"finite: gradients were not. {CAUSES}"
-            )
-        if not steps:
-            return (
-                "weights became NaN or infinite since the last check, and no step had a loss to "
-                "look at: return it from training_step, or log it under a name with `loss` in it, "
-                'self.log("g_loss", g_loss)'
-            )
-        return (
-            f"weights became NaN or infinite between iter {steps[0].iter} and {steps[-1].iter}, "
-            f"where every loss was finite: gradients were not. {CAUSES}"
-        )
+        return _describe_weights(reading.steps, has_losses)
     iteration, where = reading.first
     if where != rank:
         return f"the loss of rank {where} became invalid at iter {iteration}"
@@ -280,6 +274,25 @@ def describe(reading: Reading, rank: int, has_judged: bool = True) -> str:
         f"{len(reading.bad)} of the losses up to iter {reading.steps[-1].iter} are not finite. "
         "Common causes: too high a learning rate, no warm-up, no gradient clipping, an empty or "
         "broken batch, float16"
+    )
+
+
+def _describe_weights(steps: Sequence[Step], has_losses: bool) -> str:
+    """Describe bad weights after steps with finite losses."""
+    if steps:
+        return (
+            f"weights became NaN or infinite between iter {steps[0].iter} and {steps[-1].iter}, "
+            f"where every loss was finite: gradients were not. {CAUSES}"
+        )
+    if has_losses:
+        return (
+            "weights became NaN or infinite after the last step whose loss was read, which was "
+            f"finite: gradients were not. {CAUSES}"
+        )
+    return (
+        "weights became NaN or infinite since the last check, and no step had a loss to look at: "
+        "return it from training_step, or log it under a name with `loss` in it, "
+        'self.log("g_loss", g_loss)'
     )
 
 

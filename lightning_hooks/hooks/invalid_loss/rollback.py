@@ -1,28 +1,110 @@
-"""The last good state of a run: the newest checkpoint, or a copy in memory before the first."""
+"""Actions on an invalid loss that restore the last good state of the run.
+
+The state is the newest checkpoint of the run, or a copy in memory before the first checkpoint.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import os
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import fsspec
 import lightning as L
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.participant import callbacks_of
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
+from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
+from lightning_hooks.hooks.invalid_loss.loss_history import Reading
 from lightning_hooks.hooks.saving.lightning import SavingHook
-from lightning_hooks.storage import verification
+from lightning_hooks.storage import files, verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.storage.layout import raw_weights
 from lightning_hooks.utils.dtensors import local_part
 
-__all__ = ["LastGoodState"]
+if TYPE_CHECKING:
+    from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook
+
+__all__ = ["LastGoodState", "Restore", "Stop"]
+
+
+class Restore(Action):
+    """Restores the last good state, up to ``max_restores`` times, and then raises."""
+
+    keeps_state = True
+
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
+        super().__init__(hook, runner)
+        self._state = LastGoodState(runner.trainer)
+        self._restores = 0
+        self._limit: int | None = hook.max_restores
+
+    def begin(self) -> None:
+        """Keep the state at the start."""
+        self._state.keep()
+
+    def handle(self, reading: Reading, at_interval: bool) -> None:
+        """Keep a good state; restore the last one after a bad reading."""
+        if reading.all_good:
+            if at_interval:
+                self._state.keep()
+            return
+        if self._limit is not None and self._restores >= self._limit:
+            raise InvalidLossError(
+                f"{self.describe(reading)}\nmax_restores={self._limit}: the last good state "
+                f"has been put back {self._restores} times already"
+            )
+        self._restores += 1
+        source = self._state.restore()
+        self.runner.logger.warning(
+            "%s\nput back weights, optimizers and averages from %s; %s",
+            self.describe(reading),
+            source,
+            self.proceed(),
+        )
+
+    def proceed(self) -> str:
+        """Continue after a restore; return a phrase for the log."""
+        limit = "" if self._limit is None else f" of {self._limit}"
+        return f"training goes on (restore {self._restores}{limit})"
+
+    def on_saved(self, path: Any) -> None:
+        """Use this checkpoint for the next restores."""
+        self._state.add_file(path)
+
+    def after_error(self, reading: Reading) -> None:
+        """Restore the good state: a callback may write a checkpoint because of the error."""
+        super().after_error(reading)
+        if not reading.all_good:
+            if self.runner.world_size == 1:
+                self._state.restore()
+            else:
+                self._state.restore_copy()
+
+
+class Stop(Restore):
+    """Restores the last good state and ends training."""
+
+    def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
+        super().__init__(hook, runner)
+        self._limit = None
+
+    def proceed(self) -> str:
+        """Stop training, also before ``min_epochs`` and ``min_steps``."""
+        trainer = self.runner.trainer
+        loop, fit = trainer.fit_loop, Driver.of(trainer).fit
+        fit.callback(setattr, loop, "min_epochs", loop.min_epochs)
+        fit.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
+        loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+        # all ranks had the same reading and need no agreement
+        self.runner.should_stop = trainer.should_stop = True
+        return "training stops"
 
 
 class LastGoodState:
@@ -92,14 +174,9 @@ class LastGoodState:
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(hook.store.thread.is_writing(path) for hook in hooks) and _is_file(path)
+            if not any(hook.store.thread.is_writing(path) for hook in hooks) and files.exists(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
-
-
-def _is_file(path: str) -> bool:
-    fs, target = fsspec.core.url_to_fs(path)
-    return bool(fs.isfile(target))
 
 
 @contextlib.contextmanager

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections import defaultdict
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -17,6 +16,7 @@ from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, components
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["Skip"]
 
 
-class Judged(NamedTuple):
+class JudgedStep(NamedTuple):
     """A step with a flag on the device, and the first and last of its batches in the log."""
 
     iteration: int
@@ -71,7 +71,7 @@ class Skip(Action):
         self._first: int | None = None  # the first batch of the next step, as the log counts
         # optimizers within their step: the flag, and the parameters without momentum
         self._pending: dict[Optimizer, tuple[torch.Tensor, list[torch.Tensor]]] = {}
-        self._unread: list[Judged] = []
+        self._unread: list[JudgedStep] = []
         self._read: list[tuple[int, bool]] = []  # of each step since the last reading
         self._reason = ""  # of the next skip, from a reading of its first batches
         self._steps = 0
@@ -112,7 +112,7 @@ class Skip(Action):
             flag = over_ranks(flag)
         now = self._log.progress.completed
         self._unread.append(
-            Judged(iteration, now if self._first is None else self._first, now, flag)
+            JudgedStep(iteration, now if self._first is None else self._first, now, flag)
         )
         self._first = None
         fresh = _without_momentum(optimizer)
@@ -282,24 +282,14 @@ class BufferSnapshot:
     @torch.no_grad()
     def keep(self) -> None:
         """Copy the present buffers."""
-        groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
-        for part, name in self._slots:
-            buffer = getattr(part, name, None)
-            if buffer is not None and buffer.numel():
-                groups[buffer.device, buffer.dtype].append(buffer)
-        self._copies = [(buffers, _flat(buffers)) for buffers in groups.values()]
+        present = [getattr(part, name, None) for part, name in self._slots]
+        groups = foreach.by_type(one for one in present if one is not None and one.numel())
+        self._copies = [(buffers, foreach.flat(buffers)) for buffers in groups]
 
     @torch.no_grad()
     def restore(self, flag: torch.Tensor | None = None) -> None:
         """Restore the copies; with a flag (a 0-d tensor) only if the flag is not 0."""
         for buffers, copy in self._copies:
-            value = copy
             if flag is not None:
-                value = torch.where(flag.to(copy.device).bool(), copy, _flat(buffers))
-            pieces = torch.split(value, [buffer.numel() for buffer in buffers])
-            shaped = [p.view(b.shape) for p, b in zip(pieces, buffers, strict=True)]
-            torch._foreach_copy_(buffers, shaped)
-
-
-def _flat(tensors: list[torch.Tensor]) -> torch.Tensor:
-    return torch.cat([tensor.detach().reshape(-1) for tensor in tensors])
+                copy = torch.where(flag.to(copy.device).bool(), copy, foreach.flat(buffers))
+            foreach.copy_flat_(buffers, copy)

@@ -6,12 +6,13 @@ from typing import Any
 
 import lightning as L
 import torch
+from torch.nn.modules.batchnorm import _BatchNorm
 
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
-from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.arguments import check_bool, check_count
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["GradientCumulativeOptimizerHook"]
@@ -59,10 +60,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def __init__(self, cumulative_iters: int = 1, by_epoch: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if type(cumulative_iters) is not int or cumulative_iters < 1:
-            raise ValueError(
-                f"cumulative_iters must be an int of at least 1, got {cumulative_iters!r}"
-            )
+        check_count("cumulative_iters", cumulative_iters)
         check_bool(by_epoch=by_epoch)
         self.cumulative_iters = cumulative_iters
         self.by_epoch = by_epoch
@@ -80,7 +78,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def has_batch_norm(self, module: torch.nn.Module) -> bool:
         """Whether a module has BatchNorm: the statistics remain per batch."""
-        return any(isinstance(m, torch.nn.modules.batchnorm._BatchNorm) for m in module.modules())
+        return any(isinstance(part, _BatchNorm) for part in module.modules())
 
     def after_train_iter(self, runner: Runner) -> None:
         """Add the iteration's gradients; clip and step at the end of a group."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import inspect
 import math
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeGuard
 
 import torch
 from torch.nn.utils import clip_grad_norm_
 
 from lightning_hooks.hooks.updaters.param_groups import describe_groups
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.dtensors import is_sharded, largest_of_ranks, local_part, rows_of
-from lightning_hooks.utils.fsdp import slices_of
+from lightning_hooks.utils.fsdp import is_flattened, slices_of
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
@@ -25,6 +26,8 @@ __all__ = [
     "by_norm",
     "by_value",
     "check_grad_clip",
+    "check_optimizers",
+    "clip",
     "clip_flattened",
     "combined",
     "is_mmcv_recipe",
@@ -80,9 +83,7 @@ def by_norm(
         norm = total_norm(gradients, norm_type)
         if error_if_nonfinite and not norm.isfinite():
             raise RuntimeError(f"the norm of the gradients is {norm}: they cannot be clipped")
-        scale = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-        with torch.no_grad():
-            torch._foreach_mul_([local_part(gradient) for gradient in gradients], scale)
+        _scale(gradients, (max_norm / (norm + 1e-6)).clamp(max=1.0))
     else:
         norm = clip_grad_norm_(parameters, max_norm, norm_type, error_if_nonfinite, foreach)
         norm = full_norm(norm)
@@ -141,7 +142,7 @@ def adaptively(
     ]
     reached = largest_magnitude(excess)
     divisors = [local_part(one).clamp(min=1.0) for one in excess]
-    torch._foreach_div_([local_part(gradient) for gradient in gradients], divisors)
+    foreach.div_([local_part(gradient) for gradient in gradients], divisors)
     return Clipped(norm, reached)
 
 
@@ -151,6 +152,21 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
     "adaptive": adaptively,
 }
 """The allowed ``grad_clip["type"]``; the other keys are the function's arguments."""
+
+
+def clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
+    """Clip gradients by a recipe; None without gradients.
+
+    Args:
+        parameters: Parameters; the gradients are changed.
+        recipe: The arguments of a kind, with ``type`` for another kind than ``"norm"``.
+        model: The trained model; a model flattened by FSDP is clipped as a whole.
+    """
+    found = [p for p in parameters if p.requires_grad and p.grad is not None]
+    if is_flattened(model):
+        return clip_flattened(model, found, recipe)
+    arguments = {key: value for key, value in recipe.items() if key != "type"}
+    return KINDS[recipe.get("type", "norm")](found, **arguments) if found else None
 
 
 def combined(found: Sequence[Clipped]) -> Clipped:
@@ -220,10 +236,15 @@ def _gradients(parameters: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 
 @torch.no_grad()
+def _scale(gradients: Sequence[torch.Tensor], factor: torch.Tensor) -> None:
+    foreach.mul_([local_part(gradient) for gradient in gradients], factor)
+
+
+@torch.no_grad()
 def _clip_values(gradients: Sequence[torch.Tensor], limit: float) -> None:
     parts = [local_part(gradient) for gradient in gradients]
-    torch._foreach_clamp_min_(parts, -limit)
-    torch._foreach_clamp_max_(parts, limit)
+    foreach.clamp_min_(parts, -limit)
+    foreach.clamp_max_(parts, limit)
 
 
 # -- norms over all ranks ----------------------------------------------------------------------
@@ -237,7 +258,7 @@ def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> tor
     """
     norms = []
     for some in by_mesh(gradients).values():
-        found = [one.to(some[0].device) for one in torch._foreach_norm(some, norm_type)]
+        found = [one.to(some[0].device) for one in foreach.norm(some, norm_type)]
         norms.append(full_norm(torch.linalg.vector_norm(torch.stack(found), norm_type)))
     return combine_norms(norms, norm_type)
 
@@ -251,9 +272,7 @@ def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     found = []
     for mesh, some in by_mesh(tensors).items():
         parts = [part for part in map(local_part, some) if part.numel()]  # a rank may have none
-        numbers = (
-            torch._foreach_norm(parts, math.inf) if parts else [local_part(some[0]).new_zeros(())]
-        )
+        numbers = foreach.norm(parts, math.inf) if parts else [local_part(some[0]).new_zeros(())]
         most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
         found.append(most if mesh is None else largest_of_ranks(most, mesh))
     return combine_norms(found, math.inf)
@@ -276,10 +295,7 @@ def by_mesh(gradients: Sequence[torch.Tensor]) -> dict[Any, list[torch.Tensor]]:
 
 def full_norm(norm: torch.Tensor) -> torch.Tensor:
     """Return the norm over all ranks from a DTensor of partial norms; collective."""
-    if not is_sharded(norm):
-        return norm
-    full: torch.Tensor = norm.full_tensor()  # type: ignore[attr-defined]
-    return full
+    return norm.full_tensor() if is_sharded(norm) else norm  # type: ignore[attr-defined]
 
 
 def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
@@ -371,6 +387,28 @@ def recipes_for(
     for group, recipe in zip(groups, grad_clip, strict=True):
         if recipe is not None:
             yield group, recipe
+
+
+def check_optimizers(grad_clip: Any, optimizers: Sequence[tuple[str, Any]]) -> None:
+    """Check that a ``grad_clip`` has a recipe for each optimizer and group, and no other.
+
+    Args:
+        grad_clip: Any form.
+        optimizers: The optimizers of the run by name.
+
+    Raises:
+        ValueError: for other optimizers, or another number of groups.
+    """
+    if isinstance(grad_clip, Mapping) and not is_recipe(grad_clip):
+        names = [name for name, _ in optimizers]
+        for given in grad_clip:
+            if given not in names:
+                raise ValueError(
+                    f"grad_clip has a recipe for {given!r}, which is no optimizer of this "
+                    f"run: {suggest(given, names)}"
+                )
+    for name, optimizer in optimizers:
+        list(recipes_for(grad_clip, name, optimizer))  # raises for a bad entry
 
 
 def check_grad_clip(grad_clip: Any) -> None:

@@ -118,26 +118,32 @@ class Fp16OptimizerHook(OptimizerHook):
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set up the Trainer's scaler, or check whether the hook may have its own scaler."""
         super().on_fit_start(trainer, pl_module)
-        name = type(self).__name__
         self._has_own_scaler = False
         if precision.has_grad_scaler(trainer):
-            if _replaces_step(self):
-                raise ValueError(
-                    f"{name} scales the loss itself, and so does precision={trainer.precision!r}: "
-                    'give Trainer(precision="32-true")'
-                )
-            scaler = precision.grad_scaler(trainer)
-            if scaler is not self.loss_scaler:  # the same scaler: the run goes on
-                configure(scaler, self.loss_scale)
-            self.loss_scaler = scaler
-            return
-        if trainer.precision == "bf16-mixed" and pl_module.device.type == "cpu":
+            self._use_scaler_of(trainer)
+        elif trainer.precision == "bf16-mixed" and pl_module.device.type == "cpu":
             self.loss_scaler = None
             rank_zero_warn(
-                f"{name}: on a CPU Lightning trains in bfloat16, also with "
+                f"{type(self).__name__}: on a CPU Lightning trains in bfloat16, also with "
                 'precision="16-mixed"; it needs no loss scale, and has none'
             )
-            return
+        else:
+            self._check_own_scaler(trainer, pl_module)
+            self._has_own_scaler = True
+
+    def _use_scaler_of(self, trainer: L.Trainer) -> None:
+        if _replaces_step(self):
+            raise ValueError(
+                f"{type(self).__name__} scales the loss itself, and so does "
+                f'precision={trainer.precision!r}: give Trainer(precision="32-true")'
+            )
+        scaler = precision.grad_scaler(trainer)
+        if scaler is not self.loss_scaler:  # the same scaler: the run goes on
+            configure(scaler, self.loss_scale)
+        self.loss_scaler = scaler
+
+    def _check_own_scaler(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        name = type(self).__name__
         owns_step = (
             Driver.of(trainer).ownership.requested is True
             or trains_like_mmcv(pl_module)
@@ -155,7 +161,6 @@ class Fp16OptimizerHook(OptimizerHook):
                 'give Trainer(precision="16-mixed") and a LightningModule, or use '
                 "ModelParallelStrategy"
             )
-        self._has_own_scaler = True
 
     def before_run(self, runner: Runner) -> None:
         """Make the hook's own scaler, with the state of a checkpoint; publish the state."""

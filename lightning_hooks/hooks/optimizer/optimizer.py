@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 
 import lightning as L
@@ -20,23 +20,11 @@ from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.optimizer.clipping import (
-    KINDS,
-    Clipped,
-    GradClip,
-    Recipe,
-    check_grad_clip,
-    clip_flattened,
-    combined,
-    is_mmcv_recipe,
-    is_recipe,
-    recipes_for,
-    recipes_in,
-)
+from lightning_hooks.hooks.optimizer import clipping
+from lightning_hooks.hooks.optimizer.clipping import Clipped, GradClip, is_recipe
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import is_flattened
-from lightning_hooks.utils.suggestions import suggest
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["OptimizerHook", "optimizers_of", "parameters_in_graph"]
@@ -131,7 +119,7 @@ class OptimizerHook(Hook):
     ) -> None:
         super().__init__()
         if grad_clip is not None and not self._overrides_clipping():
-            check_grad_clip(grad_clip)
+            clipping.check_grad_clip(grad_clip)
         self.grad_clip = copy.deepcopy(grad_clip)
         check_bool(detect_anomalous_params=detect_anomalous_params)
         self.detect_anomalous_params = detect_anomalous_params
@@ -230,7 +218,7 @@ class OptimizerHook(Hook):
                 f"{type(self).__name__}.clip_grads() clips all gradients together, by one dict; "
                 f"grad_clip is {self.grad_clip}"
             )
-        clipped = _clip(params, self.grad_clip)
+        clipped = clipping.clip(params, self.grad_clip)
         return None if clipped is None else clipped.norm
 
     # -- checks at the start of a fit --------------------------------------------------------
@@ -240,8 +228,19 @@ class OptimizerHook(Hook):
         self._clipped = ()
         if self.grad_clip is None:
             return
-        kind = type(self).__name__
-        name = f"{kind}(grad_clip={self.grad_clip})"
+        name = f"{type(self).__name__}(grad_clip={self.grad_clip})"
+        self._check_trainer(trainer, name)
+        clips = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
+        if len(clips) > 1 and clips[0] is self:
+            both = " and ".join(type(hook).__name__ for hook in clips)
+            rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")
+        if not self._overrides_clipping():
+            if isinstance(trainer.strategy, FSDPStrategy):
+                self._check_fsdp(trainer, name)
+            optimizers = param_groups.optimizers_of(Driver.of(trainer).runner.optimizer)
+            clipping.check_optimizers(self.grad_clip, optimizers)
+
+    def _check_trainer(self, trainer: L.Trainer, name: str) -> None:
         if trainer.gradient_clip_val:
             raise ValueError(
                 f"Trainer(gradient_clip_val={trainer.gradient_clip_val}) beside {name}: gradients "
@@ -250,7 +249,7 @@ class OptimizerHook(Hook):
         for optimizer in trainer.optimizers if precision.has_grad_scaler(trainer) else ():
             if getattr(optimizer, "_step_supports_amp_scaling", False):
                 raise ValueError(
-                    f"{kind}(grad_clip=...) cannot clip for "
+                    f"{type(self).__name__}(grad_clip=...) cannot clip for "
                     f"{type(optimizer).__name__}(fused=True), which unscales the gradients of "
                     f"precision={trainer.precision!r} inside its step; give fused=False"
                 )
@@ -259,30 +258,10 @@ class OptimizerHook(Hook):
                 f"{name} does not reach the gradients of DeepSpeed, which clips by itself: "
                 "give Trainer(gradient_clip_val=...)"
             )
-        clipping = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
-        if len(clipping) > 1 and clipping[0] is self:
-            both = " and ".join(type(hook).__name__ for hook in clipping)
-            rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")
-        if self._overrides_clipping():
-            return
-        if isinstance(trainer.strategy, FSDPStrategy):
-            self._check_fsdp(trainer, name)
-        optimizers = param_groups.optimizers_of(Driver.of(trainer).runner.optimizer)
-        if isinstance(self.grad_clip, Mapping) and not is_recipe(self.grad_clip):
-            names = [each for each, _ in optimizers]
-            for given in self.grad_clip:
-                if given not in names:
-                    raise ValueError(
-                        f"grad_clip has a recipe for {given!r}, which is no optimizer of this "
-                        f"run: {suggest(given, names)}"
-                    )
-        for each, optimizer in optimizers:
-            list(recipes_for(self.grad_clip, each, optimizer))
 
     def _check_fsdp(self, trainer: L.Trainer, name: str) -> None:
         strategy = type(trainer.strategy).__name__
-        is_adaptive = any(one.get("type") == "adaptive" for one in recipes_in(self.grad_clip))
-        if is_adaptive or not is_recipe(self.grad_clip):
+        if not is_recipe(self.grad_clip) or self.grad_clip.get("type") == "adaptive":
             raise ValueError(
                 f"{name} does not work with {strategy}, each rank of which has slices of "
                 "flattened gradients: clip all of them by norm or value, or use "
@@ -300,36 +279,33 @@ class OptimizerHook(Hook):
     def _overrides_clipping(self) -> bool:
         return type(self).clip_grads is not OptimizerHook.clip_grads
 
-    def _clips_together(self) -> bool:
-        return self._overrides_clipping() or is_recipe(self.grad_clip)
-
     def _clip_all(self, runner: Runner) -> None:
         """Clip the gradients of all optimizers; with one dict of the whole module, as mmcv."""
         if self.grad_clip is None:
             return
-        if self._clips_together():
-            self._clip_together(runner, runner.module.parameters())
+        if self._overrides_clipping() or is_recipe(self.grad_clip):
+            self._clip(runner, runner.module.parameters(), self.grad_clip)
         else:
             for optimizer in optimizers_of(runner):
                 self._clip_for(runner, optimizer)
 
     def _clip_for(self, runner: Runner, optimizer: Any) -> None:
         """Clip the gradients of one optimizer."""
-        if self._clips_together():
-            self._clip_together(runner, [p for g in optimizer.param_groups for p in g["params"]])
+        if self._overrides_clipping():
+            parameters = [p for group in optimizer.param_groups for p in group["params"]]
+            self._clip(runner, parameters, self.grad_clip)
         else:
             name = _name_of(optimizer, runner)
-            for parameters, recipe in recipes_for(self.grad_clip, name, optimizer):
-                self._record(_clip(parameters, recipe))
+            for parameters, recipe in clipping.recipes_for(self.grad_clip, name, optimizer):
+                self._clip(runner, parameters, recipe)
 
-    def _clip_together(self, runner: Runner, parameters: Iterable[torch.Tensor]) -> None:
-        if is_recipe(self.grad_clip) and not self._overrides_clipping():
-            self._record(_clip(parameters, self.grad_clip, runner.trainer.model))
-        else:
+    def _clip(self, runner: Runner, parameters: Iterable[torch.Tensor], recipe: Any) -> None:
+        """Clip gradients together, by a recipe or a subclass's ``clip_grads``; keep the result."""
+        if self._overrides_clipping():
             norm = self.clip_grads(parameters)
-            self._record(None if norm is None else Clipped(torch.as_tensor(norm)))
-
-    def _record(self, clipped: Clipped | None) -> None:
+            clipped = None if norm is None else Clipped(torch.as_tensor(norm))
+        else:
+            clipped = clipping.clip(parameters, recipe, runner.trainer.model)
         if clipped is not None:
             self._clipped = (*self._clipped, clipped)
 
@@ -338,20 +314,11 @@ class OptimizerHook(Hook):
         if not self._clipped:
             return
         parts, self._clipped = self._clipped, ()
-        clipped = combined(parts)
+        clipped = clipping.combined(parts)
         count = getattr(runner, "outputs", {}).get("num_samples", 1)
         runner.log_buffer.update({"grad_norm": clipped.norm}, count)
-        if not is_mmcv_recipe(self.grad_clip):
+        if not clipping.is_mmcv_recipe(self.grad_clip):
             runner.log_buffer.update({"clip_fraction": clipped.exceeded()})
-
-
-def _clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
-    """Clip gradients by a recipe; a model flattened by FSDP as a whole. None without gradients."""
-    found = [p for p in parameters if p.requires_grad and p.grad is not None]
-    if is_flattened(model):
-        return clip_flattened(model, found, recipe)
-    arguments = {key: value for key, value in recipe.items() if key != "type"}
-    return KINDS[recipe.get("type", "norm")](found, **arguments) if found else None
 
 
 def optimizers_of(runner: Runner) -> list[Any]:
@@ -362,7 +329,6 @@ def optimizers_of(runner: Runner) -> list[Any]:
 def _name_of(optimizer: Any, runner: Runner) -> str:
     """Return the name of an optimizer, also of one wrapped by Lightning."""
     inner = getattr(optimizer, "optimizer", optimizer)
-    for name, one in param_groups.optimizers_of(runner.optimizer):
-        if getattr(one, "optimizer", one) is inner:
-            return name
-    return type(inner).__name__
+    named = param_groups.optimizers_of(runner.optimizer)
+    found = (name for name, one in named if getattr(one, "optimizer", one) is inner)
+    return next(found, type(inner).__name__)

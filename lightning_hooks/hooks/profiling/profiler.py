@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from lightning.pytorch.profilers import PyTorchProfiler
 from torch import profiler
+from torch._C._autograd import _profiler_enabled as is_profiling
 from torch.autograd.profiler_util import EventList
 from torch.profiler import tensorboard_trace_handler
 
@@ -19,7 +20,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_bool, check_dict, check_path
+from lightning_hooks.utils.arguments import check_bool, check_count, check_dict, check_path
 
 __all__ = ["ProfilerHook"]
 
@@ -69,7 +70,7 @@ class ProfilerHook(Hook):
     profiler: torch.profiler.profile | None = None
     """The running profiler, or the last profiler with its records."""
 
-    _running = False
+    _running: torch.profiler.profile | None = None
     _first = 0
 
     def __init__(
@@ -97,8 +98,7 @@ class ProfilerHook(Hook):
         self.profile_memory = profile_memory
         self.with_stack = with_stack
         self.with_flops = with_flops
-        if type(profile_iters) is not int or profile_iters < 1:
-            raise ValueError(f"profile_iters must be an int of at least 1, got {profile_iters!r}")
+        check_count("profile_iters", profile_iters)
         self.by_epoch = by_epoch
         self.profile_iters = profile_iters
         self.activities = _activities(activities)
@@ -143,14 +143,14 @@ class ProfilerHook(Hook):
             with_flops=self.with_flops,
         )
         self.profiler.start()
-        self._running = True
+        self._running = self.profiler
         Driver.of(runner.trainer).fit.callback(self._abandon)
         runner.logger.info("profiler is profiling...")
 
     def after_train_iter(self, runner: Runner) -> None:
         """Go on to the next step of the schedule, or stop."""
-        if self._running and self.profiler is not None:
-            self.profiler.step()
+        if self._running is not None:
+            self._running.step()
             if not self.by_epoch and runner.iter + 1 - self._first >= self.profile_iters:
                 self._stop(runner)
 
@@ -165,17 +165,17 @@ class ProfilerHook(Hook):
 
     def _abandon(self) -> None:
         """Stop after an error without raising: a second error would hide the first."""
-        running, self._running = self._running, False
+        running, self._running = self._running, None
         # a failed profiler is off, and stopping a profiler that is off ends the process
-        if running and self.profiler is not None and _is_on():
+        if running is not None and is_profiling():
             with contextlib.suppress(Exception):
-                self.profiler.stop()
+                running.stop()
 
     def _stop(self, runner: Runner) -> None:
-        running, self._running = self._running, False
-        if running and self.profiler is not None:
+        running, self._running = self._running, None
+        if running is not None:
             runner.logger.info("profiler may take a few minutes...")
-            self.profiler.stop()
+            running.stop()
 
     def _trace_handler(self, runner: Runner) -> Callable[[Any], Any] | None:
         """Return the function that torch calls after each trace."""
@@ -214,16 +214,11 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
 
 def _refuse_another(trainer: Any) -> None:
     """Raise RuntimeError if a profiler of torch is running: two end the process silently."""
-    if _is_on() or isinstance(trainer.profiler, PyTorchProfiler):
+    if is_profiling() or isinstance(trainer.profiler, PyTorchProfiler):
         raise RuntimeError(
             "another of torch's profilers is running: a second ProfilerHook, or "
             'Trainer(profiler="pytorch"); torch can run one at a time'
         )
-
-
-def _is_on() -> bool:
-    on: bool = torch.autograd._profiler_enabled()  # type: ignore[attr-defined]
-    return on
 
 
 _KINDS: dict[str, Callable[..., Any]] = {

@@ -92,16 +92,21 @@ class _Readings(threading.Thread):
 
     def run(self) -> None:
         try:
-            reader = SystemReader(self._device)
-            if reader.problem:
-                self._logger.warning("SystemMetricsHook: %s", reader.problem)
+            sources = [_open_machine()]
+            if self._device.type == "cuda":
+                try:
+                    sources.append(_open_gpu(self._device))
+                except Exception as error:
+                    self._warn(f"no numbers of {self._device}", error)
             while not self._ended.wait(self._interval):
-                found = reader.read()
-                self.values.put({f"system/{name}": value for name, value in found.items()})
+                found = {f"system/{k}": value for read in sources for k, value in read().items()}
+                self.values.put(found)
         except Exception as error:  # of the operating system: training goes on
-            self._logger.warning(
-                "SystemMetricsHook: nothing more is read (%s: %s)", type(error).__name__, error
-            )
+            self._warn("nothing more is read", error)
+
+    def _warn(self, message: str, error: Exception) -> None:
+        kind = type(error).__name__
+        self._logger.warning("SystemMetricsHook: %s (%s: %s)", message, kind, error)
 
     def stop(self) -> None:
         """End the thread, or leave a thread that hangs in a driver behind."""
@@ -109,35 +114,21 @@ class _Readings(threading.Thread):
         self.join(timeout=1.0)
 
 
-class SystemReader:
-    """Reads the load of this machine; make a new reader in the reading thread.
+def _open_machine() -> Callable[[], dict[str, float]]:
+    """Return a function that reads the load of the machine."""
+    import psutil
 
-    Args:
-        device: The device of the training; only an NVIDIA GPU has numbers.
-    """
+    process = psutil.Process()
+    psutil.cpu_percent()  # the next call measures from here on
 
-    def __init__(self, device: torch.device) -> None:
-        import psutil
-
-        self._psutil, self._process = psutil, psutil.Process()
-        self._psutil.cpu_percent()  # the next call measures from here on
-        self.problem = ""
-        """The reason why a GPU has no numbers, if any."""
-        self._gpu: Callable[[], dict[str, float]] | None = None
-        if device.type == "cuda":
-            try:
-                self._gpu = _open_gpu(device)
-            except Exception as error:
-                self.problem = f"no numbers of {device} ({type(error).__name__}: {error})"
-
-    def read(self) -> dict[str, float]:
-        """Return the numbers by name, without numbers missing on this machine."""
-        values: dict[str, float] = {
-            "cpu": self._psutil.cpu_percent(),
-            "memory": self._psutil.virtual_memory().percent,
-            "process_memory": self._process.memory_info().rss / MIB,
+    def read() -> dict[str, float]:
+        return {
+            "cpu": psutil.cpu_percent(),
+            "memory": psutil.virtual_memory().percent,
+            "process_memory": process.memory_info().rss / MIB,
         }
-        return {**values, **(self._gpu() if self._gpu is not None else {})}
+
+    return read
 
 
 def read_gpu(nvml: Any, handle: Any) -> dict[str, float]:
@@ -167,6 +158,7 @@ def read_gpu(nvml: Any, handle: Any) -> dict[str, float]:
 
 
 def _open_gpu(device: torch.device) -> Callable[[], dict[str, float]]:
+    """Return a function that reads the load of an NVIDIA GPU."""
     import pynvml
 
     pynvml.nvmlInit()

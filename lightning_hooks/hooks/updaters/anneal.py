@@ -1,6 +1,6 @@
 """Policies that anneal to a minimum, for learning rates and for momenta.
 
-A policy of both is a function, the method ``value`` of its two hooks.
+A policy for both is written once, as a function: the method ``value`` of two hooks.
 """
 
 from __future__ import annotations

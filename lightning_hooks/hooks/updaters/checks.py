@@ -16,12 +16,7 @@ from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.updaters.param_groups import (
-    describe_groups,
-    describe_optimizers,
-    optimizers_of,
-    with_groups,
-)
+from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.warn import rank_zero_warn
 
 if TYPE_CHECKING:
@@ -46,7 +41,7 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
     Raises:
         ValueError: if the schedule would fail during the run, or set an invalid value.
     """
-    name = f"{type(hook).__name__} of {describe_optimizers(runner.optimizer)}"
+    name = f"{type(hook).__name__} of {param_groups.describe_optimizers(runner.optimizer)}"
     counts = not hook.by_epoch or runner.counts_epochs
     total = _length(hook, runner) if counts else hook.run_length(runner)
     if counts and total is not None:
@@ -82,7 +77,7 @@ def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
     positions = _sample(1 if total is None else total)
     moves = hook.is_constant or hook.warmup is not None or len(positions) == 1
     checked = set()
-    for group, _, base in with_groups(runner.optimizer, hook.base):
+    for group, _, base in param_groups.with_groups(runner.optimizer, hook.base):
         if base in checked:
             continue
         checked.add(base)
@@ -94,7 +89,7 @@ def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
                 values.add(regular)
                 value = hook.quantity.warm_up(regular, factor)
             if not hook.is_valid(value):
-                raise hook.range_error(describe_groups(*group), value, when)
+                raise hook.range_error(param_groups.describe_groups(*group), value, when)
         moves = moves or len(values) > 1
     return moves or not checked
 
@@ -126,10 +121,7 @@ def _sample(length: int) -> list[int]:
 
 def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:
     total = runner.max_iters
-    if hook.warmup is None or total is None:
-        return
-    length = hook.warmup_length(runner)
-    if length > total:
+    if total is not None and (length := hook.warmup_length(runner)) > total:
         rank_zero_warn(
             f"{name}: the warm-up of {length} {hook.iteration_unit}s is longer than the run of "
             f"{total}"
@@ -143,6 +135,21 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
         trainer: The hook's Trainer.
     """
+    names, own = _rivals(hook, trainer), _optimizers(hook, Driver.of(trainer).runner)
+    if len(names) > 1:
+        start = ""
+        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
+            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
+        where = param_groups.describe_optimizers(own)
+        rank_zero_warn(
+            f"{' and '.join(names)} set the {hook.quantity.name} of {where}: "
+            f"each step takes the value that was set last; leave out all but one{start}"
+        )
+
+
+def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
+    """Return the names of all that set a hook's values; none unless the hook is the last."""
     runner = Driver.of(trainer).runner
     family, own = family_of(hook), _optimizers(hook, runner)
     hooks = [
@@ -153,7 +160,7 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
-        return
+        return []
     names = [class_name(one) for one in hooks]
     if not runner.hooks_step:  # otherwise schedulers are not stepped, and the driver warns
         names += [
@@ -168,15 +175,7 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
             for one in callbacks_of(trainer)
             if isinstance(one, StochasticWeightAveraging)
         ]
-    if len(names) > 1:
-        start = ""
-        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
-            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
-            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
-        rank_zero_warn(
-            f"{' and '.join(names)} set the {hook.quantity.name} of {describe_optimizers(own)}: "
-            f"each step takes the value that was set last; leave out all but one{start}"
-        )
+    return names
 
 
 def _bases(hook: Updater) -> str:
@@ -188,7 +187,7 @@ def _bases(hook: Updater) -> str:
 def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     """Return the optimizers with bases in a hook, by name."""
     base = getattr(hook, "base", None)
-    found = optimizers_of(runner.optimizer)
+    found = param_groups.optimizers_of(runner.optimizer)
     return {name: one for name, one in found if not isinstance(base, dict) or name in base}
 
 

@@ -1,6 +1,6 @@
 """Policies of several phases, cyclic and one cycle, for learning rates and for momenta.
 
-A policy of both is a function, the method ``value`` of its two hooks.
+A policy for both is written once, as a function: the method ``value`` of two hooks.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
 from lightning_hooks.hooks.updaters.updater import by_iteration, check_share
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
-from lightning_hooks.utils.arguments import LARGEST, check_bool, check_number, is_finite
+from lightning_hooks.utils.arguments import check_bool, check_count, check_number, is_finite
 
 __all__ = [
     "CyclicLrUpdaterHook",
@@ -67,8 +67,7 @@ def set_cycles(
         ratios = (ratios[0], ratios[0] / 1e5)
     if len(ratios) != 2 or not all(map(is_finite, ratios)):
         raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
-    if type(cyclic_times) is not int or cyclic_times < 1:
-        raise ValueError(f"cyclic_times must be an int of at least 1, got {cyclic_times!r}")
+    check_count("cyclic_times", cyclic_times)
     check_number("gamma", gamma)
     if not 0 < gamma <= 1:
         raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
@@ -213,10 +212,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         self.anneal_strategy = check_anneal_strategy(anneal_strategy)
         self.three_phase = three_phase
         check_per_group("max_lr", max_lr)
-        if total_steps is not None and not (
-            type(total_steps) is int and 0 < total_steps <= LARGEST
-        ):
-            raise ValueError(f"total_steps must be an int of at least 1, got {total_steps!r}")
+        if total_steps is not None:
+            check_count("total_steps", total_steps)
         check_number("div_factor", div_factor, above=0)
         check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr
@@ -228,10 +225,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
         bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
-        self.base_origin = "max_lr / div_factor"
-        for group, base in zip(optimizer.param_groups, bases, strict=True):
-            group.setdefault("initial_lr", base)
-        return bases
+        return self._use_bases(bases, "max_lr / div_factor", optimizer)
 
     def value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle` over ``total_steps``."""

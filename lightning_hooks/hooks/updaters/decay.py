@@ -1,6 +1,6 @@
 """Policies that decay by a formula or in stages, for learning rates and for momenta.
 
-A policy is a function, the method ``value`` of a hook for rates and of a hook for momenta.
+A policy for both is written once, as a function: the method ``value`` of two hooks.
 """
 
 from __future__ import annotations

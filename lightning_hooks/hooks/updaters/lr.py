@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
@@ -10,13 +11,9 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
-from lightning_hooks.hooks.updaters.param_groups import (
-    Values,
-    check_per_group,
-    map_values,
-    per_group,
-)
+from lightning_hooks.hooks.updaters.param_groups import Values
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["LrUpdaterHook"]
@@ -115,15 +112,19 @@ class LrUpdaterHook(Updater):
     ) -> None:
         super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
         if base_lr is not None:
-            check_per_group("base_lr", base_lr)
+            param_groups.check_per_group("base_lr", base_lr)
         self._given_base = base_lr
 
     def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return ``base_lr``, or the ``initial_lr`` of each group."""
         if self._given_base is None:
             return super().bases_of(name, optimizer)
-        self.base_origin = "base_lr"
-        bases = per_group("base_lr", self._given_base, name, optimizer)
+        bases = param_groups.per_group("base_lr", self._given_base, name, optimizer)
+        return self._use_bases(bases, "base_lr", optimizer)
+
+    def _use_bases(self, bases: list[float], origin: str, optimizer: Any) -> list[float]:
+        """Return given base rates, and write them to groups without ``initial_lr``."""
+        self.base_origin = origin
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases
@@ -145,10 +146,7 @@ class LrUpdaterHook(Updater):
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups, with warm-up."""
-        factor, regular = self.warmup_factor(cur_iters), self.regular
-        if isinstance(regular, dict):
-            return map_values(lambda rate: factor * rate, regular)
-        return [factor * rate for rate in regular]
+        return param_groups.map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer

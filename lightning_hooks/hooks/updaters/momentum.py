@@ -7,12 +7,8 @@ from operator import truediv
 from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.updaters.param_groups import (
-    Values,
-    describe_groups,
-    map_values,
-    with_groups,
-)
+from lightning_hooks.hooks.updaters import param_groups
+from lightning_hooks.hooks.updaters.param_groups import Values
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
 __all__ = ["MomentumUpdaterHook"]
@@ -106,13 +102,13 @@ class MomentumUpdaterHook(Updater):
     def get_warmup_momentum(self, cur_iters: int) -> Values:
         """Return the momenta of all groups, with warm-up."""
         factor = self.warmup_factor(cur_iters)
-        return map_values(lambda momentum: momentum / factor, self.regular)
+        return param_groups.map_values(lambda momentum: momentum / factor, self.regular)
 
     def _set_momentum(self, runner: Runner, momentum_groups: Values) -> None:
-        for where, group, momentum in with_groups(runner.optimizer, momentum_groups):
+        for where, group, momentum in param_groups.with_groups(runner.optimizer, momentum_groups):
             if not self.is_valid(momentum):
                 now = f"{self.iteration_unit} {runner.iter}"
-                raise self.range_error(describe_groups(*where), momentum, now)
+                raise self.range_error(param_groups.describe_groups(*where), momentum, now)
             if "momentum" in group:
                 group["momentum"] = momentum
             elif "betas" in group:

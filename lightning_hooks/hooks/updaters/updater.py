@@ -16,14 +16,8 @@ from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.updaters import checks
-from lightning_hooks.hooks.updaters.param_groups import (
-    Values,
-    describe_groups,
-    map_values,
-    optimizers_of,
-    parameter_names,
-)
+from lightning_hooks.hooks.updaters import checks, param_groups
+from lightning_hooks.hooks.updaters.param_groups import Values
 from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -189,7 +183,7 @@ class Updater(Hook):
         for i, group in enumerate(optimizer.param_groups):
             number = quantity.read(group)
             if number is None:
-                where = describe_groups(name, optimizer, i)
+                where = param_groups.describe_groups(name, optimizer, i)
                 raise ValueError(
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
                     "neither momentum nor betas"
@@ -226,7 +220,7 @@ class Updater(Hook):
         if not optimizer:
             raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
         bases: dict[str, Sequence[Any]] = {
-            name: self.bases_of(name, one) for name, one in optimizers_of(optimizer)
+            name: self.bases_of(name, one) for name, one in param_groups.optimizers_of(optimizer)
         }
         self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
         if self.warmup_epochs is not None:
@@ -268,7 +262,7 @@ class Updater(Hook):
     def _adopt_new_groups(self, runner: Runner) -> bool:
         """Read the bases of groups added in the last epoch; return whether there are any."""
         found = False
-        for name, optimizer in optimizers_of(runner.optimizer):
+        for name, optimizer in param_groups.optimizers_of(runner.optimizer):
             known = self.base.get(name) if isinstance(self.base, dict) else self.base
             if known is None or len(known) >= len(optimizer.param_groups):
                 continue  # with fewer groups the first bases count, as in mmcv
@@ -284,9 +278,9 @@ class Updater(Hook):
                     "%s also sets the %s of %s from now on, with the base %s: %s",
                     class_name(self),
                     self.quantity.name,
-                    describe_groups(name, optimizer, group),
+                    param_groups.describe_groups(name, optimizer, group),
                     bases[group],
-                    listed(parameter_names(runner.module, added)),
+                    listed(param_groups.parameter_names(runner.module, added)),
                 )
             bases = [*known, *bases[len(known) :]]
             self.base = {**self.base, name: bases} if isinstance(self.base, dict) else bases
@@ -378,7 +372,7 @@ class Updater(Hook):
     def _regular_values(self, runner: Runner, get: Callable[..., Any], stock: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
         if getattr(get, "__func__", None) is not stock:
-            return map_values(partial(get, runner), self.base)
+            return param_groups.map_values(partial(get, runner), self.base)
         value, (position, total) = self.value, self.progress(runner)
         if isinstance(self.base, dict):
             return {k: [value(b, position, total) for b in bases] for k, bases in self.base.items()}

@@ -138,19 +138,17 @@ class Sender:
             if not self._attempt("started", self._open) or self.writer is None:
                 return
             writer = self.writer
-            if self._abandoned:  # a run left open would be the program's active run
-                _error_of(functools.partial(writer.close, True))
-                return
-            self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
-            self._tell(writer)
-            if self._send_all(writer) and self._files:
-                self._attempt("sent its files", lambda: writer.send_files(self._files))
             if not self._abandoned:
-                error = _error_of(functools.partial(writer.close, self._failed))
-                if error is None:
-                    self._spool.acknowledge(0, writer.run_id())
-                else:  # no second attempt: every record is sent
-                    self._give_up("closed", error)
+                self._spool.acknowledge(0, writer.run_id())  # the run is known from now on
+                self._tell(writer)
+                if self._send_all(writer) and self._files:
+                    self._attempt("sent its files", lambda: writer.send_files(self._files))
+            # an abandoned run too: left open it would be the program's active run
+            error = _error_of(functools.partial(writer.close, self._failed or self._abandoned))
+            if error is not None:  # no second attempt: every record is sent
+                self._give_up("closed", error)
+            elif not self._abandoned:
+                self._spool.acknowledge(0, writer.run_id())
         except BaseException as error:  # such as the client's own SystemExit
             self._give_up("used", RuntimeError(repr(error)))
         finally:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
+import itertools
 import logging
 import os
 import sys
@@ -38,7 +40,7 @@ from lightning_hooks.loggers.trackers.packages import (
     tolerant,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.loggers.values import as_module_calls, by_group, by_kind, in_fit, peak_memory
+from lightning_hooks.loggers.values import as_module_calls, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
@@ -123,12 +125,16 @@ class TrackerHook(LoggerHook):
     init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: Sequence[str] = "_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"
+    transient: Sequence[str] = (
+        *("_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"),
+        "_open_run",
+    )
     uploads: CheckpointUploads | None = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
     _session: Session | None = None
+    _open_run: Any = None  # of the program
     _peers: Sequence[TrackerHook] = ()
     _rates_at: int | None = None  # the step of the last line
 
@@ -209,6 +215,18 @@ class TrackerHook(LoggerHook):
         """Return the argument ``run`` in the form for ``connect``."""
         return experiment(self._client_run)
 
+    @property
+    def begins_run(self) -> bool:
+        """Whether the hook has no open run by the argument ``run``."""
+        return self._client_run is None
+
+    def folder(self, runner: Runner) -> str | None:
+        """Return the folder of the run's files, if a folder holds one run.
+
+        A second hook of the Trainer with the same folder has a folder apart.
+        """
+        return None
+
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
         if is_lightning_logger(self._client_run):
@@ -260,13 +278,17 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
+        if self._has_taken_folder(runner, peers):
+            self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
         self._peers, self._session, self._rates_at = peers, None, None
         if runner.rank == 0 and runner.writes_files:
             if self in peers[:1]:
                 import_clients(peers, runner)
-            if self._client_run is None:
+                for peer in peers:  # before a hook's thread starts a run
+                    peer.find_open_run()
+            if self.begins_run:
                 check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
@@ -274,12 +296,27 @@ class TrackerHook(LoggerHook):
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
 
+    def find_open_run(self) -> None:
+        """Find a run that the program has opened, unless the hook has the argument ``run``."""
+        self._open_run = None
+        if self.begins_run:
+            with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
+                self._open_run = self.active_run()
+
+    def _has_taken_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
+        """Whether an earlier hook of the Trainer has the folder of this hook."""
+        if not self.begins_run or (own := self.folder(runner)) is None:
+            return False
+        earlier = itertools.takewhile(lambda hook: hook is not self, peers)
+        same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
+        return own in (hook.folder(runner) for hook in same)
+
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
                 target = self.target(runner)
-                run = self.active_run() if self._client_run is None else self.passed_run()
+                run = self._open_run if self.begins_run else self.passed_run()
             connect = functools.partial(self.writer_class.connect, run=run, **target)
             options = without_secrets(options_of(self.writer_class, run, target))
         except Exception as error:
@@ -335,8 +372,8 @@ class TrackerHook(LoggerHook):
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
         if self.all_groups:
-            tags.update(by_group("learning_rate", runner, runner.step_rates.lr))
-            tags.update(by_group("momentum", runner, runner.step_rates.momentum))
+            tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
+            tags.update(runner.step_rates.of_groups("momentum", "momentum"))
         if not is_mmcv and self.get_mode(runner) == "train":
             tags = as_module_calls(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
@@ -371,6 +408,7 @@ class TrackerHook(LoggerHook):
         writes = runner.rank == 0 and runner.writes_files
         if writes and run.has_left(folder, self.writer_class.name):
             self._tracked, self._peers = run, [self]
+            self.find_open_run()
             self._session = self._open_session(runner)
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:

@@ -8,8 +8,10 @@ import json
 import math
 import os
 import re
+import threading
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -38,12 +40,18 @@ _QUIET = {
 
 
 class ClearMLWriter(PointWriter):
-    """A task of ClearML's; the client writes values every few seconds."""
+    """A task of ClearML's; the client writes values every few seconds.
+
+    A process has one task: writers open at the same time share the task, and the last closes it.
+    """
 
     name = "clearml"
     replayed: Mapping[str, Any] = {"init": {"project_name": _PROJECT, **_QUIET}, "after": 0}
     chunk = 8
     takes = (*KINDS, "checkpoints")
+
+    _start: ClassVar = threading.Lock()
+    _writers: ClassVar[Counter[str]] = Counter()  # the number of writers of each task
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
@@ -76,23 +84,30 @@ class ClearMLWriter(PointWriter):
 
         if run is not None:
             return cls(run, owned=False)
-        # otherwise a fork of this process, with all its threads, writes: it takes ten seconds to
-        # end, and may not end at all
-        if config_obj.get("sdk.development.report_use_subprocess", None) is None:
-            config_obj.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
         if offline is None:
             offline = folder is not None or not has_clearml_server()
-        if offline:
-            Task.set_offline(True)
         arguments = dict(init or {})
         if run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id):
             # 0 is added to our iterations
             arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
         with (
+            cls._start,
             environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
             _unseeded(Task),
         ):
-            writer = cls(Task.init(**arguments))
+            # otherwise a fork of this process, with all its threads, writes: it takes ten seconds
+            # to end, and may not end at all
+            if config_obj.get("sdk.development.report_use_subprocess", None) is None:
+                reports = {"report_use_subprocess": False}
+                config_obj.set_overrides({"sdk": {"development": reports}})
+            if offline:
+                Task.set_offline(True)
+            task: Any = Task.current_task()
+            is_shared = task is not None and cls._writers[task.id] > 0
+            writer = cls(task if is_shared else Task.init(**arguments))
+            cls._writers[writer.run.id] += 1
+        if is_shared:
+            writer.note = "ClearML has one task a process: the values go to another hook's task"
         if after is not None and offline:
             writer.keep_stored(_stored_steps(writer.run.get_offline_mode_folder()), after)
         return writer
@@ -148,12 +163,16 @@ class ClearMLWriter(PointWriter):
         self.logger.flush()
 
     def close(self, failed: bool = False) -> None:
-        """Close the task if owned."""
+        """Close the task if owned, unless another writer goes on."""
         if not self._owned:
             return
-        if failed:
-            self.run.mark_failed(status_reason="the training has failed")
-        self.run.close()
+        with self._start:
+            self._writers[self.run.id] -= 1
+            if self._writers[self.run.id]:
+                return
+            if failed:
+                self.run.mark_failed(status_reason="the training has failed")
+            self.run.close()
 
     def run_id(self) -> str:
         """Return the task's id."""

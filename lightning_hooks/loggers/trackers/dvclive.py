@@ -6,7 +6,7 @@ import csv
 import glob
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
@@ -205,14 +205,17 @@ class DvcliveLoggerHook(TrackerHook):
         """The ``Live``; None before the start."""
         return self.client_run
 
+    def folder(self, runner: Runner) -> str | None:
+        """Return the folder of the ``Live``."""
+        local = join(runner.work_dir, "dvclive") if is_local(runner.work_dir) else None
+        return cast("str | None", self.live_options.get("dir", local))
+
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
         options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
-        if is_local(runner.work_dir):
-            options.setdefault("dir", join(runner.work_dir, "dvclive"))
-            if self._tracked.apart:
-                options["dir"] += f"-{self._tracked.key}"
+        if (folder := self.folder(runner)) is not None:
+            options["dir"] = f"{folder}-{self._tracked.key}" if self._tracked.apart else folder
         return {"options": options, "after": self._tracked.after}
 
     def last_step(self, runner: Runner) -> int:

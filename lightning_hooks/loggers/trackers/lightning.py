@@ -5,9 +5,10 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lightning.pytorch import loggers as known_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -43,6 +44,8 @@ class LightningWriter(PointWriter):
     chunk = 8
     slow_start = 60.0
 
+    _start: ClassVar = threading.Lock()  # two loggers made at once would choose the same version
+
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
@@ -62,7 +65,11 @@ class LightningWriter(PointWriter):
             loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
-        made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
+        made = []
+        with cls._start:
+            for each in loggers:
+                made.append(logger_class(each["type"])(**_arguments(each)))
+                getattr(made[-1], "experiment", None)  # takes the folder of the version
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])
@@ -249,10 +256,11 @@ class LightningLoggerHook(TrackerHook):
     """
 
     writer_class = LightningWriter
-    transient = ("_current", "_shares")
+    transient = ("_current", "_shares", "_client_run")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
+    _client_run: Any = None  # the loggers of the run given as objects, and whether to finalize them
 
     def __init__(
         self,
@@ -287,6 +295,8 @@ class LightningLoggerHook(TrackerHook):
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
         self._current = self.loggers or of_trainer
         self._shares = any(one is other for one in self._current for other in of_trainer)
+        given = [each for each in self._current if not isinstance(each, dict)]
+        self._client_run = (given, not self._shares) if given or not self._current else None
         if not self._current and runner.writes_files and runner.rank == 0:
             runner.logger.warning(
                 "LightningLoggerHook: the Trainer has no logger, so nothing is logged there; write "
@@ -302,11 +312,6 @@ class LightningLoggerHook(TrackerHook):
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
-
-    def active_run(self) -> Any:
-        """Return the loggers given as objects, and whether the writer must finalize the loggers."""
-        found = [each for each in self._current if not isinstance(each, dict)]
-        return (found, not self._shares) if found or not self._current else None
 
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""

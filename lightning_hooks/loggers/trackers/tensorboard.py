@@ -21,8 +21,8 @@ from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
 from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_path
-from lightning_hooks.utils.plain_types import describe
 from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -215,9 +215,13 @@ class TensorboardLoggerHook(TrackerHook):
         """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
+    def folder(self, runner: Runner) -> str | None:
+        """Return the folder of the event files: TensorBoard follows one file of a folder."""
+        return self.log_dir or join(runner.work_dir, "tf_logs")
+
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target: dict[str, Any] = {"log_dir": self.log_dir or join(runner.work_dir, "tf_logs")}
+        target: dict[str, Any] = {"log_dir": self.folder(runner)}
         prefix = "val/" if self.names == "mmcv" else ""
         monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
         target["metrics"] = ["hp_metric", *monitored]

@@ -216,13 +216,18 @@ class VisdomLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
 
+    def folder(self, runner: Runner) -> str | None:
+        """Return the folder of the file, which is named by the run's timestamp."""
+        named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
+        local = is_local(runner.work_dir) and not named
+        return os.path.join(runner.work_dir, "visdom") if local else None
+
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {**_STRICT}
-        named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
-        if not named and is_local(runner.work_dir):
+        if (folder := self.folder(runner)) is not None:
             claim_timestamp(runner)
             part = f"-{self._tracked.key}" if self._tracked.apart else ""
-            path = os.path.join(runner.work_dir, "visdom", f"{runner.timestamp}{part}.log")
+            path = os.path.join(folder, f"{runner.timestamp}{part}.log")
             init.update(offline=True, log_to_filename=path)
         return {"init": {**init, **self.init_kwargs}, "after": self._tracked.after}

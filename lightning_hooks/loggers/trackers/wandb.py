@@ -389,8 +389,7 @@ class WandbLoggerHook(TrackerHook):
 
     def active_run(self) -> Any:
         """Return a run started by the program."""
-        of_hooks = [WandbWriter.idle_run, *(peer.client_run for peer in self._peers)]
-        return None if self.wandb.run in of_hooks else self.wandb.run
+        return None if self.wandb.run is WandbWriter.idle_run else self.wandb.run
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""

@@ -15,12 +15,7 @@ from lightning_hooks.hooks.saving import checkpoint as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 
-__all__ = ["CheckpointHook", "client_and_directory", "under_mmcv", "writes_mmcv_files"]
-
-
-def writes_mmcv_files(runner: Runner) -> bool:
-    """Return whether a runner writes mmcv's checkpoints: the stand-in's runners do."""
-    return bool(getattr(runner, "writes_mmcv_files", False))
+__all__ = ["CheckpointHook", "client_and_directory", "under_mmcv"]
 
 
 def under_mmcv(native: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -31,7 +26,7 @@ def under_mmcv(native: type) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         @functools.wraps(method)
         def call(self: Any, runner: Runner, *args: Any) -> Any:
-            return (method if writes_mmcv_files(runner) else inherited)(self, runner, *args)
+            return (method if runner.writes_mmcv_files else inherited)(self, runner, *args)
 
         return call
 
@@ -129,12 +124,12 @@ class CheckpointHook(native.CheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last checkpoint in a Trainer."""
-        if not writes_mmcv_files(Driver.of(trainer).runner):
+        if not Driver.of(trainer).runner.writes_mmcv_files:
             super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up in a Trainer."""
-        if not writes_mmcv_files(Driver.of(trainer).runner):
+        if not Driver.of(trainer).runner.writes_mmcv_files:
             super().on_fit_end(trainer, pl_module)
 
     def _save(self, runner: Runner, when: str) -> None:

@@ -7,11 +7,7 @@ from typing import Any
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import evaluation
 from lightning_hooks.standin._hooks.adjusted import asserting
-from lightning_hooks.standin._hooks.checkpoint import (
-    client_and_directory,
-    under_mmcv,
-    writes_mmcv_files,
-)
+from lightning_hooks.standin._hooks.checkpoint import client_and_directory, under_mmcv
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
@@ -34,7 +30,7 @@ class EvalHook(evaluation.EvalHook):
 
     def before_run(self, runner: Runner) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
-        if writes_mmcv_files(runner):
+        if runner.writes_mmcv_files:
             if self.metric is None:
                 self.test_fn = with_bar(self.test_fn)
             found = client_and_directory(runner, self.out_dir, self.file_client_args)

@@ -19,9 +19,8 @@ from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers import discontinued
 from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.text_format import json_line
+from lightning_hooks.loggers.text import json_line
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.standin._hooks.checkpoint import writes_mmcv_files
 from lightning_hooks.standin.utils.dist import master_only
 from lightning_hooks.standin.utils.env import TORCH_VERSION
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -50,25 +49,25 @@ class TextLoggerHook(lightning_hooks.TextLoggerHook):
 
     def writes_lines(self, runner: Runner) -> bool:
         """Return whether lines go to a log file; under mmcv the script's logger writes the file."""
-        return not writes_mmcv_files(runner) and super().writes_lines(runner)
+        return not runner.writes_mmcv_files and super().writes_lines(runner)
 
     def get_mode(self, runner: Runner) -> str:
         """Return the mode; ``"val"`` for a training line without values, as in mmcv."""
-        if writes_mmcv_files(runner) and runner.mode == "train" and not runner.log_buffer.output:
+        if runner.writes_mmcv_files and runner.mode == "train" and not runner.log_buffer.output:
             return "val"
         return super().get_mode(runner)
 
     def get_epoch(self, runner: Runner) -> int:
         """Return the number of the epoch, from 1; 0 for a validation before the first."""
-        if writes_mmcv_files(runner) and runner.mode == "val":
+        if runner.writes_mmcv_files and runner.mode == "val":
             return int(runner.epoch)
         return super().get_epoch(runner)
 
     def _has_meta(self, runner: Runner) -> bool:
-        return bool(runner.meta) if writes_mmcv_files(runner) else super()._has_meta(runner)
+        return bool(runner.meta) if runner.writes_mmcv_files else super()._has_meta(runner)
 
     def _json_line(self, record: Mapping[str, Any], runner: Runner) -> str:
-        if not writes_mmcv_files(runner):
+        if not runner.writes_mmcv_files:
             return super()._json_line(record, runner)
         # before the conversion to plain types, so that numpy's numbers are not rounded
         rounded = {key: self._round_float(value) for key, value in record.items()}

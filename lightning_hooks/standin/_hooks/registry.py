@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine import registry as native
-from lightning_hooks.standin.names import names_of
+from lightning_hooks.standin.name_table import names_of
 from lightning_hooks.standin.utils.registry import Registry
 
 __all__ = ["HOOKS"]

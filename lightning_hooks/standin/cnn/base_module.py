@@ -64,7 +64,6 @@ class Sequential(BaseModule, nn.Sequential):
     """``torch.nn.Sequential`` with ``init_weights``."""
 
     def __init__(self, *args: Any, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
         nn.Sequential.__init__(self, *args)
         self.init_cfg = copy.deepcopy(init_cfg)
 
@@ -73,7 +72,6 @@ class ModuleList(BaseModule, nn.ModuleList):
     """``torch.nn.ModuleList`` with ``init_weights``."""
 
     def __init__(self, modules: Iterable[nn.Module] | None = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
         nn.ModuleList.__init__(self, modules)
         self.init_cfg = copy.deepcopy(init_cfg)
 
@@ -82,6 +80,5 @@ class ModuleDict(BaseModule, nn.ModuleDict):
     """``torch.nn.ModuleDict`` with ``init_weights``."""
 
     def __init__(self, modules: dict[str, nn.Module] | None = None, init_cfg: Any = None) -> None:
-        BaseModule.__init__(self, init_cfg)
         nn.ModuleDict.__init__(self, modules)
         self.init_cfg = copy.deepcopy(init_cfg)

@@ -34,6 +34,7 @@ __all__ = ["BaseRunner"]
 
 
 TIMER = {"type": "IterTimerHook"}
+BATCH_POINTS = ("before_train_iter", "after_train_iter", "before_val_iter", "after_val_iter")
 
 
 def _in_precision(run_iter: Callable[..., Any]) -> Callable[..., Any]:
@@ -94,6 +95,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     stands_for: ClassVar[Any] = Runner
     """The native runner class whose instances are instances of this class, too."""
 
+    model: Any = None
+    """The model passed to the constructor, or a hook's replacement."""
+
     loops_itself = True
     writes_mmcv_files = True
     fills_log_buffer = True
@@ -131,7 +135,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._engine = Engine(self)
         trainer = make_trainer(model, work_dir, self._engine, dict(trainer_kwargs or {}))
         super().__init__(trainer, None, work_dir, logger)  # type: ignore[arg-type]
-        self._model: Any = model
+        self.model = model
         self.batch_processor = batch_processor
         self._given_optimizer = optimizer
         self.module = RunnerModule(self)
@@ -205,11 +209,28 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self._engine.call_event(f"{event}_end", self.outputs, batch, self.inner_iter)
         del self.data_batch
 
+    def _begin_pass(self, mode: str, data_loader: Any) -> None:
+        """Set the mode and the loader of a training or a validation."""
+        if self._engine.driver is None:
+            raise NotImplementedError(
+                "the stand-in's runners train and validate in run(data_loaders, workflow), not by "
+                "train(loader) and val(loader)"
+            )
+        self.model.train() if mode == "train" else self.model.eval()
+        self.mode, self.data_loader = mode, data_loader
+
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook that has it."""
-        if not self._engine.call_in_batch(fn_name):
+        driver = self._engine.driver
+        if driver is None:
             super().call_hook(fn_name)
-            self._engine.end_of_border(fn_name)
+        elif fn_name in BATCH_POINTS:
+            driver.calls.run(fn_name)
+        else:
+            super().call_hook(fn_name)
+            driver.calls.restore()
+            if fn_name in ("after_train_epoch", "after_val_epoch"):
+                driver.calls.agree_to_stop()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
@@ -237,17 +258,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     @outputs.setter
     def outputs(self, value: Any) -> None:
         if isinstance(value, dict):
-            value = StepOutputs.of(self, self._engine.with_strategy_loss(value))
+            if self._engine.driver is not None:
+                value = self._engine.driver.ownership.with_strategy_loss(value)
+            value = StepOutputs.of(self, value)
         vars(self)["_outputs"] = value
-
-    @property
-    def model(self) -> Any:
-        """The model passed to the constructor, or a hook's replacement."""
-        return self._model
-
-    @model.setter
-    def model(self, value: Any) -> None:
-        self._model = value
 
     def _find_optimizer(self) -> Any:
         return self._given_optimizer

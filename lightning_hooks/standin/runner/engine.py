@@ -13,8 +13,7 @@ import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
-from lightning_hooks.engine.hook import JoinsTrainer
-from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -34,10 +33,6 @@ LOOP_ARGUMENTS = {
     *("enable_progress_bar", "enable_checkpointing", "profiler", "barebones"),
 }
 """Arguments of the Trainer that the runner's loop and its hooks replace."""
-
-BATCH_POINTS = frozenset(
-    f"{when}_{mode}_iter" for when in ("before", "after") for mode in ("train", "val")
-)
 
 
 class LastValues(LogBuffer):
@@ -131,7 +126,7 @@ class RunnerModule(TrainStepModule):
         next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
 
 
-class Engine(JoinsTrainer):
+class Engine(Hook):
     """The callback that connects a runner and the runner's hooks to the Trainer.
 
     Args:
@@ -141,7 +136,8 @@ class Engine(JoinsTrainer):
     def __init__(self, runner: BaseRunner) -> None:
         self._runner = runner
         self._loop: Callable[[], object] = list
-        self._driver: Any = None  # of the run
+        self.driver: Driver | None = None
+        """The Trainer's driver; None outside of a run."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with priorities."""
@@ -174,44 +170,13 @@ class Engine(JoinsTrainer):
 
     def run(self, trainer: L.Trainer) -> None:
         """Run the runner's loop; then end the fit."""
-        self._driver = Driver.of(trainer)
+        self.driver = Driver.of(trainer)
         try:
             with _counting_steps(trainer):
                 self._loop()
         finally:
-            self._driver = None
+            self.driver = None
         trainer.should_stop = True
-
-    def check_runs(self) -> None:
-        """Raise NotImplementedError outside of a run."""
-        if self._driver is None:
-            raise NotImplementedError(
-                "the stand-in's runners train and validate in run(data_loaders, workflow), not by "
-                "train(loader) and val(loader)"
-            )
-
-    def set_length(self, batches: int) -> None:
-        """Set the number of batches that hooks see in the Trainer."""
-        data.set_train_length(self._runner.trainer, batches)
-
-    def call_in_batch(self, point: str) -> bool:
-        """Call the hooks at a batch's point in a run; return False for any other call."""
-        in_batch = self._driver is not None and point in BATCH_POINTS
-        if in_batch:
-            self._driver.calls.run(point)
-        return in_batch
-
-    def end_of_border(self, point: str) -> None:
-        """Train with an optimizer assigned by a hook between two epochs; agree to stop."""
-        if self._driver is not None:
-            self._driver.calls.restore()
-            if point in ("after_train_epoch", "after_val_epoch"):
-                self.agree_to_stop()
-
-    def agree_to_stop(self) -> None:
-        """End the run on all ranks if a hook of any rank has set ``should_stop``."""
-        if self._driver is not None:
-            self._driver.calls.agree_to_stop()
 
     def call_event(self, event: str, *arguments: Any) -> None:
         """Call an event of the Trainer's callbacks, native hooks included, as Lightning does.
@@ -221,7 +186,7 @@ class Engine(JoinsTrainer):
         trainer, module = self._runner.trainer, self._runner.module
         for callback in trainer.callbacks:  # type: ignore[attr-defined]
             call = getattr(callback, event)
-            if callable(call) and callback is not self and callback is not self._driver:
+            if callable(call) and callback is not self and callback is not self.driver:
                 call(trainer, module, *arguments)
 
     @contextlib.contextmanager
@@ -235,10 +200,6 @@ class Engine(JoinsTrainer):
         self.call_event("on_validation_epoch_end")
         self.call_event("on_validation_end")
         trainer.training = True
-
-    def with_strategy_loss(self, outputs: dict[str, Any]) -> dict[str, Any]:
-        """Return a step's outputs with a loss whose ``backward`` runs the strategy's backward."""
-        return self._driver.ownership.with_strategy_loss(outputs) if self._driver else outputs
 
 
 @contextlib.contextmanager

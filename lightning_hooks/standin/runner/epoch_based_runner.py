@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 
 import torch
 
+from lightning_hooks.engine.lightning_api.data import set_train_length
 from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
@@ -71,11 +72,9 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """Train for an epoch."""
-        self._engine.check_runs()
-        self.model.train()
-        self.mode, self.data_loader = "train", data_loader
+        self._begin_pass("train", data_loader)
         self._max_iters = self._max_epochs * len(data_loader)
-        self._engine.set_length(len(data_loader))
+        set_train_length(self.trainer, len(data_loader))
         self.call_hook("before_train_epoch")
         self._engine.call_event("on_train_epoch_start")
         for index, batch in enumerate(self.data_loader):  # a hook may have replaced the loader
@@ -91,9 +90,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
         """Validate once."""
-        self._engine.check_runs()
-        self.model.eval()
-        self.mode, self.data_loader = "val", data_loader
+        self._begin_pass("val", data_loader)
         with self.val_log():
             self.call_hook("before_val_epoch")
             with self._engine.validation():

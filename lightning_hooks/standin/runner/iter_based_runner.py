@@ -105,22 +105,18 @@ class IterBasedRunner(BaseRunner, IterRunner):
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """Train for an iteration."""
-        self._engine.check_runs()
-        self.model.train()
-        self.mode, self.data_loader = "train", data_loader
+        self._begin_pass("train", data_loader)
         self._epoch = data_loader.epoch
         self._run_batch(next(data_loader), "train", **kwargs)
         self._inner_iter += 1
         self._iter += 1
-        if self._iter % AGREEMENT_INTERVAL == 0:
-            self._engine.agree_to_stop()
+        if self._engine.driver is not None and self._iter % AGREEMENT_INTERVAL == 0:
+            self._engine.driver.calls.agree_to_stop()
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
         """Validate for an iteration."""
-        self._engine.check_runs()
-        self.model.eval()
-        self.mode, self.data_loader = "val", data_loader
+        self._begin_pass("val", data_loader)
         self._run_batch(next(data_loader), "val", **kwargs)
         self._inner_iter += 1
 

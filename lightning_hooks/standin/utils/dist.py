@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import subprocess
-import sys
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
@@ -95,13 +94,15 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
     _, world_size = get_dist_info()
     if world_size == 1:
         return
-    flattening: Any = torch._utils  # without types
-    limit = bucket_size_mb * 2**20 if bucket_size_mb > 0 else sys.maxsize
-    single = ([tensor] for tensor in tensors)
-    for bucket in flattening._take_tensors(tensors, limit) if coalesce else single:
-        flat = flattening._flatten_dense_tensors(bucket)
-        dist.all_reduce(flat)
+    groups: dict[Any, list[torch.Tensor]] = {}
+    for index, tensor in enumerate(tensors):
+        groups.setdefault(tensor.type() if coalesce else index, []).append(tensor)
+    for group in groups.values():
+        flat = torch.cat([tensor.flatten() for tensor in group])
+        bucket = bucket_size_mb * 2**20 // flat.itemsize if bucket_size_mb > 0 else flat.numel()
+        for part in torch.split(flat, bucket):
+            dist.all_reduce(part)
         flat.div_(world_size)
-        means = flattening._unflatten_dense_tensors(flat, bucket)
-        for tensor, mean in zip(bucket, means, strict=True):
-            tensor.copy_(mean)
+        means = torch.split(flat, [tensor.numel() for tensor in group])
+        for tensor, mean in zip(group, means, strict=True):
+            tensor.copy_(mean.view_as(tensor))

@@ -14,7 +14,7 @@ import torch
 from torch.utils.data import DataLoader
 
 import lightning_hooks
-from lightning_hooks.standin.utils.version import mmcv_version
+from lightning_hooks.standin.version_window import mmcv_version
 
 __all__ = [
     "IS_CUDA_AVAILABLE",
@@ -33,6 +33,7 @@ __all__ = [
     "is_jit_tracing",
     "is_mlu_available",
     "is_mps_available",
+    "is_musa_available",
     "is_npu_available",
     "is_rocm_pytorch",
     "jit",
@@ -69,7 +70,7 @@ def is_ipu_available() -> bool:
     return False
 
 
-is_mlu_available = is_npu_available = is_ipu_available
+is_mlu_available = is_musa_available = is_npu_available = is_ipu_available
 
 
 def get_device() -> str:
@@ -96,7 +97,7 @@ def get_build_config() -> str:
 
 def is_jit_tracing() -> bool:
     """Return whether ``torch.jit.trace`` is running."""
-    return torch._C._get_tracing_state() is not None
+    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:

@@ -155,13 +155,7 @@ class Registry(native.Registry):
             return self.deprecated_register_module(name, force)
         if inspect.isfunction(name):
             return self._register(name, None, force)
-        names = [name] if isinstance(name, str) else name
-        is_sequence = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
-        if not (names is None or is_sequence):
-            raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
-        if module is not None:
-            return self._register(module, names, force)
-        return functools.partial(self._register, names=names, force=force)
+        return super().register_module(name, force, module)
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
         """Register a class in mmcv's old way: ``register_module(cls)``, or as a bare decorator."""

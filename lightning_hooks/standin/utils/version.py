@@ -2,28 +2,10 @@
 
 from __future__ import annotations
 
-__all__ = ["LAST", "digit_version", "is_chosen", "mmcv_version", "parse_version_info", "report"]
+__all__ = ["LAST", "digit_version", "parse_version_info"]
 
 LAST = "1.7.2"
 """The version of mmcv whose behaviour the stand-in has."""
-
-_chosen = ""
-
-
-def mmcv_version() -> str:
-    """Return the version of mmcv reported by the stand-in."""
-    return _chosen or LAST
-
-
-def is_chosen() -> bool:
-    """Return whether the user has set the version."""
-    return bool(_chosen)
-
-
-def report(version: str) -> None:
-    """Set the version of mmcv to report; ``""`` for the default, 1.7.2."""
-    global _chosen
-    _chosen = version
 
 
 def _release(version: str, length: int) -> tuple[list[int], tuple[str, int] | None, int | None]:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from pathlib import Path
 from typing import Any
 
 import pytest
-from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.profilers import SimpleProfiler
 
-from lightning_hooks import EMAHook, Hook, HookAdapter
-from support.training import NoValidation, make_loader, make_trainer
+from lightning_hooks import CheckpointHook, EMAHook, Hook, HookAdapter
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
 class Noted(Callback):
@@ -85,3 +89,109 @@ def test_a_hook_registered_in_before_run_gets_each_event_once(tmp_path: Path) ->
         NoValidation(), make_loader(1)
     )
     assert calls == ["hook.setup", "hook.on_train_start"]
+
+
+def names(trainer: Any) -> list[str]:
+    return [getattr(one, "name", type(one).__name__) for one in trainer.callbacks]
+
+
+class Looks(Noted):
+    """Notes the list of callbacks in its setup."""
+
+    seen: list[Any]
+
+    def setup(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        super().setup()
+        self.seen = [*trainer.callbacks]
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_lightnings_walk_over_the_list_is_left_alone(hosted: bool, tmp_path: Path) -> None:
+    calls: list[str] = []
+    hook = Counts(calls)
+    last, profiler = Looks("last", calls), SimpleProfiler()
+    given = [Noted("first", calls), HookAdapter([hook]) if hosted else hook, last]
+    trainer = make_trainer(tmp_path, *given, enable_checkpointing=True, profiler=profiler)
+    before = [*trainer.callbacks]  # type: ignore[attr-defined]
+    trainer.fit(NoValidation(), make_loader(1))
+    assert last.seen[: len(before)] == before
+    assert calls[:3] == ["first.setup", "hook.setup", "last.setup"]
+    setups = {k: v for k, v in profiler.recorded_durations.items() if k.endswith(".setup")}
+    assert {len(durations) for durations in setups.values()} == {1}
+    order = ["first", "Driver", "HookAdapter" if hosted else "Counts", "last"]
+    assert names(trainer) == [*order, *(["Counts"] if hosted else []), "ModelCheckpoint"]
+
+
+class Replaces(Noted):
+    """Gives the Trainer a new list in its setup, with the same callbacks."""
+
+    def setup(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        super().setup()
+        trainer.callbacks = [one for one in trainer.callbacks if not isinstance(one, Driver)]
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_the_list_is_replaced_while_callbacks_are_set_up(
+    place: int, hosted: bool, tmp_path: Path
+) -> None:
+    calls: list[str] = []
+    hook = Counts(calls)
+    given: list[Callback] = [Noted("first", calls), HookAdapter([hook]) if hosted else hook]
+    given.insert(place, Replaces("replaces", calls))
+    trainer = make_trainer(tmp_path, *given)
+    expected = [getattr(one, "name", type(one).__name__) for one in given]
+    expected.insert(next(i for i, one in enumerate(given) if not isinstance(one, Noted)), "Driver")
+    for epochs in (1, 2):
+        trainer.fit_loop.max_epochs = epochs
+        trainer.fit(NoValidation(), make_loader(1))
+        assert names(trainer) == [*expected, *(["Counts"] if hosted else [])]
+        assert calls.count("hook.setup") == calls.count("hook.on_train_start") == 1
+        calls.clear()
+
+
+def test_a_hook_put_in_front_of_all_callbacks_between_fits(tmp_path: Path) -> None:
+    calls: list[str] = []
+    trainer = make_trainer(tmp_path, Noted("first", calls), HookAdapter([Hook()]))
+    trainer.fit(NoValidation(), make_loader(1))
+    ema = EMAHook(warm_up=0)
+    trainer.callbacks = [ema, *trainer.callbacks]  # type: ignore[attr-defined]
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(NoValidation(), make_loader(3))
+    assert names(trainer) == ["Driver", "EMAHook", "first", "HookAdapter", "Hook"]
+    assert ema.steps == 3
+    trainer.save_checkpoint(tmp_path / "after.ckpt")  # has the average, whose patch is in place
+    trainer.validate(TinyModule(), make_loader(1), verbose=False)
+    assert names(trainer) == ["Driver", "EMAHook", "first", "HookAdapter", "Hook"]
+
+
+def test_a_fit_after_an_error_in_setup(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Fails(Noted):
+        def setup(self, *args: Any, **kwargs: Any) -> None:
+            super().setup()
+            if calls.count("fails.setup") == 1:
+                raise RuntimeError("in setup")
+
+    ema, module = EMAHook(warm_up=0), NoValidation()
+    trainer = make_trainer(tmp_path, Noted("first", calls), ema, Fails("fails", calls))
+    with pytest.raises(RuntimeError, match="in setup"):
+        trainer.fit(module, make_loader(2))
+    assert not any(isinstance(value, MethodPatch) for value in vars(module).values())
+    trainer.fit(module, make_loader(2))
+    assert names(trainer) == ["first", "Driver", "EMAHook", "fails"]
+    assert ema.steps == 2
+
+
+def test_copies_of_the_callbacks_train_in_another_trainer(tmp_path: Path) -> None:
+    checkpoint = CheckpointHook(interval=1, out_dir=str(tmp_path))
+    trainer = make_trainer(tmp_path, HookAdapter([checkpoint, EMAHook()]))
+    trainer.fit(NoValidation(), make_loader(2))
+    copied = copy.deepcopy(trainer.callbacks)  # type: ignore[attr-defined]
+    other = make_trainer(tmp_path, *copied, max_epochs=2, enable_checkpointing=True)
+    other.fit(NoValidation(), make_loader(2))
+    assert names(other) == ["Driver", "HookAdapter", "CheckpointHook", "EMAHook"]
+    assert next(one for one in copied if isinstance(one, EMAHook)).steps == 4
+    assert not any(type(one) is ModelCheckpoint for one in other.callbacks)  # type: ignore[attr-defined]
+    assert (tmp_path / "epoch_2.pth").exists()

@@ -25,7 +25,7 @@ from lightning_hooks.loggers.delivery.spool import (
 )
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.utils.plain_types import without_secrets
+from lightning_hooks.utils.secrets import without_secrets
 from support import training
 from support.logs.kept import KeepHook, Kept, notices, unsent_in
 from support.training import TinyModule

@@ -38,8 +38,20 @@ def evaluate(rank: int, folder: Path) -> None:
             multi_gpu_test(Tells(), loader, str(folder / "parts")),
             multi_gpu_test(Tells(), loader, gpu_collect=True),
         ]
+    averages = [average(rank, *how) for how in ((), (False,), (True, 1))]
     distributed.destroy_process_group()
-    write_rank(folder, {"found": found, "bars": printed.getvalue().count("] 5/5, ")}, "test")
+    bars = printed.getvalue().count("] 5/5, ")
+    write_rank(folder, {"found": found, "bars": bars, "averages": averages}, "test")
+
+
+def average(rank: int, *how: Any) -> list[Any]:
+    """Average tensors of two types, one of more than a megabyte, over both ranks."""
+    from mmcv.runner.dist_utils import allreduce_params
+
+    large = torch.full((300, 1000), float(rank)).t()
+    tensors = [torch.tensor([[rank, 2.0], [3.0, 4.0 * rank]]), large, large[:2].double()]
+    allreduce_params([*tensors, torch.tensor(rank)], *how)
+    return [tensors[0].tolist(), *([*{*t.flatten().tolist()}] for t in tensors[1:])]
 
 
 if __name__ == "__main__":

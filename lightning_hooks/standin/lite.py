@@ -20,23 +20,46 @@ from logging import INFO
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.installed_mmcv import Installed, find_installed
-from lightning_hooks.standin.lite.names import (
+from lightning_hooks.standin.name_table import (
     LITE,
     LITE_PACKAGES,
-    LITE_VERSION,
-    LITE_VERSIONS,
     MMENGINE_FILES,
-    MMENGINE_VERSION,
-    MMENGINE_VERSIONS,
+    OFFERED,
+    source_of,
 )
-from lightning_hooks.standin.name_table import OFFERED
-from lightning_hooks.standin.names import source_of
 from lightning_hooks.standin.utils import logging
 from lightning_hooks.standin.utils.registry import Registry, build_from_cfg
 
-__all__ = ["LiteLoader", "is_in_a_file", "spec_of_file"]
+__all__ = [
+    "LITE_VERSION",
+    "LITE_VERSIONS",
+    "MMENGINE_VERSION",
+    "MMENGINE_VERSIONS",
+    "NEEDS_LITE",
+    "LiteLoader",
+    "is_in_a_file",
+    "spec_of_file",
+]
+
+LITE_VERSION = "2.2.0"
+"""The release, of mmcv-lite or mmcv, whose files have the same code as mmcv 1.7.2."""
+
+LITE_VERSIONS = (LITE_VERSION, "2.3.6")
+"""The releases whose files are read; 2.3.6 is of onedl-mmcv, whose code is the same."""
+
+MMENGINE_VERSION = "0.10.7"
+"""The release of mmengine whose files have the same code as mmcv 1.7.2."""
+
+MMENGINE_VERSIONS = (MMENGINE_VERSION, "0.10.12")
+"""The releases whose files are read; 0.10.12 is of onedl-mmengine, whose code is the same."""
+
+_WHEELS = f"mmcv-lite=={LITE_VERSION} mmengine=={MMENGINE_VERSION}"
+NEEDS_LITE = (
+    "mmcv's layers, images, videos, configs and helpers are in OpenMMLab's own wheels: "
+    f"pip install {_WHEELS} torchvision, or, without libGL, pip install --no-deps {_WHEELS} and "
+    "pip install addict opencv-python-headless pillow pyyaml rich termcolor yapf"
+)
 
 # -- finding a file ------------------------------------------------------------------------------
 
@@ -156,34 +179,13 @@ class _MMEngine:
     def __init__(self, name: str, models: _FileModels | None) -> None:
         self._name = name
         self.MODELS = models
-        self.get, self.get_text, self.put, self.print_log = get, get_text, put, print_log
-        self.is_musa_available = is_musa_available
+        self.print_log = print_log
 
     def __getattr__(self, name: str) -> Any:
         if name == "fileio":
             return self
         source = source_of(name)
         return source.load() if source else getattr(importlib.import_module(self._name), name)
-
-
-def get(path: str, backend_args: Any = None) -> Any:
-    """Read a file's bytes."""
-    return FileClient.infer_client(backend_args, path).get(path)
-
-
-def get_text(path: str, encoding: str = "utf-8", backend_args: Any = None) -> str:
-    """Read a file's text."""
-    return str(FileClient.infer_client(backend_args, path).get_text(path, encoding))
-
-
-def put(content: bytes, path: str, backend_args: Any = None) -> None:
-    """Write a file's bytes."""
-    FileClient.infer_client(backend_args, path).put(content, path)
-
-
-def is_musa_available() -> bool:
-    """Return False: Lightning has no accelerator for GPUs of Moore Threads."""
-    return False
 
 
 def print_log(message: str, logger: Any = None, level: int = INFO) -> None:
@@ -281,6 +283,12 @@ def _registry(name: str) -> Registry:
 
 # -- edits ---------------------------------------------------------------------------------------
 
+_WITHOUT_WARNING = (
+    "    if file_client_args is not None:\n        warnings.warn(",
+    "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
+)
+"""The argument of mmcv 1.x, which later files warn of."""
+
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
     "mmcv.cnn.utils.weight_init": (
         (
@@ -345,20 +353,33 @@ EDITS: dict[str, tuple[tuple[str, str], ...]] = {
             "def after_train_iter(self, runner):",
         ),
     ),
-    "mmcv.fileio.parse": (
-        ("from .io import get_text", "from mmengine.fileio import get_text"),
-        (
-            "    if file_client_args is not None:\n        warnings.warn(",
-            "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
-        ),
+    "mmcv.cnn.utils.sync_bn": (
+        ("from mmengine.utils.dl_utils import mmcv_full_available", "import sys"),
+        ("mmcv_full_available()", "'mmcv.ops.sync_bn' in sys.modules"),
     ),
-    "mmcv.image.io": (
-        # file_client_args is what 1.x has, without a warning
-        (
-            "    if file_client_args is not None:\n        warnings.warn(",
-            "    if None not in (file_client_args, backend_args):\n        warnings.warn(",
-        ),
+    "mmcv.fileio.handlers.yaml_handler": (
+        # mmcv's loader would run code in the file
+        ("yaml import CLoader", "yaml import CSafeLoader"),
+        ("yaml import Loader,", "yaml import SafeLoader as Loader,"),
     ),
+    "mmcv.fileio.io": (
+        (
+            "from .backends import backends, prefix_to_backends",
+            "from lightning_hooks.utils.suggestions import suggest",
+        ),
+        ("from .handlers import", "from .handlers.registry_utils import"),
+        (
+            "    if backend_args is None:\n        backend_args = {}\n",
+            "    return FileClient.infer_client(backend_args, uri)\n\n",
+        ),
+        (
+            "f'Unsupported format: {file_format}'",
+            "f'Unsupported format: {file_format}; {suggest(str(file_format), file_handlers)}'",
+        ),
+        _WITHOUT_WARNING,
+    ),
+    "mmcv.fileio.parse": (_WITHOUT_WARNING,),
+    "mmcv.image.io": (_WITHOUT_WARNING,),
 }
 
 
