@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -18,7 +18,7 @@ __all__ = [
     "AtomicCheckpointIO",
     "check_reads",
     "is_replaceable",
-    "replaced_writer",
+    "replace_writer",
     "wait_for_writer",
     "writes_for",
 ]
@@ -105,11 +105,10 @@ def is_replaceable(io: CheckpointIO) -> bool:
     return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)
 
 
-@contextlib.contextmanager
-def replaced_writer(
+def replace_writer(
     strategy: Strategy, write: Callable[[dict[str, Any], str], None]
-) -> Iterator[None]:
-    """Have a strategy write with ``write`` inside the block.
+) -> CheckpointIO:
+    """Have a strategy write with ``write``; return the own ``CheckpointIO``, to be put back.
 
     A user's ``CheckpointIO`` stays. Lightning's ``AsyncCheckpointIO`` around the default is
     replaced too, because the latter does not report complete files.
@@ -117,14 +116,11 @@ def replaced_writer(
     own = strategy.checkpoint_io
     if writes_for(strategy):
         strategy.checkpoint_io = AtomicCheckpointIO(write)
-    try:
-        yield
-    finally:
-        strategy.checkpoint_io = own
+    return own
 
 
 def writes_for(strategy: Strategy) -> bool:
-    """Return whether :func:`replaced_writer` replaces a strategy's ``CheckpointIO``."""
+    """Return whether :func:`replace_writer` replaces a strategy's ``CheckpointIO``."""
     own = strategy.checkpoint_io
     inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
     return inner is not None and is_replaceable(inner)

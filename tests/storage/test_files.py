@@ -19,7 +19,7 @@ import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lightning_hooks.storage import files, torch_files
-from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replaced_writer
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replace_writer
 from lightning_hooks.utils.plain_types import plain
 
 
@@ -122,9 +122,8 @@ def test_a_strategy_writes_atomically_and_the_users_own_writer_stays():
 
     for io, replaced in ((TorchCheckpointIO(), AtomicCheckpointIO), (Own(), Own)):
         strategy: Any = Strategy(io)
-        with replaced_writer(strategy, torch_files.save_torch):
-            assert type(strategy.checkpoint_io) is replaced
-        assert strategy.checkpoint_io is io
+        assert replace_writer(strategy, torch_files.save_torch) is io
+        assert type(strategy.checkpoint_io) is replaced
 
 
 def test_checkpoint_io_refuses_storage_options(tmp_path):
