@@ -204,7 +204,12 @@ class SavingHook(Hook):
         entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, *_batch: Any
+        self,
+        trainer: L.Trainer,
+        pl_module: L.LightningModule,
+        outputs: Any,
+        batch: Any,
+        batch_idx: int,
     ) -> None:
         """Write due files by iteration, unless a validation follows; raise the thread's error."""
         self.store.thread.raise_error()
