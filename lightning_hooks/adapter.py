@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Literal
 
@@ -21,6 +20,7 @@ from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.hooks.saving.store import newest_of
 from lightning_hooks.storage import earlier_files
+from lightning_hooks.utils.arguments import check_bool, check_function, check_path
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["HookAdapter"]
@@ -80,18 +80,14 @@ class HookAdapter(Hook):
         super().__init__()
         if not (owns_backward == "auto" or isinstance(owns_backward, bool)):
             raise ValueError(f'owns_backward must be True, False or "auto", got {owns_backward!r}')
-        if not isinstance(by_epoch, bool):
-            raise TypeError(f"by_epoch must be a bool, got {by_epoch!r}")
+        check_bool(by_epoch=by_epoch)
+        check_function("model", model)
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {meta!r}")
-        if model is not None and not callable(model):
-            raise TypeError(f"model must be a function of the LightningModule, got {model!r}")
-        if not (work_dir is None or isinstance(work_dir, (str, os.PathLike))):
-            raise TypeError(f"work_dir must be a path, got {work_dir!r}")
         self._dialect = dialect
         self._options = RunnerOptions(
             by_epoch=by_epoch,
-            work_dir=None if work_dir is None else os.path.expanduser(os.fspath(work_dir)),
+            work_dir=check_path("work_dir", work_dir),
             meta=copy.deepcopy(meta),
             model=model,
             attributes=dict(attributes) if attributes else None,

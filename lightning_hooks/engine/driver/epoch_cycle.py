@@ -150,7 +150,7 @@ class IterCycle(EpochCycle):
 
     def end_run(self) -> None:
         """Call ``after_epoch``."""
-        self._runner._inner_iter += 1  # as in mmcv
+        self._runner.inner_iter += 1  # as in mmcv
         self._calls.run_at_border("after_epoch")
 
     def begin_epoch(self) -> None:

@@ -145,9 +145,6 @@ class Fit(contextlib.ExitStack):
             instead: Called in place of the method.
             until: A part of the fit, for a patch to remove earlier.
         """
-        self.hold(MethodPatch(owner, name, before, after, instead), until)
-
-    def hold(self, patch: MethodPatch, until: contextlib.ExitStack | None = None) -> None:
-        """Remove a patch at the end of the fit, or of a part of the fit."""
+        patch = MethodPatch(owner, name, before, after, instead)
         patch.fit = self
         (until or self).callback(patch.remove)

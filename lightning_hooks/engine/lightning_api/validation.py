@@ -54,12 +54,7 @@ def batches_begun(trainer: L.Trainer) -> int:
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    batches = loop._max_batches
-
-    def restore() -> None:
-        loop._max_batches = batches
-
-    until.callback(restore)
+    until.callback(setattr, loop, "_max_batches", loop._max_batches)
     until.enter_context(keep_loaders(loop))
     set_loader(loop, loader)
     loop.setup_data()
