@@ -9,8 +9,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks._exports import HOMES
-from lightning_hooks.engine.registry import MMCV_HOOKS
+from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
 
 __all__ = ["all_hooks", "table_of"]
 
@@ -24,8 +23,7 @@ def all_hooks() -> list[dict[str, str]]:
     >>> {hook["name"]: hook["origin"] for hook in all_hooks()}["IterTimerHook"]
     'mmcv'
     """
-    hooks = {name: home for name, home in HOMES.items() if name.endswith("Hook")}
-    classes = {name: _classes(home)[name] for name, home in hooks.items()}
+    classes = {name: _classes(home)[name] for name, home in HOOKS.homes.items()}
     return [
         {
             "name": name,

@@ -30,18 +30,17 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from lightning_hooks.dialects import detectron2
+from lightning_hooks.dialects import detectron2, events
 from lightning_hooks.dialects.detectron2 import Checkpointer
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import events
-from lightning_hooks.dialects.steps.events import (
+from lightning_hooks.dialects.events import (
     CommonMetricPrinter,
     EventWriter,
     HistoryBuffer,
     JSONWriter,
     TensorboardXWriter,
 )
-from lightning_hooks.dialects.steps.trainer_facade import TrainerFacade, step_dialect
+from lightning_hooks.dialects.step_loop import TrainerFacade, step_dialect
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
@@ -172,7 +171,7 @@ class VisdomWriter(events.VisdomWriter):
         window_size: Number of values in the median of a scalar with a smoothing hint.
         interested_keys: Names of the drawn scalars; all by default.
         kwargs: Further arguments of
-            :class:`~lightning_hooks.dialects.steps.events.VisdomWriter`.
+            :class:`~lightning_hooks.dialects.events.VisdomWriter`.
     """
 
     def __init__(

@@ -30,9 +30,9 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.dialects import events, step_loop
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.steps import events, trainer_facade
-from lightning_hooks.dialects.steps.events import (
+from lightning_hooks.dialects.events import (
     EventWriter,
     HistoryBuffer,
     JSONWriter,
@@ -927,7 +927,7 @@ def _check_checkpointer(checkpointer: Any) -> None:
         raise TypeError(f"checkpointer must have save(name), got {checkpointer!r}")
 
 
-class TrainerFacade(trainer_facade.TrainerFacade):
+class TrainerFacade(step_loop.TrainerFacade):
     """``self.trainer`` of detectron2's hooks.
 
     The storage also has ``rank_data_time``, the ``data_time`` of this rank.
@@ -1035,6 +1035,6 @@ class _Batches:
         )
 
 
-DIALECT = trainer_facade.step_dialect("detectron2", TrainerFacade, further=("after_backward",))
+DIALECT = step_loop.step_dialect("detectron2", TrainerFacade, further=("after_backward",))
 
 DetectionCheckpointer = Checkpointer

@@ -32,6 +32,7 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.dialects import events
 from lightning_hooks.dialects.detectron2 import (
     check_writers,
     is_due,
@@ -40,15 +41,14 @@ from lightning_hooks.dialects.detectron2 import (
     speed_lines,
 )
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.steps import events
-from lightning_hooks.dialects.steps.events import (
+from lightning_hooks.dialects.events import (
     CommonMetricPrinter,
     EventWriter,
     HistoryBuffer,
     TensorboardXWriter,
     VisdomWriter,
 )
-from lightning_hooks.dialects.steps.trainer_facade import StepFacade, step_dialect
+from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm import population_stats
 from lightning_hooks.utils.arguments import check_int
@@ -410,7 +410,7 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
 
 
 class JSONWriter(events.JSONWriter):
-    """The :class:`~lightning_hooks.dialects.steps.events.JSONWriter` with Pet's iterations.
+    """The :class:`~lightning_hooks.dialects.events.JSONWriter` with Pet's iterations.
 
     As in Pet, ``iteration`` in a line is ``storage.iter + 1``.
     """

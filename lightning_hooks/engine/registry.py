@@ -59,9 +59,9 @@ class Registry:
         gives_way: Callable[[str, Any, Any], bool] | None = None,
         homes: Mapping[str, str] | None = None,
     ) -> None:
-        self.name = name
+        self._name = name
         self.gives_way = gives_way
-        self._homes = homes or {}
+        self.homes = homes or {}
         self._module_dict: dict[str, type] = {}
 
     def __len__(self) -> int:
@@ -74,6 +74,11 @@ class Registry:
         return f"{type(self).__name__}(name={self.name}, items={self.module_dict})"
 
     @property
+    def name(self) -> str:
+        """The kind of the classes."""
+        return self._name
+
+    @property
     def title(self) -> str:
         """The name of the registry in error messages."""
         return f"{self.name} registry"
@@ -81,14 +86,14 @@ class Registry:
     @property
     def module_dict(self) -> dict[str, type]:
         """All classes by name, imported."""
-        for module in self._homes.values():
+        for module in self.homes.values():
             importlib.import_module(module)
         return self._module_dict
 
     def get(self, key: str) -> type | None:
         """Return the class registered as ``key``, or None."""
-        if key not in self._module_dict and key in self._homes:
-            importlib.import_module(self._homes[key])
+        if key not in self._module_dict and key in self.homes:
+            importlib.import_module(self.homes[key])
         return self._module_dict.get(key)
 
     def advice_for(self, name: str) -> str:

@@ -113,8 +113,6 @@ class HubCheckpointHook(Hook):
         self.repo_id, self.upload, self.private = repo_id, upload, private
         self.card, self.timeout = card, timeout
         self._metrics: dict[int, dict[str, float]] = {}  # by the iterations done
-        self._settings: Mapping[str, Any] = {}
-        self._has_warned = False
 
     def before_run(self, runner: Runner) -> None:
         """Check that a hook writes files for the Hub, and open the client on rank 0."""

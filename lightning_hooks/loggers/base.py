@@ -2,24 +2,68 @@
 
 from __future__ import annotations
 
+import numbers
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from lightning.pytorch.trainer.states import TrainerFn
+from torch import distributed
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
-from lightning_hooks.loggers import values
-from lightning_hooks.loggers.values import EPOCH_MODES, has_rates, in_fit, mean_over_ranks
 from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.samples import as_image, is_image
 
 if TYPE_CHECKING:
     import lightning as L
 
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["LoggerHook"]
+__all__ = ["LoggerHook", "by_kind", "has_rates", "in_fit", "is_scalar", "peak_memory"]
+
+EPOCH_MODES = "train_epoch", "test"
+"""Modes without a step and without a learning rate, which mmcv does not have."""
+
+
+def in_fit(runner: Runner) -> bool:
+    """Whether a fit is in progress, not a test or validation alone."""
+    return bool(runner.trainer.state.fn == TrainerFn.FITTING)
+
+
+def has_rates(runner: Runner) -> bool:
+    """Whether a line has the rates of a step; outside of a fit no hook sets the rates."""
+    return runner.mode not in EPOCH_MODES and (runner.mode == "train" or in_fit(runner))
+
+
+def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
+    """Whether a value is a number, or an array or tensor with one element.
+
+    >>> is_scalar(torch.tensor(0.5)), is_scalar(np.ones(2)), is_scalar("cat")
+    (True, False, False)
+    """
+    if isinstance(val, numbers.Number):
+        return True
+    if isinstance(val, np.ndarray):
+        return include_np and val.ndim == 0
+    return include_torch and isinstance(val, torch.Tensor) and val.numel() == 1
+
+
+def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """Sort tags into ``scalars``, ``texts`` and ``images``; other values are left out.
+
+    >>> by_kind({"loss": 0.5, "best": "cat", "recalls": [0.1, 0.2]})
+    {'scalars': {'loss': 0.5}, 'texts': {'best': 'cat'}, 'images': {}}
+    """
+    return {
+        "scalars": {name: float(v) for name, v in tags.items() if is_scalar(v)},
+        "texts": {name: v for name, v in tags.items() if isinstance(v, str)},
+        "images": {name: as_image(v) for name, v in tags.items() if is_image(v)},
+    }
 
 
 class LoggerHook(Hook):
@@ -234,7 +278,7 @@ class LoggerHook(Hook):
 
     # -- names -----------------------------------------------------------------------------
 
-    is_scalar = staticmethod(values.is_scalar)
+    is_scalar = staticmethod(is_scalar)
 
     def get_mode(self, runner: Runner) -> str:
         """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
@@ -338,3 +382,35 @@ def _validates_within_epochs(trainer: L.Trainer) -> bool:
         or every is None  # by time
         or every < trainer.num_training_batches
     )
+
+
+def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
+    """Return the mean of each value over the ranks with that key; one collective.
+
+    >>> mean_over_ranks({"loss": 0.5})  # on one rank
+    {'loss': 0.5}
+    """
+    if not (distributed.is_available() and distributed.is_initialized()):
+        return dict(averages)
+    of_ranks: list[Any] = [None] * distributed.get_world_size()
+    distributed.all_gather_object(of_ranks, dict(averages))
+    names = dict.fromkeys(name for one in of_ranks for name in one)
+    found = {name: [one[name] for one in of_ranks if name in one] for name in names}
+    return {name: sum(values) / len(values) for name, values in found.items()}
+
+
+def peak_memory(runner: Runner) -> int | None:
+    """Return torch's peak of allocated memory on the module's device, in MiB.
+
+    The result is the maximum over the ranks, so all ranks must call this function. None without
+    CUDA.
+    """
+    device = runner.module.device
+    if device.type != "cuda":
+        return None
+    mib = torch.cuda.max_memory_allocated(device) // 2**20
+    if runner.world_size == 1:
+        return mib  # without a collective nothing is read from the device
+    of_all = torch.tensor([mib], device=device)
+    torch.distributed.all_reduce(of_all, op=torch.distributed.ReduceOp.MAX)
+    return int(of_all.item())

@@ -19,10 +19,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.log_file import LogFile
-from lightning_hooks.loggers.run_files import check_suffix, claim_timestamp, copy_files
-from lightning_hooks.loggers.values import has_rates, peak_memory
+from lightning_hooks.loggers.base import LoggerHook, has_rates, peak_memory
+from lightning_hooks.loggers.run_files import LogFile, check_suffix, claim_timestamp, copy_files
 from lightning_hooks.storage.files import join
 from lightning_hooks.storage.layout import ENTRY, entry_of
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path

@@ -88,9 +88,6 @@ class Snapshot:
         self._kept: list[torch.Tensor] = []
         self._layout: list[tuple[int, bool]] = []  # bytes, and whether page-locked
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), ()  # a copy or a pickle has its own memory
-
     @property
     def nbytes(self) -> int:
         """The size of the memory in bytes."""

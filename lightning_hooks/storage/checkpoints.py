@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
+import functools
 import os
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 from uuid import uuid4
 
 import torch
@@ -20,7 +22,8 @@ from lightning_hooks.utils.warn import warn
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
 
-class Target(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Target:
     """The place of a new checkpoint; see :class:`Entry`."""
 
     directory: str
@@ -29,7 +32,7 @@ class Target(NamedTuple):
     series: str
     resumable: bool = True
     is_latest: bool = False
-    """Whether to point the link ``latest.pth`` at the file, in a local directory."""
+    """Whether to point the link ``latest.pth`` at the file; a remote directory has no link."""
     score: float | None = None
     rule: str | None = None
     earlier: frozenset[Entry] = frozenset()
@@ -37,7 +40,7 @@ class Target(NamedTuple):
     choose_old: ChooseOld | None = None
     """Chooses the superseded files to delete; None keeps all."""
 
-    @property
+    @functools.cached_property
     def path(self) -> str:
         """The path of the file."""
         return files.join(self.directory, self.name)
@@ -97,7 +100,7 @@ def record(
         is_newest = listed.insert(new, target.earlier)
         listed.write()
         rename()
-        if target.is_latest and is_newest:
+        if target.is_latest and is_newest and files.is_local(target.directory):
             _link(target.directory.removeprefix("file://"), target.name)
         return listed.prune(target.run, target.series, target.choose_old)
 
@@ -120,7 +123,8 @@ def claim(target: Target) -> list[str]:
     listed = reversed(manifest.read(target.directory))
     entry = next(e for e in listed if (e.run, e.name) == (target.run, target.name))
     meta = {"epoch": entry.epoch, "iter": entry.iter}
-    return record(target._replace(resumable=entry.resumable), meta, entry.size, entry.crc32)
+    target = dataclasses.replace(target, resumable=entry.resumable)
+    return record(target, meta, entry.size, entry.crc32)
 
 
 def superseded(entries: Sequence[Entry], limit: int) -> list[Entry]:

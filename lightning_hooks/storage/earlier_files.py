@@ -67,13 +67,10 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
     wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)
     pattern = "".join(re.escape(text) + r"(\d+)" * (field is not None) for text, field in parts)
-    if files.is_local(directory):
-        names = glob.glob(wildcard, root_dir=directory.removeprefix("file://"))
-    else:
-        fs, target = files.filesystem(files.join(directory, wildcard))
-        start = len(files.filesystem(directory)[1].rstrip("/")) + 1
-        names = [str(path)[start:] for path in fs.glob(target)]
-    found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
+    fs, target = files.filesystem(directory)
+    paths = fs.glob(f"{glob.escape(target)}/{wildcard}")
+    names = [str(path)[len(target.rstrip("/")) + 1 :] for path in paths]
+    found = [(name, re.fullmatch(pattern, name)) for name in names]
     return [(name, int(match[1])) for name, match in found if match]
 
 

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import re
 import types
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import torch
@@ -107,8 +106,10 @@ def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") ->
     for key, form in LAYOUT.items():
         name = key.removesuffix("?")
         if name in checkpoint:
-            with _damage(name, path):
+            try:
                 _check(checkpoint[name], form, "it")
+            except TypeError as error:
+                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
 def check_weights(
@@ -132,16 +133,10 @@ def check_weights(
     """
     for key in state.keys() & own.keys():
         if isinstance(own[key], torch.Tensor):
-            with _damage(name, path):
+            try:
                 _check(state[key], torch.Tensor, repr(key))
-
-
-@contextlib.contextmanager
-def _damage(name: str, path: str) -> Iterator[None]:
-    try:
-        yield
-    except TypeError as error:
-        raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
+            except TypeError as error:
+                raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
 def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:

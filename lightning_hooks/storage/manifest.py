@@ -11,7 +11,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.entry import Entry, flaw, intact_of, parse, remove
@@ -158,11 +158,7 @@ class Manifest:
         self._delete([*old, *missing, *(e for e in same if e not in wanted)])
         changed = any((e.size, e.crc32) != (newest.size, newest.crc32) for e in wanted)
         if changed and resumed_at is None:  # the name has a new file
-            self.entries = [
-                dataclasses.replace(newest, series=e.series) if e in wanted else e
-                for e in self.entries
-            ]
-            self.write()
+            self._update(dict.fromkeys(wanted, newest))
         return [entry.name for entry in old]
 
     def settle(self, run: str) -> None:
@@ -176,16 +172,17 @@ class Manifest:
             if entry.run == run:
                 own.setdefault(entry.name, []).append(entry)
         doubtful = [same for same in own.values() if len({entry.crc32 for entry in same}) > 1]
-        found = [intact_of(self.directory, same) for same in doubtful]
-        intact = {entry.name: entry for entry in found if entry is not None}
-        if intact:
-            settled = [
-                dataclasses.replace(intact[entry.name], series=entry.series)
-                if entry.run == run and entry.name in intact
-                else entry
+        found = [(same, intact_of(self.directory, same)) for same in doubtful]
+        self._update({e: intact for same, intact in found if intact is not None for e in same})
+
+    def _update(self, files_of: Mapping[Entry, Entry]) -> None:
+        """Make entries, each in its own series, describe the files of other entries."""
+        if files_of:
+            changed = [
+                dataclasses.replace(files_of.get(entry, entry), series=entry.series)
                 for entry in self.entries
             ]
-            self.entries = [*dict.fromkeys(settled)]
+            self.entries = [*dict.fromkeys(changed)]
             self.write()
 
     def _delete(self, old: Sequence[Entry]) -> None:

@@ -235,9 +235,9 @@ def test_the_timers_of_a_test_run(monkeypatch: Any, caplog: Any) -> None:
             assert hook.iter_toc() >= 0
             hook.log_stats(index, 0, 4, 4)
     lines = [record.getMessage() for record in caplog.records]
-    assert [line[:35] for line in lines] == [
-        "[Testing][range:1-4 of 4][2/4][0.00",
-        "[Testing][range:1-4 of 4][4/4][0.00",
+    assert [line[:33] for line in lines] == [
+        "[Testing][range:1-4 of 4][2/4][0.",
+        "[Testing][range:1-4 of 4][4/4][0.",
     ]
 
 

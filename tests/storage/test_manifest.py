@@ -173,7 +173,7 @@ def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, m
         seen.clear()
         content = {"meta": {"epoch": done, "iter": done}}
         keep_one = partial(superseded, limit=1)
-        target = target._replace(name=f"{done}.pth", choose_old=keep_one)
+        target = dataclasses.replace(target, name=f"{done}.pth", choose_old=keep_one)
         old = checkpoints.save(content, target)
         assert old == ["1.pth"][: done - 1]
         assert seen == ["exclusive", "locked_path", "exclusive"]

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from lightning_hooks.dialects.steps import events
+from lightning_hooks.dialects import events
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]

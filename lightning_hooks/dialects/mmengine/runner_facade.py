@@ -124,7 +124,7 @@ class RuntimeInfo:
     ==========================  ==============================================================
     """
 
-    def __init__(self, facade: Any) -> None:
+    def __init__(self, facade: RunnerFacade) -> None:
         self._runner = facade
         self._hub = facade.message_hub
         self._outer_stage: Any = None  # the stage before a validation
@@ -190,7 +190,7 @@ class RuntimeInfo:
         self.after_val_epoch("test")
 
 
-def origin_of(runner: Any) -> dict[str, Any]:
+def origin_of(runner: RunnerFacade) -> dict[str, Any]:
     """Return the config's text, the seed and the name of a run."""
     text = getattr(runner.cfg, "pretty_text", "")
     return {"cfg": text, "seed": runner.seed, "experiment_name": runner.experiment_name}

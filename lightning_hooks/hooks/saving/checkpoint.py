@@ -25,7 +25,7 @@ from lightning_hooks.hooks.saving.store import (
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.storage import checkpoints, files
+from lightning_hooks.storage import checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
@@ -294,17 +294,16 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Write the last file, if training has ended early; wait for the thread."""
         runner = self.store.runner
         if self.save_last and self.marked[1] != runner.iter:
-            unit, number = (
-                ("epochs", runner.epoch) if self.by_epoch else ("iterations", runner.iter)
-            )
-            self._due = self._file_of(number, unit)
+            number = runner.epoch if self.by_epoch else runner.iter
+            self._due = self._file_of(number, "epochs" if self.by_epoch else "iterations")
             self._write(trainer)
         super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""
         if not self._has_run:
-            runner = self.store.runner = Driver.of(trainer).runner
+            runner = Driver.of(trainer).runner
+            self.store.begin(runner)
             self._find_others(runner)
             resumed_at = progress.batches(trainer).total.processed
             self.store.clean_up(self._series, self._choose_old(), resumed_at)
@@ -339,14 +338,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
+        fields = {"is_latest": self.create_symlink is not False, "choose_old": self._choose_old()}
+        target = self.store.target(name, self._series, **fields)
         self.store.thread.wait()  # what is told of the file before names that file
         if runner.meta is not None:  # before the file is written, so that the file names itself
-            path = files.join(self.store.path, name)
-            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = path
-        links = self.create_symlink is not False and files.is_local(self.store.path)
-        target = self.store.target(
-            name, self._series, is_latest=links, choose_old=self._choose_old()
-        )
+            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
         if self._others and self.store.claim(target, self._others):
             return
         after = [hook.store for hook in best]

@@ -145,7 +145,8 @@ class SavingHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Keep the run."""
         super().before_run(runner)
-        self.store.runner, self._best_path_override, self._due = runner, "", None
+        self.store.begin(runner)
+        self._best_path_override, self._due = "", None
 
     def _open(self, runner: Runner, template: str | None = None, *, make: bool) -> None:
         """Check and make the directory of the run's files."""
@@ -278,12 +279,12 @@ class SavingHook(Hook):
 
         Before the first fit, the current directory is searched as the work directory.
         """
-        return newest_of([(self.store, self.store.path)]) or ""
+        return newest_of([(self.store, self.dirpath)]) or ""
 
     @property
     def dirpath(self) -> str:
         """The directory of the files, by Lightning's name."""
-        return self.store.path
+        return self.store.last_directory()
 
     @property
     def _fs(self) -> Any:

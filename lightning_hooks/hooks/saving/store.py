@@ -57,6 +57,8 @@ class CheckpointStore:
     """The last run, to find its files after the fit too."""
     in_parts: bool = False
     """Whether each rank writes a part of a checkpoint, into a directory."""
+    path: str = ""
+    """The directory of the last run."""
     templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
     """File names to look for in a directory without a manifest."""
     save_optimizer: bool = True
@@ -90,10 +92,9 @@ class CheckpointStore:
         """Return the directory of a run's files, by mmcv's rule for ``out_dir``."""
         return directory_of(self.out_dir, runner.work_dir)
 
-    @property
-    def path(self) -> str:
-        """The directory of the last fit's files, or of the next fit's before any fit."""
-        return self.last_directory()
+    def begin(self, runner: Runner) -> None:
+        """Keep a run, and the directory of its files."""
+        self.runner, self.path = runner, self.directory(runner)
 
     def last_directory(self, work_dir: str | None = None) -> str:
         """Return the directory of the last fit's files, or of the next fit's before any fit.
@@ -102,7 +103,7 @@ class CheckpointStore:
             work_dir: The work directory of the next fit; the current directory by default.
         """
         if self.runner is not None:
-            return self.directory(self.runner)
+            return self.path
         work_dir = work_dir or "."
         return directory_of(
             self.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir)
@@ -129,7 +130,7 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.directory(runner)
+        directory = self.path
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.writes_files:

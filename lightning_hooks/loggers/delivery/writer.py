@@ -10,7 +10,7 @@ from typing import Any
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "PointWriter", "Writer", "fail"]
+__all__ = ["PERMANENT", "Writer", "fail"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -24,7 +24,9 @@ PERMANENT: tuple[type[Exception], ...] = (
 
 
 class Writer:
-    """A run in a backend. Override ``connect``, ``log``, and methods for other kinds of values.
+    """A run in a backend. Override ``connect``, ``add``, and methods for other kinds of values.
+
+    A backend that takes several values at once overrides ``log`` or ``write`` instead of ``add``.
 
     A thread beside the training calls all methods, in the order of the records. After an exception
     the call is repeated, unless :meth:`is_permanent` returns True for the exception.
@@ -65,6 +67,8 @@ class Writer:
 
     stored: Mapping[str, Collection[int]] = {}
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
+
+    _done = (-1, 0)  # the record's number, and the number of successful calls
 
     def __init__(self, run: Any = None, *, owned: bool = True) -> None:
         self.run = run
@@ -128,7 +132,23 @@ class Writer:
         raise NotImplementedError(f"{type(self).__name__} must define delete_checkpoint")
 
     def log(self, record: Record) -> None:
-        """Store the values of a step; steps do not decrease within a run."""
+        """Store the values of a step; steps do not decrease within a run.
+
+        Successful calls are counted, so a second attempt stores no value twice.
+        """
+        seq, done = self._done
+        for index, call in enumerate(self.calls(record)):
+            if index >= done or seq != record.seq:
+                call()
+                self._done = (record.seq, index + 1)
+
+    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
+        """Yield the calls that store the values of a step."""
+        yield from (partial(self.add, name, value, record) for name, value in record.points)
+
+    def add(self, name: str, value: Any, record: Record) -> None:
+        """Store a value of a record: a number, a text or a sample."""
+        raise NotImplementedError(f"{type(self).__name__} must define add(name, value, record)")
 
     def stored_name(self, name: str) -> str:
         """Return the backend's name for a number."""
@@ -190,31 +210,6 @@ class Writer:
     @staticmethod
     def on_abandoned() -> None:
         """Keep an unresponsive client from blocking the end of the process."""
-
-
-class PointWriter(Writer):
-    """A writer for a backend without batches; override ``add`` or ``calls``.
-
-    The writer counts a record's successful calls, so a second attempt stores no value twice.
-    """
-
-    _done = (-1, 0)  # the record's number, and the number of successful calls
-
-    def calls(self, record: Record) -> Iterator[Callable[[], object]]:
-        """Yield the calls that store the values of a step."""
-        yield from (partial(self.add, name, value, record) for name, value in record.points)
-
-    def add(self, name: str, value: Any, record: Record) -> None:
-        """Store a value of a record: a number, a text or a sample."""
-        raise NotImplementedError(f"{type(self).__name__} must define add(name, value, record)")
-
-    def log(self, record: Record) -> None:
-        """Store the values of a step."""
-        seq, done = self._done
-        for index, call in enumerate(self.calls(record)):
-            if index >= done or seq != record.seq:
-                call()
-                self._done = (record.seq, index + 1)
 
 
 def fail(error: Exception) -> Writer:

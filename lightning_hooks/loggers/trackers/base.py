@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook
+from lightning_hooks.loggers.base import LoggerHook, by_kind, in_fit, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -40,7 +40,6 @@ from lightning_hooks.loggers.trackers.packages import (
     tolerant,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.loggers.values import as_module_calls, by_kind, in_fit, peak_memory
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
@@ -220,7 +219,7 @@ class TrackerHook(LoggerHook):
         """Whether the hook has no open run by the argument ``run``."""
         return self._client_run is None
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the run's files, if a folder holds one run.
 
         A second hook of the Trainer with the same folder has a folder apart.
@@ -278,7 +277,7 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        if self._has_taken_folder(runner, peers):
+        if self._shares_folder(runner, peers):
             self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
@@ -303,13 +302,13 @@ class TrackerHook(LoggerHook):
             with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
                 self._open_run = self.active_run()
 
-    def _has_taken_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
+    def _shares_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
         """Whether an earlier hook of the Trainer has the folder of this hook."""
-        if not self.begins_run or (own := self.folder(runner)) is None:
+        if not self.begins_run or (own := self.run_folder(runner)) is None:
             return False
         earlier = itertools.takewhile(lambda hook: hook is not self, peers)
         same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
-        return own in (hook.folder(runner) for hook in same)
+        return own in (hook.run_folder(runner) for hook in same)
 
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
@@ -466,6 +465,19 @@ class TrackerHook(LoggerHook):
                 session.notices.failed("given the run's files", error)
         session.close(self.timeout, failed=runner is None, files=files)
         return session
+
+
+def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
+    """Return the values of training steps by the names that Lightning's loggers get.
+
+    The loss has the names under which the module logs the loss, or else ``train_loss``.
+    """
+    forked = logged_values.step_names(runner.trainer)
+    named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
+    if "loss" in tags:
+        copies = runner.train_log.loss_names or {"train_loss"}
+        named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
+    return named
 
 
 def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[str, Any]:

@@ -18,7 +18,7 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -39,7 +39,7 @@ _QUIET = {
 }
 
 
-class ClearMLWriter(PointWriter):
+class ClearMLWriter(Writer):
     """A task of ClearML's; the client writes values every few seconds.
 
     A process has one task: writers open at the same time share the task, and the last closes it.
@@ -206,8 +206,9 @@ class ClearMLLoggerHook(TrackerHook):
     """Logs to ClearML: offline in ``{work_dir}/clearml``, unless a server is configured.
 
     The keys are the keys of ``get_loggable_tags``: each key is the name of a title and of a
-    series. The module's hyper-parameters are in the section General.
-    ``Task.import_offline_session`` uploads an offline task later.
+    series. The module's hyper-parameters are in the section General. Several hooks of a Trainer
+    share one task, as a process has one. ``Task.import_offline_session`` uploads an offline task
+    later.
 
     Args:
         init_kwargs: Arguments of ``clearml.Task.init``.

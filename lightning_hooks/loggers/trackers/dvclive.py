@@ -12,7 +12,7 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, Paths, check_run
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -29,7 +29,7 @@ __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 _WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
 
 
-class DvcliveWriter(PointWriter):
+class DvcliveWriter(Writer):
     """A folder of DVCLive's; the run is a ``Live``."""
 
     name = "dvclive"
@@ -205,7 +205,7 @@ class DvcliveLoggerHook(TrackerHook):
         """The ``Live``; None before the start."""
         return self.client_run
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the ``Live``."""
         local = join(runner.work_dir, "dvclive") if is_local(runner.work_dir) else None
         return cast("str | None", self.live_options.get("dir", local))
@@ -214,7 +214,7 @@ class DvcliveLoggerHook(TrackerHook):
         """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
         options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
-        if (folder := self.folder(runner)) is not None:
+        if (folder := self.run_folder(runner)) is not None:
             options["dir"] = f"{folder}-{self._tracked.key}" if self._tracked.apart else folder
         return {"options": options, "after": self._tracked.after}
 

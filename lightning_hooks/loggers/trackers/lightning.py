@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import inspect
 import json
@@ -16,7 +17,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, PointWriter
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["LightningLoggerHook", "LightningWriter", "logger_class"]
 
 
-class LightningWriter(PointWriter):
+class LightningWriter(Writer):
     """One or several of Lightning's loggers; all take numbers, some take images and tables.
 
     Args:
@@ -65,11 +66,11 @@ class LightningWriter(PointWriter):
             loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
-        made = []
         with cls._start:
-            for each in loggers:
-                made.append(logger_class(each["type"])(**_arguments(each)))
-                getattr(made[-1], "experiment", None)  # takes the folder of the version
+            made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
+            for logger in made:  # takes the version's folder; an error comes again at the first log
+                with contextlib.suppress(Exception):
+                    getattr(logger, "experiment", None)
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])

@@ -20,6 +20,7 @@ from filelock import FileLock
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
@@ -31,7 +32,6 @@ from lightning_hooks.loggers.trackers.inputs import (
     metric_key,
 )
 from lightning_hooks.loggers.trackers.packages import Package, environment
-from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict

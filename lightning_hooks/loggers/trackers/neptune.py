@@ -15,7 +15,7 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -38,7 +38,7 @@ _QUIET: Mapping[str, Any] = {
 }
 
 
-class NeptuneWriter(PointWriter):
+class NeptuneWriter(Writer):
     """A run of Neptune's.
 
     Args:

@@ -10,7 +10,9 @@ import inspect
 import operator
 import os
 import sys
+import threading
 import warnings
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -114,16 +116,29 @@ def check_client(hook: Any) -> None:
         check_arguments(function, hook.init_kwargs, type(hook).__name__)
 
 
+_ENVIRONMENT = threading.Lock()
+_BLOCKS: Counter[str] = Counter()  # of `environment` that are open, by a variable set there
+
+
 @contextlib.contextmanager
 def environment(**defaults: str) -> Iterator[None]:
-    """Set environment variables temporarily; variables with a value are left unchanged."""
-    missing = {name: value for name, value in defaults.items() if name not in os.environ}
-    os.environ.update(missing)
+    """Set environment variables temporarily; variables with a value are left unchanged.
+
+    If blocks of several threads overlap, a variable stays until the last block ends.
+    """
+    with _ENVIRONMENT:
+        missing = [name for name in defaults if name not in os.environ or _BLOCKS[name]]
+        for name in missing:
+            os.environ.setdefault(name, defaults[name])
+        _BLOCKS.update(missing)
     try:
         yield
     finally:
-        for name in missing:
-            os.environ.pop(name, None)
+        with _ENVIRONMENT:
+            _BLOCKS.subtract(missing)
+            for name in missing:
+                if not _BLOCKS[name]:
+                    os.environ.pop(name, None)
 
 
 @contextlib.contextmanager

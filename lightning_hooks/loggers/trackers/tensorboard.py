@@ -14,11 +14,11 @@ import torch
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import KINDS, Record
-from lightning_hooks.loggers.delivery.writer import PointWriter
+from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
-from lightning_hooks.loggers.values import in_fit
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_path
 from lightning_hooks.utils.samples import Histogram, Table
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter", "as_markdown", "clean_tag", "moments"]
 
 
-class TensorboardWriter(PointWriter):
+class TensorboardWriter(Writer):
     """An event file of TensorBoard's, where values are float32; the run is a ``SummaryWriter``.
 
     Args:
@@ -167,7 +167,8 @@ class TensorboardLoggerHook(TrackerHook):
 
     The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
     images. The tab HPARAMS has the module's hyper-parameters. Its metrics are the monitored values
-    of the hooks and callbacks that keep the best checkpoint, and ``hp_metric``, the best score.
+    of the hooks and callbacks that keep the best checkpoint, and ``hp_metric``, the best score. A
+    second hook with the same folder has a subfolder: TensorBoard follows one file of a folder.
 
     Args:
         log_dir: Another folder, or a URL.
@@ -215,13 +216,13 @@ class TensorboardLoggerHook(TrackerHook):
         """The ``SummaryWriter``; None before the start."""
         return self.client_run
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the event files: TensorBoard follows one file of a folder."""
         return self.log_dir or join(runner.work_dir, "tf_logs")
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target: dict[str, Any] = {"log_dir": self.folder(runner)}
+        target: dict[str, Any] = {"log_dir": self.run_folder(runner)}
         prefix = "val/" if self.names == "mmcv" else ""
         monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
         target["metrics"] = ["hp_metric", *monitored]

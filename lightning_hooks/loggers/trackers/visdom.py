@@ -216,7 +216,7 @@ class VisdomLoggerHook(TrackerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         self.init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
 
-    def folder(self, runner: Runner) -> str | None:
+    def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the file, which is named by the run's timestamp."""
         named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         local = is_local(runner.work_dir) and not named
@@ -225,7 +225,7 @@ class VisdomLoggerHook(TrackerHook):
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {**_STRICT}
-        if (folder := self.folder(runner)) is not None:
+        if (folder := self.run_folder(runner)) is not None:
             claim_timestamp(runner)
             part = f"-{self._tracked.key}" if self._tracked.apart else ""
             path = os.path.join(folder, f"{runner.timestamp}{part}.log")

@@ -111,7 +111,7 @@ class Values(LoggerHook):
             self.losses.append(runner.log_buffer.output["loss"])
 
 
-Values.__module__ = "lightning_hooks.loggers.values"
+Values.__module__ = "lightning_hooks.loggers.base"
 
 
 @pytest.mark.parametrize("by_scheduler", [False, True])

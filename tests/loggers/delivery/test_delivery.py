@@ -21,13 +21,13 @@ import torch
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.cli import main
+from lightning_hooks.loggers.base import peak_memory
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, read_spool
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
-from lightning_hooks.loggers.values import peak_memory
 from lightning_hooks.storage import files
 from support import forks, training
 from support.device_reads import Reads

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -11,10 +12,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch.loggers.logger import Logger
 
 from lightning_hooks import (
     ClearMLLoggerHook,
     DvcliveLoggerHook,
+    Hook,
     LightningLoggerHook,
     MlflowLoggerHook,
     NeptuneLoggerHook,
@@ -23,6 +26,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.neptune import read_neptune
+from lightning_hooks.loggers.trackers.packages import environment
 from support.logs.kept import KeepHook, Kept
 from support.logs.trackers import (
     Sent,
@@ -98,6 +102,28 @@ def test_two_hooks_have_a_run_each(
     assert close(second, sent.rows)
 
 
+class Down(Logger):
+    """A logger whose server does not answer."""
+
+    name = "down"
+    version = 0
+
+    @property
+    def experiment(self) -> Any:
+        raise ConnectionError("no answer")
+
+    def log_metrics(self, metrics: Any, step: int | None = None) -> None:
+        self.experiment.log(metrics)
+
+    def log_hyperparams(self, params: Any, *args: Any) -> None: ...
+
+
+def test_a_logger_without_a_server_costs_no_other_logger_a_version(work: Path) -> None:
+    loggers = [{"type": "CSVLogger"}, {"type": f"{__name__}.Down"}]
+    fit(work, LightningLoggerHook(loggers, interval=1, timeout=0.1), epochs=1)
+    assert [path.name for path in work.glob("lightning_logs/*")] == ["version_0"]
+
+
 def test_two_dvclive_hooks_have_a_folder_each(work: Path) -> None:
     pytest.importorskip("dvclive")
     sent = Sent(interval=1, by_epoch=False)
@@ -123,10 +149,24 @@ def test_two_mlflow_hooks_have_a_run_each(work: Path) -> None:
     assert mlflow.active_run() is None
 
 
+class Meeting(Hook):
+    """Waits in the second epoch until each tracker has a run."""
+
+    def __init__(self, *trackers: TrackerHook) -> None:
+        self.trackers = trackers
+
+    def before_train_epoch(self, runner: Any) -> None:
+        end = time.monotonic() + 60
+        while runner.epoch and time.monotonic() < end:
+            if all(tracker.client_run is not None for tracker in self.trackers):
+                break
+            time.sleep(0.05)
+
+
 def test_two_clearml_hooks_share_the_task(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     clearml = pytest.importorskip("clearml")
     sent, one, two = Sent(interval=1), ClearMLLoggerHook(interval=2), ClearMLLoggerHook(interval=1)
-    fit(work, sent, one, two)
+    fit(work, sent, one, two, Meeting(one, two))
     assert read_clearml(work / "clearml").keys() == sent.rows.keys()
     for hook in (one, two):
         status = hook.status()
@@ -156,6 +196,21 @@ def test_folders_of_the_user_stay_and_a_test_goes_to_the_folder_of_its_hook(
         rows, _ = read_tensorboard(folder)
         tags = [tag for row in rows.values() for tag in row]
         assert (tags.count("train/loss"), tags.count("test/acc")) == (4, 1)
+
+
+def test_a_variable_stays_until_the_last_thread_needs_it_no_more(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OF_THE_USER", "mine")
+    first = environment(NEPTUNE_DATA_DIRECTORY="work", OF_THE_USER="ours")
+    second = environment(NEPTUNE_DATA_DIRECTORY="work", OF_THE_USER="ours")
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert os.environ["NEPTUNE_DATA_DIRECTORY"] == "work"
+    second.__exit__(None, None, None)
+    assert "NEPTUNE_DATA_DIRECTORY" not in os.environ
+    assert os.environ["OF_THE_USER"] == "mine"
 
 
 @contextmanager

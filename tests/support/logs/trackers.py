@@ -17,8 +17,7 @@ import torch
 
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.base import LoggerHook
-from lightning_hooks.loggers.values import in_fit
+from lightning_hooks.loggers.base import LoggerHook, in_fit
 from support import training
 from support.training import TinyModule
 

@@ -11,10 +11,10 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.dialects import events
 from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
 from lightning_hooks.dialects.facade import Facade, of_runner
 from lightning_hooks.dialects.hosting import Hosted
-from lightning_hooks.dialects.steps import events
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
