@@ -10,11 +10,11 @@ from typing import Any
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.hosted import foreign
-from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
+from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
 from lightning_hooks.engine.registry import ORDER_KEYS
 
-__all__ = ["HookList", "hook_info", "method_at", "triggered_stages"]
+__all__ = ["HookList", "has_point", "hook_info", "method_at"]
 
 Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
 """Returns the function to call in the place of a hook's method."""
@@ -107,19 +107,18 @@ for _name in (
     setattr(HookList, _name, _noted(_name))
 
 
-def triggered_stages(hook: Any) -> list[str]:
-    """Return the points with an own method of a hook, in mmcv's order.
+def has_point(hook: Any, point: str) -> bool:
+    """Whether a hook has an own method for one of the ten points.
 
     Hooks of mmcv and of this package report the points (``get_triggered_stages``); any other object
     has a point with a method of the point's name. A generic method covers two specific points.
     """
+    names = {point, GENERIC.get(point, point)}
     report = getattr(hook, "get_triggered_stages", None)
-    if callable(report):
-        # and methods set on the instance, unknown to get_triggered_stages
-        found = {*report(), *filter(getattr(hook, "__dict__", {}).__contains__, POINTS)}
-    else:
-        found = {name for name in POINTS if callable(getattr(hook, name, None))}
-    return [stage for stage in STAGES if stage in found or GENERIC.get(stage) in found]
+    if not callable(report):
+        return any(callable(getattr(hook, name, None)) for name in names)
+    # and methods set on the instance, unknown to get_triggered_stages
+    return not (names.isdisjoint(report()) and names.isdisjoint(getattr(hook, "__dict__", ())))
 
 
 def method_at(hook: Any, point: str) -> Callable[..., None] | None:
@@ -127,7 +126,7 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
 
     Points beyond the ten (``before_epoch``, a trainer's own) are looked up by name.
     """
-    if point in STAGES and point not in triggered_stages(hook):
+    if point in STAGES and not has_point(hook, point):
         return None
     for name in (point, GENERIC.get(point, point)):
         method = getattr(hook, name, None)
@@ -142,13 +141,12 @@ def method_at(hook: Any, point: str) -> Callable[..., None] | None:
 
 def hook_info(hooks: HookList) -> str:
     """Return mmcv's table of stages, priorities and classes."""
-    rows: dict[str, list[str]] = {stage: [] for stage in STAGES}
-    for hook in hooks:
-        row = f"({priority_name(hooks.priority_of(hook)):<12}) {class_name(hook):<35}"
-        for stage in triggered_stages(hook):
-            rows[stage].append(row)
-    return "\n".join(
-        "\n".join([f"{stage}:", *found, " -------------------- "])
-        for stage, found in rows.items()
-        if found
-    )
+    tables = []
+    for stage in STAGES:
+        rows = [
+            f"({priority_name(hooks.priority_of(hook)):<12}) {class_name(hook):<35}"
+            for hook in hooks
+            if has_point(hook, stage)
+        ]
+        tables += [f"{stage}:", *rows, " -------------------- "] if rows else []
+    return "\n".join(tables)
