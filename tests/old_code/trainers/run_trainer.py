@@ -174,5 +174,9 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
 
 if __name__ == "__main__":
     name, site, directory, side = sys.argv[1:]
+    if side == "standin":  # a checkpoint may have a Config of mmcv's
+        from lightning_hooks import standin
+
+        standin.install()
     found = run(name, Path(site).resolve(), Path(directory).resolve(), side)
     Path("found.json").write_text(json.dumps(found, indent=1), encoding="utf-8")
