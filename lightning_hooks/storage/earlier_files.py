@@ -67,10 +67,13 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     parts = [(text, field) for text, field, _, _ in string.Formatter().parse(template)]
     wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)
     pattern = "".join(re.escape(text) + r"(\d+)" * (field is not None) for text, field in parts)
-    fs, target = files.filesystem(directory)
-    paths = fs.glob(f"{glob.escape(target)}/{wildcard}")
-    names = [str(path)[len(target.rstrip("/")) + 1 :] for path in paths]
-    found = [(name, re.fullmatch(pattern, name)) for name in names]
+    if files.is_local(directory):  # in a third of fsspec's time, at each start of a fit
+        names = glob.glob(wildcard, root_dir=directory.removeprefix("file://"))
+    else:
+        fs, target = files.filesystem(directory)
+        paths = fs.glob(f"{glob.escape(target)}/{wildcard}")
+        names = [str(path)[len(target.rstrip("/")) + 1 :] for path in paths]
+    found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
     return [(name, int(match[1])) for name, match in found if match]
 
 
