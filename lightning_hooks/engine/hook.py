@@ -49,7 +49,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
         driver = Driver.of(trainer)
         if self.joined_fit is not driver.fit:
             driver.setup(trainer, trainer.lightning_module, stage)
-        if self.joined_fit is driver.fit:  # else a hook of an earlier adapter
+        if self.joined_fit is driver.fit or self.hosted_at is None:  # else of an earlier adapter
             setup(self, trainer, pl_module, stage)
 
     return join

@@ -104,7 +104,7 @@ class Registry:
         """
         if self.name != "hook":
             return suggest(name, self.module_dict)
-        if name.startswith("EarlyStop"):
+        if name in ("EarlyStopping", "EarlyStoppingHook"):
             return "write Lightning's callback instead: EarlyStopping(monitor=..., patience=...)"
         return suggest(name, self.module_dict, "lightning-hooks hooks")
 

@@ -185,7 +185,8 @@ class Driver(Callback):
         self.fit.close()
         self.fit = fit
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
-        fit.patch(pl_module, "configure_callbacks")  # the next fit of any Trainer calls it first
+        # called first in the next fit of any Trainer, also after an error that was not cleaned up
+        fit.patch(pl_module, "configure_callbacks", before=fit.close)
         self._set_up_for = pl_module
         fit.callback(setattr, self, "_set_up_for", None)
         after_setups(trainer, partial(self._arrange, trainer, earlier), fit)
@@ -494,6 +495,10 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Restore the module; suppress further errors, which would hide the raised error."""
+        unknown = [one for one in self._hosted if not is_one_of(one, callbacks_of(trainer))]
+        for hook in unknown if self._set_up_for is not None else ():  # Lightning cannot call them
+            with contextlib.suppress(Exception):
+                hook.on_exception(trainer, pl_module, exception)
         with contextlib.suppress(Exception):
             self.fit.close()
 

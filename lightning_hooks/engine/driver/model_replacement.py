@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
-from functools import partial
 from typing import Any
 
 import lightning as L
@@ -12,7 +10,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import has_foreign
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -32,12 +30,18 @@ STEPS = (
 """The methods of Lightning and mmcv that run a model."""
 
 
-def _guarded(runner: Runner, method: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Call a model's method; isolate the call of a hook."""
-    if not runner.calls_hooks:
-        return method(*args, **kwargs)
-    with isolated_model_calls(runner):
-        return method(*args, **kwargs)
+class _Guard(MethodPatch):
+    """A method that is isolated when called by a hook."""
+
+    def __init__(self, part: torch.nn.Module, name: str, runner: Runner) -> None:
+        super().__init__(part, name)
+        self._runner = runner
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if not self._runner.calls_hooks:
+            return self._call(*args, **kwargs)
+        with isolated_model_calls(self._runner):
+            return self._call(*args, **kwargs)
 
 
 class ModelWatch:
@@ -77,8 +81,7 @@ class ModelWatch:
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:
                     if _defines(part, name):
-                        guarded = partial(_guarded, runner, getattr(part, name))
-                        self._fit.patch(part, name, instead=guarded, until=self._guards)
+                        self._fit.hold(_Guard(part, name, runner), self._guards)
 
     def _replace(self) -> bool:
         """Train the assigned model; return whether the model has changed.

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
+import traceback
 from collections.abc import Callable, Collection
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -17,15 +20,25 @@ __all__ = ["after_setups", "insert", "take_out"]
 def after_setups(trainer: L.Trainer, call: Callable[[], None], fit: Fit) -> None:
     """Call a function once, when Lightning has called the ``setup`` of all callbacks.
 
-    Lightning then calls the module's ``setup``, and no event of a callback in between.
+    Lightning then calls the module's ``setup``, and no event of a callback in between. A callback
+    that calls the module's ``setup`` is not taken for Lightning.
     """
     once = fit.part()
 
-    def before(stage: str) -> None:
-        once.close()
-        call()
+    def before(*_args: Any, **_kwargs: Any) -> None:
+        if not _is_in_callback(trainer):
+            once.close()
+            call()
 
     fit.patch(trainer.lightning_module, "setup", before=before, until=once)
+
+
+def _is_in_callback(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling an event of the Trainer's callbacks."""
+    return any(
+        frame.f_code.co_name == "_call_callback_hooks" and frame.f_locals.get("trainer") is trainer
+        for frame, _ in traceback.walk_stack(inspect.currentframe())
+    )
 
 
 def insert(trainer: L.Trainer, callback: Callback, before: Callable[[Callback], bool]) -> None:

@@ -145,6 +145,9 @@ class Fit(contextlib.ExitStack):
             instead: Called in place of the method.
             until: A part of the fit, for a patch to remove earlier.
         """
-        patch = MethodPatch(owner, name, before, after, instead)
+        self.hold(MethodPatch(owner, name, before, after, instead), until)
+
+    def hold(self, patch: MethodPatch, until: contextlib.ExitStack | None = None) -> None:
+        """Keep a patch until the end of the fit, or of a part of the fit."""
         patch.fit = self
         (until or self).callback(patch.remove)

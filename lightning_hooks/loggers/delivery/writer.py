@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "Writer", "fail"]
+__all__ = ["PERMANENT", "Writer", "fail", "one_at_a_time"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
@@ -215,3 +217,19 @@ class Writer:
 def fail(error: Exception) -> Writer:
     """Raise an error from the preparation of the connection."""
     raise error
+
+
+@contextlib.contextmanager
+def one_at_a_time(lock: threading.Lock, timeout: float = 10.0) -> Iterator[None]:
+    """Hold a lock in the block; go on without the lock if a client that hangs keeps it.
+
+    Args:
+        lock: The lock of a client's global state.
+        timeout: Seconds to wait for the lock.
+    """
+    is_held = lock.acquire(timeout=timeout)
+    try:
+        yield
+    finally:
+        if is_held:
+            lock.release()

@@ -18,7 +18,7 @@ import numpy as np
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -91,7 +91,7 @@ class ClearMLWriter(Writer):
             # 0 is added to our iterations
             arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
         with (
-            cls._start,
+            one_at_a_time(cls._start),
             environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
             _unseeded(Task),
         ):
@@ -166,7 +166,7 @@ class ClearMLWriter(Writer):
         """Close the task if owned, unless another writer goes on."""
         if not self._owned:
             return
-        with self._start:
+        with one_at_a_time(self._start):
             self._writers[self.run.id] -= 1
             if self._writers[self.run.id]:
                 return

@@ -17,7 +17,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer
+from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -66,7 +66,7 @@ class LightningWriter(Writer):
             loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
-        with cls._start:
+        with one_at_a_time(cls._start):
             made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
             for logger in made:  # takes the version's folder; an error comes again at the first log
                 with contextlib.suppress(Exception):

@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api.logged_values import hyper_parameters
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, plain_params
@@ -109,7 +109,7 @@ class WandbWriter(Writer):
             elif after is not None:
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
-            with cls._start:
+            with one_at_a_time(cls._start):
                 if wandb.run is not None:  # of another hook, which wandb.init would return
                     arguments.setdefault("reinit", "create_new")
                 run = wandb.init(**arguments)

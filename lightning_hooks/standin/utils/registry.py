@@ -63,9 +63,6 @@ class Registry(native.Registry):
     (True, True)
     """
 
-    name: str = ""
-    """The kind of the registered classes."""
-
     def __init__(
         self,
         name: str,

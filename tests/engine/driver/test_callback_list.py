@@ -195,3 +195,99 @@ def test_copies_of_the_callbacks_train_in_another_trainer(tmp_path: Path) -> Non
     assert next(one for one in copied if isinstance(one, EMAHook)).steps == 4
     assert not any(type(one) is ModelCheckpoint for one in other.callbacks)  # type: ignore[attr-defined]
     assert (tmp_path / "epoch_2.pth").exists()
+
+
+class SetsUp(NoValidation):
+    """Counts the calls of its setup, which a callback may call without arguments."""
+
+    calls = 0
+
+    def setup(self, stage: str | None = None) -> None:
+        self.calls += 1
+
+
+class CallsSetup(Callback):
+    """Calls the module's setup in its own."""
+
+    calls = 0
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.calls += 1
+        pl_module.setup()
+
+
+def test_a_callback_may_call_the_modules_setup(tmp_path: Path) -> None:
+    module, callback, last = SetsUp(), CallsSetup(), Noted("last", [])
+    hooks = [EMAHook(), callback, last]
+    make_trainer(tmp_path, *hooks, max_epochs=1).fit(module, make_loader(2))
+    assert (callback.calls, module.calls) == (1, 2)
+    assert last.calls == ["last.setup", "last.on_train_start"]
+
+
+class Breaks(Callback):
+    """Fails in its first setup."""
+
+    setups = 0
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.setups += 1
+        if self.setups == 1:
+            raise RuntimeError("broken once")
+
+
+class BreaksAgain(Breaks):
+    """Fails in on_exception, too."""
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        raise RuntimeError("no cleaning")
+
+
+def test_an_error_in_setup_that_nobody_cleans_up_leaves_the_next_fit_alone(tmp_path: Path) -> None:
+    module, calls = TinyModule(), list[str]()
+    trainer = make_trainer(tmp_path, Counts(calls), EMAHook(), BreaksAgain(), max_epochs=1)
+    trainer.callbacks.insert(0, trainer.callbacks.pop())  # its on_exception comes first
+    trainer.callbacks.insert(2, trainer.callbacks.pop(0))  # its setup after the first hook's
+    with pytest.raises(RuntimeError):
+        trainer.validate(module, make_loader(2), verbose=False)
+    trainer.fit(module, make_loader(2), make_loader(2))
+    assert trainer.global_step == 2
+    assert calls[-1] == "hook.on_train_start"
+
+
+class Opens(Hook):
+    """Opens something in setup."""
+
+    events: list[str]
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        self.events = ["setup"]
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        self.events.append("on_exception")
+
+
+def test_a_hosted_hook_hears_of_an_error_in_a_later_setup(tmp_path: Path) -> None:
+    hook = Opens()
+    trainer = make_trainer(tmp_path, HookAdapter([hook]), Breaks(), max_epochs=1)
+    with pytest.raises(RuntimeError):
+        trainer.fit(NoValidation(), make_loader(2))
+    assert hook.events == ["setup", "on_exception"]
+
+
+class AddsHook(Callback):
+    """Appends a hook in its setup."""
+
+    def __init__(self, hook: Hook) -> None:
+        self.hook = hook
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if self.hook not in trainer.callbacks:
+            trainer.callbacks.append(self.hook)
+
+
+def test_a_hook_added_in_setup_is_set_up(tmp_path: Path) -> None:
+    hook = Opens()
+    make_trainer(tmp_path, EMAHook(), AddsHook(hook), max_epochs=1).fit(
+        NoValidation(), make_loader(2)
+    )
+    assert hook.events == ["setup"]

@@ -24,6 +24,7 @@ from lightning_hooks import (
     TensorboardLoggerHook,
     VisdomLoggerHook,
 )
+from lightning_hooks.loggers.delivery.writer import one_at_a_time
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.neptune import read_neptune
 from lightning_hooks.loggers.trackers.packages import environment
@@ -275,3 +276,15 @@ def test_a_client_that_answers_too_late_is_closed(tmp_path: Path) -> None:
     while not hook.kept.closed and time.monotonic() < end:
         time.sleep(0.01)
     assert hook.kept.closed == [True]
+
+
+def test_a_client_that_hangs_keeps_the_others_waiting_for_a_moment_only() -> None:
+    lock, seen = threading.Lock(), list[bool]()
+    lock.acquire()  # by a start that never returns
+    with one_at_a_time(lock, timeout=0.05):
+        seen.append(lock.locked())
+    assert seen == [True]
+    lock.release()
+    with one_at_a_time(lock):
+        assert lock.locked()
+    assert not lock.locked()
