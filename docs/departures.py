@@ -8,7 +8,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-PACKAGE = Path(__file__).parents[1] / "lightning_hooks"
+import lightning_hooks
+
+PACKAGE = Path(lightning_hooks.__file__).parent
 ROOMS = {
     "The run": ("engine", "config", "utils"),
     "Hooks": ("hooks", "schedules"),

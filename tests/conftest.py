@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import os
+import re
 import shutil
 import sys
 import warnings
@@ -116,15 +117,17 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Skip what needs a package that is not installed: the wheel is tested without extras too.
 
-    Only where a test imports it, or a hook says in its own words that it needs it: any other import
-    that fails is an error.
+    Only where a test imports it, or a hook or the command says in its own words that it needs it: any
+    other import that fails is an error.
     """
     report = yield
     if call.excinfo is None:
         return report
     error = call.excinfo.value
-    if isinstance(error, ImportError) and error.name is not None:
-        missing = importlib.util.find_spec(error.name.partition(".")[0]) is None
+    by_the_command = re.search(r"lightning-hooks needs (\w+): pip install", str(error))
+    name = by_the_command[1] if by_the_command else getattr(error, "name", None)
+    if name is not None and (by_the_command or isinstance(error, ImportError)):
+        missing = importlib.util.find_spec(name.partition(".")[0]) is None
         by_a_test = Path(call.excinfo.traceback[-1].path).is_relative_to(Path(__file__).parent)
         if missing and (by_a_test or ": pip install" in str(error)):
             report.outcome = "skipped"

@@ -53,6 +53,7 @@ def petrel(monkeypatch: pytest.MonkeyPatch) -> None:
     FileClient.register_backend("petrel", Petrel, force=True, prefixes="s3")
 
 
+@needs_lite
 @pytest.mark.usefixtures("petrel")
 def test_a_projects_own_storage_has_the_files_of_its_prefix() -> None:
     import mmcv
@@ -163,6 +164,7 @@ def test_checkpoints_are_written_to_petrel_and_loaded_from_it(tmp_path: Path) ->
 
 @pytest.mark.usefixtures("petrel")
 def test_hooks_keep_their_files_in_petrel(tmp_path: Path) -> None:
+    pytest.importorskip("s3fs")
     from mmcv import FileClient
     from mmcv.runner import CheckpointHook, EvalHook
 

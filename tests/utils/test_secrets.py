@@ -89,6 +89,7 @@ def test_no_error_on_a_config_shows_a_secret(build: Any) -> None:
 def test_the_command_shows_no_secret(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    pytest.importorskip("shtab")
     monkeypatch.chdir(tmp_path)
     hook = {"type": "Sends", "api_token": "1234", "headers": {"Authorization": "1234"}}
     Path("good.json").write_text(json.dumps({"custom_hooks": [hook]}))
@@ -116,6 +117,7 @@ def test_a_printed_config_of_the_stand_in_shows_no_secret() -> None:
 def test_the_check_of_a_project_shows_no_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str
 ) -> None:
+    pytest.importorskip("shtab")
     project = tmp_path / "project.py"
     text = "server = connect(api_key='1234', uri='http://me:1234@host/x')"
     project.write_text(f"class A:\n    raise {error}({text!r})\n")

@@ -65,6 +65,7 @@ def test_wandb_without_step_logs_it_as_a_value(work: Path) -> None:
 
 
 def test_a_wandb_key_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("requests")
     assert not has_wandb_key()
     (tmp_path / "netrc").write_text("machine api.wandb.ai login user password secret\n")
     assert has_wandb_key()
