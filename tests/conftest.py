@@ -117,8 +117,8 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Skip what needs a package that is not installed: the wheel is tested without extras too.
 
-    Only where a test imports it, or a hook or the command says in its own words that it needs it: any
-    other import that fails is an error.
+    Only where a test imports it, or a hook or the command says in its own words that it needs it:
+    any other import that fails is an error.
     """
     report = yield
     if call.excinfo is None:
