@@ -92,7 +92,8 @@ class SavingHook(Hook):
     iteration is written at the end of the batch, or of the validation after the batch, or, after
     the last batch of an epoch, at the end of the epoch.
 
-    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``. A
+    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``, but
+    not with ``fast_dev_run``. A
     subclass that is a ``ModelCheckpoint`` too answers ``ckpt_path="last"`` and ``"best"``.
     """
 
@@ -155,7 +156,7 @@ class SavingHook(Hook):
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""
-        if self._due is not None:
+        if self._due is not None and self.store.runner.writes_files:
             self._write(trainer)
 
     def _write(self, trainer: L.Trainer) -> None:
@@ -216,12 +217,12 @@ class SavingHook(Hook):
         if self._due is None or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
-            self._write(trainer)
+            self.write_due(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files within an epoch, unless the epoch is about to end."""
         if self._due is not None and not progress.epoch_is_over(trainer):
-            self._write(trainer)
+            self.write_due(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files, after all other callbacks and the module."""

@@ -95,6 +95,7 @@ class CheckpointStore:
     def begin(self, runner: Runner) -> None:
         """Keep a run, and the directory of its files."""
         self.runner, self.path = runner, self.directory(runner)
+        self.written = "", 0
 
     def last_directory(self, work_dir: str | None = None) -> str:
         """Return the directory of the last fit's files, or of the next fit's before any fit.
@@ -180,25 +181,14 @@ class CheckpointStore:
             after: Stores with files that must be on the disk before.
         """
         self.thread.wait()
-        strategy, runner, path = trainer.strategy, self.runner, target.path
-        self.written = path, runner.iter
-        receivers = self._receivers("on_checkpoint_saved")
-        if self.on_saved is not None:
-            receivers.insert(0, self.on_saved)
+        strategy, iteration = trainer.strategy, self.runner.iter
+        self.written = target.path, iteration
         written: list[str] = []
-
-        def finish(old: list[str]) -> None:
-            removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
-            runner.logger.info("%s%s", line, removed)
-            self._report_deleted(old)
-            if receivers and files.exists(path):
-                for receive in receivers:
-                    receive(path)
 
         def save(checkpoint: dict[str, Any]) -> None:
             for other in after:
                 other.thread.join()
-            finish(checkpoints.save(checkpoint, target))
+            self._report(target, line, checkpoints.save(checkpoint, target))
 
         def write(checkpoint: dict[str, Any], path: str) -> None:
             written.append(path)
@@ -214,7 +204,7 @@ class CheckpointStore:
                 module = trainer.lightning_module
                 add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
                 stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
-            trainer.save_checkpoint(path, weights_only=not target.resumable)
+            trainer.save_checkpoint(target.path, weights_only=not target.resumable)
         if trainer.is_global_zero and not written:
             # a CheckpointIO of the user's, or a strategy with a file per rank, has written
             wait_for_writer(strategy)
@@ -224,8 +214,8 @@ class CheckpointStore:
                     f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                     "training waits",
                 )
-            meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
-            finish(checkpoints.record(target, meta))
+            meta = {"epoch": trainer.current_epoch, "iter": iteration}
+            self._report(target, line, checkpoints.record(target, meta))
         if self.in_parts:  # no rank may look for the file earlier
             strategy.barrier("write_checkpoint")
 
@@ -241,6 +231,16 @@ class CheckpointStore:
                         self.on_saved(target.path)
                 return True
         return False
+
+    def _report(self, target: Target, line: str, deleted: Sequence[str]) -> None:
+        """Log a new file, and pass its path to the hooks, after the paths of deleted files."""
+        removed = f"; removed {', '.join(deleted)}" if deleted and target.score is not None else ""
+        self.runner.logger.info("%s%s", line, removed)
+        self._report_deleted(deleted)
+        if files.exists(target.path):  # a user's writer may not have finished
+            own = [] if self.on_saved is None else [self.on_saved]
+            for receive in [*own, *self._receivers("on_checkpoint_saved")]:
+                receive(target.path)
 
     def _receivers(self, name: str) -> list[Callable[[Any], object]]:
         """Return the methods of a name that hooks of the run have.
