@@ -34,7 +34,7 @@ from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["BestFields", "SavingHook", "of_part"]
+__all__ = ["BestFields", "SavingHook"]
 
 
 class BestFields(NamedTuple):
@@ -72,13 +72,12 @@ class BestFields(NamedTuple):
         return self.best_k_models.get(self.best_model_path)
 
 
-def of_part(part: str, name: str) -> Any:
-    """Return a property of a hook that reads and writes an attribute of a part of the hook."""
-
-    def write(hook: Any, value: Any) -> None:
-        setattr(getattr(hook, part), name, value)
-
-    return property(lambda hook: getattr(getattr(hook, part), name), write)
+def _of_store(name: str) -> Any:
+    """Return a property of a hook that reads and writes an attribute of the hook's store."""
+    return property(
+        lambda hook: getattr(hook.store, name),
+        lambda hook, value: setattr(hook.store, name, value),
+    )
 
 
 def _best(name: str) -> Any:
@@ -114,10 +113,10 @@ class SavingHook(Hook):
     best_k_models = _best("best_k_models")
 
     # mmcv's attributes
-    out_dir = of_part("store", "out_dir")
-    save_optimizer = of_part("store", "save_optimizer")
-    on_saved = of_part("store", "on_saved")
-    background = of_part("store", "background")
+    out_dir = _of_store("out_dir")
+    save_optimizer = _of_store("save_optimizer")
+    on_saved = _of_store("on_saved")
+    background = _of_store("background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
