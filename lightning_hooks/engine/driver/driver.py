@@ -52,7 +52,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buf
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import foreign, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import (
     add,
@@ -87,7 +87,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver", "is_lightnings_default"]
 
-BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
+BATCH_EVENTS = ("on_train_batch_start", "on_after_backward", "on_train_batch_end")
 
 
 class Driver(Callback):
@@ -121,6 +121,7 @@ class Driver(Callback):
         self._in_run = self._logs_epochs = False
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
+        self._after_backward: list[HostedHook] = []
         self._first_iter: int | None = None
 
     @property
@@ -338,6 +339,11 @@ class Driver(Callback):
             self._cycle.begin_batch(batch_idx)
         self.calls.run("before_train_iter")
 
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Call detectron2's ``after_backward``."""
+        for hook in self._after_backward:
+            hook.call("after_backward")
+
     def on_train_batch_end(
         self,
         trainer: L.Trainer,
@@ -385,6 +391,10 @@ class Driver(Callback):
         acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
             skip_events(self, Driver, "on_train_batch_end")
+        hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
+        self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
+        if not self._after_backward:
+            skip_events(self, Driver, "on_after_backward")
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""
@@ -511,6 +521,9 @@ class Driver(Callback):
         """Restore the module; suppress further errors, which would hide the raised error."""
         with contextlib.suppress(Exception):
             self.fit.close()
+        for hook in self._runner.hooks if self._has_runner else ():
+            if isinstance(hook, HostedHook):
+                hook.fail()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
