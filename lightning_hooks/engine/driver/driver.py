@@ -52,7 +52,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buf
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import foreign, is_one_of
+from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import after_setups, insert, take_out
 from lightning_hooks.engine.lightning_api.events import (
@@ -178,7 +178,7 @@ class Driver(Callback):
         check_callbacks(trainer)
         given, earlier = self._given_and_hosted(participants_of(trainer))
         entries = [entry for one in given for entry in one.entries()]
-        check_each_once([foreign(hook) for hook, _ in entries])
+        check_each_once(entries)
         check_private_names(trainer)
         fit = Fit(trainer)
         _join([*given, *(hook for hook, _ in entries)], fit)
@@ -261,8 +261,7 @@ class Driver(Callback):
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
-        for hook, priority in self._entries:
-            runner.hooks.add(hook, priority)
+        runner.hooks.add(*self._entries)
         runner.hooks.on_change = self._on_hooks_change
         check_order(runner.hooks, callbacks_of(trainer))
         return runner
