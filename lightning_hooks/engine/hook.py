@@ -183,7 +183,7 @@ class Hook(Participant):
                 bound = signature_of(cls.__init__).bind(cls, *args, **kwargs).arguments
                 plain = {k: copy.copy(v) for k, v in bound.items() if _is_plain(v)}
         elif args or kwargs:
-            raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+            raise TypeError(f"{cls.__name__}() takes no arguments, got {masked(args or kwargs)!r}")
         hook = super().__new__(cls)
         hook._plain_arguments = masked(plain)  # shown in checkpoints
         return hook

@@ -20,6 +20,7 @@ from lightning_hooks.storage import manifest
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry, flaw, remove
 from support import training
+from support.training import NoValidation, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
@@ -133,6 +134,20 @@ def test_listed_files_are_deleted_and_links_are_not(mine: Path) -> None:
     os.mkfifo(mine / "pipe")
     assert "no regular file" in remove(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
     assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
+
+
+def test_a_link_by_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for epochs, resumed in ((1, None), (2, tmp_path / "epoch_1.pth")):
+        options = {"enable_checkpointing": True, "max_epochs": epochs}
+        trainer = make_trainer(tmp_path, CheckpointHook(interval=1), **options)
+        trainer.fit(NoValidation(), make_loader(), ckpt_path=resumed)
+        (run,) = {entry.run for entry in manifest.read(str(tmp_path))}  # as the checkpoint has it
+        if resumed is None:
+            os.symlink(victim, tmp_path / f"epoch_2.pth.{run}.tmp")
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "epoch_2.pth").is_symlink()
 
 
 def test_in_a_remote_directory_the_size_decides() -> None:
