@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -194,6 +195,16 @@ def test_a_folder_that_no_list_knows_is_not_taken_for_a_checkpoint(tmp_path: Pat
     (tmp_path / "epoch_7.pth").mkdir()
     with pytest.warns(UserWarning, match=r"epoch_1.pth is in no checkpoints.json"):
         assert hook.last_checkpoint == str(tmp_path / "epoch_1.pth")
+
+
+def test_a_name_in_a_list_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=1)
+    path = tmp_path / manifest.NAME
+    table = json.loads(path.read_text())
+    table["files"].append({**table["files"][0], "name": "\x1b[2J\nforged"})
+    path.write_text(json.dumps(table))
+    with pytest.warns(UserWarning, match=re.escape(r"\x1b[2J\nforged is missing")):
+        assert newest_valid(tmp_path) == str(tmp_path / "epoch_1.pth")
 
 
 ODD: list[Any] = [None, 3, "x", [], {}, {"name": "a.pth"}, {"name": 3}]
