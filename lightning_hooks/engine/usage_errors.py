@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from typing import Any
 
 from lightning_hooks.engine.points import POINTS
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
@@ -101,7 +102,7 @@ def plain_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if args:
         _check_first(cls, args[0])
     if cls.__init__ is object.__init__ and (args or kwargs):  # type: ignore[misc]
-        raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+        raise TypeError(f"{cls.__name__}() takes no arguments, got {masked(args or kwargs)!r}")
     try:
         given = _signature(cls.__init__).bind(cls, *args, **kwargs).arguments  # type: ignore[misc]
     except TypeError:  # a copy has no arguments; else __init__ raises
