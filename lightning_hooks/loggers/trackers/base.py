@@ -341,7 +341,9 @@ class TrackerHook(LoggerHook):
         if (session := self._session) is None:
             return
         step = self.get_iter(runner)
-        if self._repeats_rates(runner, step):
+        follows = self.interval == 1 and runner.iter != runner.max_iters
+        # a line of training at the same step has the rates and the epoch of a validation
+        if (follows or step == self._rates_at) and self.get_mode(runner) != "train":
             tags = {k: v for k, v in tags.items() if k.split("/")[0] not in RATES}
         self._rates_at = step
         session.append(step, **by_kind(tags))
@@ -354,11 +356,6 @@ class TrackerHook(LoggerHook):
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
         self._restored = self._ended if runner.mode != "train_epoch" else None
         super().log_values(runner)
-
-    def _repeats_rates(self, runner: Runner, step: int) -> bool:
-        """Whether a line of training at the same step has the rates and epoch of a validation."""
-        follows = self.interval == 1 and runner.iter != runner.max_iters
-        return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
 
     def _tags(self, runner: Runner) -> dict[str, Any]:
         is_mmcv = self.names == "mmcv"
