@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook, by_kind, in_fit, peak_memory
+from lightning_hooks.loggers.base import LoggerHook, by_kind, has_rates, in_fit, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -308,7 +308,8 @@ class TrackerHook(LoggerHook):
             return False
         earlier = itertools.takewhile(lambda hook: hook is not self, peers)
         same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
-        return own in (hook.run_folder(runner) for hook in same)
+        folders = filter(None, (hook.run_folder(runner) for hook in same))
+        return os.path.realpath(own) in map(os.path.realpath, folders)
 
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
@@ -367,7 +368,7 @@ class TrackerHook(LoggerHook):
             prefix = f"{self.get_mode(runner)}/" if is_mmcv else ""
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
-        if self.all_groups:
+        if self.all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))
         if not is_mmcv and self.get_mode(runner) == "train":
