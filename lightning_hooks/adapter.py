@@ -35,7 +35,8 @@ class HookAdapter(Hook):
     ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
     against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
     hooks of a Trainer, in several adapters or none, share a Runner and an order. The adapter's own
-    points are never called.
+    points are never called. An adapter in another adapter gives its hooks, with their priorities;
+    the options are the outer adapter's.
 
     Args:
         hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -172,6 +173,10 @@ class HookAdapter(Hook):
 
     def _foreign_hooks(self) -> list[Any]:
         return [hook for hook in self._hooks if not isinstance(hook, Participant)]
+
+    def get_triggered_stages(self) -> list[str]:
+        """Return no point: only the points of the hosted hooks are called."""
+        return []
 
     def __repr__(self) -> str:
         return self.get_hook_info()
