@@ -22,7 +22,7 @@ from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
+__all__ = ["Quantity", "Updater", "alias", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = (
@@ -101,6 +101,9 @@ class Updater(Hook):
     is_constant = False
     """Whether the policy never changes a value."""
 
+    counts_iterations = False
+    """Whether the policy refuses to count epochs."""
+
     # for subclasses that do not call super().__init__()
     by_epoch: bool = True
     by_step: bool = False
@@ -135,6 +138,8 @@ class Updater(Hook):
         super().__init__()
         check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
+        if by_epoch and self.counts_iterations:
+            raise ValueError(f"{type(self).__name__} counts iterations: by_epoch must be False")
         if by_step and by_epoch and warmup is None:
             raise ValueError(
                 "by_step=True counts optimizer steps in place of iterations, but by_epoch=True "
@@ -397,18 +402,6 @@ class Updater(Hook):
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Restore the number of skipped steps."""
         self._skipped_before = state_dict.get("skipped_steps", 0)
-
-
-def by_iteration(hook: Updater, by_epoch: bool) -> bool:
-    """Return False, the only ``by_epoch`` of a policy that counts iterations.
-
-    Raises:
-        ValueError: for True.
-    """
-    check_bool(by_epoch=by_epoch)
-    if by_epoch:
-        raise ValueError(f"{type(hook).__name__} counts iterations: by_epoch must be False")
-    return by_epoch
 
 
 def check_share(name: str, value: object, *, below_one: bool = False) -> float:
