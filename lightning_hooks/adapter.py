@@ -12,7 +12,6 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
@@ -206,7 +205,7 @@ class HookAdapter(Hook):
         """Return no arguments: the adapter itself has no state."""
         return {}
 
-    # -- Lightning's events, for hooks of other dialects ------------------------------------
+    # -- Lightning's events ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Evaluate as the dialects of the hosted hooks do."""
@@ -214,41 +213,6 @@ class HookAdapter(Hook):
         for dialect in {hook.dialect.name: hook.dialect for hook in hosted}.values():
             if dialect.evaluates is not None:
                 dialect.evaluates(trainer, dialect)
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip events not used by any hosted hook."""
-        hosted = self._of_other_dialects()
-        if not any("before_val_epoch" in hook.dialect.points for hook in hosted):
-            skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
-        if not any(hook.implements("after_backward") for hook in hosted):
-            skip_events(self, HookAdapter, "on_after_backward")
-
-    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call detectron2's ``after_backward``."""
-        for hosted in self._of_other_dialects():
-            if hosted.in_run and "after_backward" in hosted.known_points:
-                hosted.call("after_backward")
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``before_val`` in a run counted in iterations."""
-        self._validate("before_val_epoch")
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``after_val`` in a run counted in iterations."""
-        self._validate("after_val_epoch")
-
-    def _validate(self, point: str) -> None:
-        for hosted in self._of_other_dialects():
-            # the adapter of a dialect's first hook calls all hooks of the dialect
-            if hosted.facade is not None and hosted.in_run and hosted.is_first:
-                hosted.facade.validate(point)
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Call the last points of dialects that reach them also after an error."""
-        for hosted in self._of_other_dialects():
-            hosted.fail()
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

@@ -9,11 +9,12 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.callback_list import check_callbacks
 from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.usage_errors import check_callbacks, plain_arguments
+from lightning_hooks.engine.usage_errors import plain_arguments
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook"]
@@ -34,12 +35,10 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
-            vars(self).pop("log", None)  # the module's, set by Lightning
-        driver = Driver.of(trainer)
-        if self.joined_fit is not driver.fit:
-            driver.setup(trainer, trainer.lightning_module, stage)
-        if self.joined_fit is driver.fit or self.hosted_at is None:  # else of an earlier adapter
+        joins = type(self).setup is join  # else a subclass's setup has joined
+        if joins and self.is_set_up(trainer):
+            return
+        if not joins or Driver.of(trainer).take_in(self, trainer, stage):
             setup(self, trainer, pl_module, stage)
 
     return join

@@ -1,8 +1,4 @@
-"""Answer likely mistakes: wrong arguments of hooks, and objects that are no callbacks.
-
-:func:`plain_arguments` is called for each new hook and adapter, :func:`check_callbacks` in
-``setup``.
-"""
+"""Answer likely mistakes: wrong arguments of hooks, and misspelt points."""
 
 from __future__ import annotations
 
@@ -14,14 +10,11 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.callbacks import Callback
-
 from lightning_hooks.engine.points import POINTS
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
-    "check_callbacks",
     "check_names",
     "check_python_lists",
     "misspelt_points",
@@ -109,7 +102,7 @@ def plain_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if args:
         _check_first(cls, args[0])
     if cls.__init__ is object.__init__ and (args or kwargs):  # type: ignore[misc]
-        raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
+        raise TypeError(f"{cls.__name__}() takes no arguments, got {masked(args or kwargs)!r}")
     try:
         given = _signature(cls.__init__).bind(cls, *args, **kwargs).arguments  # type: ignore[misc]
     except TypeError:  # a copy has no arguments; else __init__ raises
@@ -217,35 +210,6 @@ def _known_arguments(cls: type) -> frozenset[str] | None:
         if not (ours and passes_on and in_order):
             return None
     return None
-
-
-# -- callbacks -------------------------------------------------------------------------------
-
-
-def check_callbacks(trainer: L.Trainer) -> None:
-    """Raise for a class, or a hook that is no callback, in ``trainer.callbacks``.
-
-    Raises:
-        TypeError: with the code to write instead.
-    """
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    wrong = [c for c in callbacks if inspect.isclass(c) or not hasattr(c, "on_exception")]
-    if not wrong:
-        return
-    # Lightning calls on_exception of each callback: the wrong objects would raise another error
-    trainer.callbacks = [c for c in callbacks if c not in wrong]  # type: ignore[attr-defined]
-    given = wrong[0]
-    if inspect.isclass(given):
-        made = f"{given.__name__}(...)"
-        write = made if issubclass(given, Callback) else f"HookAdapter([{made}])"
-        raise TypeError(
-            f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
-        )
-    name = type(given).__name__
-    raise TypeError(
-        f"{name} is not a Lightning Callback; if it is a hook, write "
-        f"Trainer(callbacks=[HookAdapter([{name}(...)])])"
-    )
 
 
 # -- methods ---------------------------------------------------------------------------------
