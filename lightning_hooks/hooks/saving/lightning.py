@@ -194,14 +194,14 @@ class SavingHook(Hook):
             hook.store.resumed_from = None if found is None else str(found)
         if path is None:
             return
-        if trainer.strategy.restore_checkpoint_after_setup:
-            name = type(trainer.strategy).__name__
+        restores_later = trainer.strategy.restore_checkpoint_after_setup
+        if restores_later or not entry_point.load_checkpoint(trainer, path):
+            name = type(trainer.strategy).__name__ if restores_later else "this Lightning"
             raise ValueError(
                 f'ckpt_path="last" finds no hook of a HookAdapter with {name}: write '
                 f'ckpt_path="{path}"'
             )
         rank_zero_info(f'ckpt_path="last" is {path}')
-        entry_point.load_checkpoint(trainer, path)
 
     def on_train_batch_end(
         self,
