@@ -16,7 +16,7 @@ from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 __all__ = ["IterBasedRunner", "IterLoader"]
 
 AGREEMENT_INTERVAL = 100
-"""Iterations after which the ranks agree on ``should_stop``: a run by iteration has no epochs."""
+"""Iterations between two agreements of the ranks on ``should_stop``, as there are no epochs."""
 
 
 class IterLoader:
