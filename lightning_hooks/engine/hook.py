@@ -45,9 +45,11 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        if type(self).setup is join:  # else a subclass's setup has joined
-            if self.is_set_up(trainer) or not Driver.of(trainer).take_in(self, trainer, stage):
+        if not self.is_set_up(trainer):
+            if not Driver.of(trainer).take_in(self, trainer, stage):
                 return
+        elif type(self).setup is join:  # the second call; else a subclass's setup has joined
+            return
         setup(self, trainer, pl_module, stage)
 
     return join
