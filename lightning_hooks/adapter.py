@@ -34,7 +34,8 @@ class HookAdapter(Hook):
     ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
     against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
     hooks of a Trainer, in several adapters or none, share a Runner and an order. The adapter's own
-    points are never called.
+    points are never called. An adapter in another adapter gives its hooks, with their priorities;
+    the options are the outer adapter's.
 
     Args:
         hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -95,19 +96,29 @@ class HookAdapter(Hook):
         self._hooks = HookList()
         is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
         are_several = isinstance(hooks, (list, tuple, Iterator)) and not is_pair
-        for item in hooks if are_several else [hooks]:
-            self._add(item)
+        self._host([self._made(item) for item in (hooks if are_several else [hooks])])
 
-    def _add(self, item: Any) -> Any:
-        """Build a hook, if given as a config, and host the hook."""
+    def _made(self, item: Any) -> tuple[Any, int]:
+        """Return the hook to call, built if given as a config, and the priority."""
         if isinstance(item, tuple) and len(item) != 2:
             raise TypeError(f"a hook in a tuple must be (hook, priority), got {masked(item)!r}")
         hook, priority = item if isinstance(item, tuple) else (item, None)
         if isinstance(hook, Mapping):
             hook, own = build_with_order(HOOKS, hook)
             priority = own if priority is None else priority
-        self.register_hook(hook, priority)
-        return hook
+        return self._entry(hook, priority)
+
+    def _entry(self, hook: Any, priority: int | str | None) -> tuple[Any, int]:
+        """Return the hook to call, which may call a hook of another library, and the priority."""
+        is_native = self._dialect == "auto" and isinstance(hook, Participant)
+        hosted = hook if is_native else host_as(hook, self._dialect)
+        if hosted is hook and not is_native and hasattr(type(hook), "priority"):
+            raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
+        return hosted, default_priority(hosted) if priority is None else get_priority(priority)
+
+    def _host(self, entries: Sequence[tuple[Any, int]]) -> None:
+        check_each_once([*self.entries(), *entries])
+        self._hooks.add(*entries)
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Host another hook, as mmcv's ``runner.register_hook``.
@@ -117,13 +128,7 @@ class HookAdapter(Hook):
             priority: A name, or an integer from 0 (first) to 100; by default the priority of the
                 hook's family.
         """
-        is_native = self._dialect == "auto" and isinstance(hook, Participant)
-        hosted = hook if is_native else host_as(hook, self._dialect)
-        check_each_once([*self.hooks, hook])
-        if hosted is hook and not is_native and hasattr(type(hook), "priority"):
-            raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
-        value = default_priority(hosted) if priority is None else get_priority(priority)
-        self._hooks.add(hosted, value)
+        self._host([self._entry(hook, priority)])
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -167,6 +172,10 @@ class HookAdapter(Hook):
 
     def _foreign_hooks(self) -> list[Any]:
         return [hook for hook in self._hooks if not isinstance(hook, Participant)]
+
+    def get_triggered_stages(self) -> list[str]:
+        """Return no point: only the points of the hosted hooks are called."""
+        return []
 
     def __repr__(self) -> str:
         return self.get_hook_info()

@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.hosted import is_one_of
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import default_priority
 
@@ -143,21 +143,23 @@ def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
     return [hook for hook in natives if getattr(type(hook), method) is not stock]
 
 
-def check_each_once(hooks: Sequence[Any]) -> None:
+def check_each_once(entries: Iterable[tuple[Any, int]]) -> None:
     """Check that no hook is given twice.
 
     Args:
-        hooks: The hooks themselves, without a :class:`~lightning_hooks.engine.hosted.HostedHook`.
+        entries: Pairs of hook and priority.
 
     Raises:
         ValueError: if a hook is given twice.
     """
-    for index, hook in enumerate(hooks):
-        if is_one_of(hook, hooks[:index]):
+    known: set[int] = set()
+    for hook in [foreign(hook) for hook, _ in entries]:
+        if id(hook) in known:
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
+        known.add(id(hook))
 
 
 def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:

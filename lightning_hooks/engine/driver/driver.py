@@ -52,7 +52,7 @@ from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buf
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import (
     add,
@@ -187,10 +187,12 @@ class Driver(Callback):
         participants = participants_of(trainer)
         given = self._given(participants)
         self._entries = [entry for one in given for entry in one.entries()]
+        check_each_once(self._entries)
         hooks = [hook for hook, _ in self._entries]
-        check_each_once([*map(foreign, hooks)])
         check_private_names(trainer)
-        hosted = [hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)]
+        hosted = [
+            hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)
+        ]
         for one in [*given, *hosted]:
             one.end_earlier_fit(trainer)
         self.fit.close()
@@ -277,8 +279,7 @@ class Driver(Callback):
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
-        for hook, priority in self._entries:
-            runner.hooks.add(hook, priority)
+        runner.hooks.add(*self._entries)
         runner.hooks.on_change = self._on_hooks_change
         check_order(runner.hooks, callbacks_of(trainer))
         return runner
