@@ -35,7 +35,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        if not self.is_set_up(trainer):
+        if self.joined_fit is None or not self.joined_fit.is_of(trainer):
             if not Driver.of(trainer).take_in(self, trainer, stage):
                 return
         elif type(self).setup is join:  # the second call; else a subclass's setup has joined
