@@ -41,7 +41,7 @@ def create(path: str, data: bytes) -> bool:
         fs, target = filesystem(path)
         if fs.exists(target):
             return False
-        append(path, data)
+        append(path, data, local=False)
         return True
     except FileExistsError:
         return False
