@@ -159,7 +159,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
     panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(5 * columns, 0.6 + 2.8 * rows)
+    figure = new_figure(7, 0.6 + 2.4 * rows)
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():

@@ -71,17 +71,21 @@ class ConfiguredHooks(HookAdapter):
     """The Trainer's arguments implied by the config."""
 
     def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
-        super().__init__(**settings)
         self.configs = [(item.hook, item.priority) for item in configs]
         """Each hook's complete config dict and priority."""
         self.registered: list[Any] = []
         """The hooks made from ``configs``."""
+        super().__init__(configs, **settings)
+
+    def _made(self, item: Item) -> tuple[Any, int]:
+        """Name the key of the config in an error."""
         try:
-            for item in configs:
-                self.registered.append(self._add((item.hook, item.priority)))
+            entry = super()._made((item.hook, item.priority))
         except Exception as error:
             add_note(error, f"in {item.key} of the config")
             raise
+        self.registered.append(entry[0])
+        return entry
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn if the Trainer has default values where the config sets others."""

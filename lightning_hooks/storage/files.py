@@ -150,6 +150,8 @@ def locked_path(path: str, tag: str) -> Iterator[str]:
     A temporary file without a lock is the leftover of a killed process.
     """
     with contextlib.ExitStack() as lock, atomic_path(path, tag) as temporary:
+        if os.path.islink(temporary):  # a stranger's: it leads elsewhere
+            os.unlink(temporary)
         lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
         yield temporary
 

@@ -67,12 +67,16 @@ def check_count(name: str, value: object, least: int = 1, *, optional: bool = Fa
     >>> check_count("max_skips", -1, 0, optional=True)
     Traceback (most recent call last):
     ValueError: max_skips must be an int of at least 0 or None, got -1
+    >>> check_count("interval", 10**30)
+    Traceback (most recent call last):
+    ValueError: interval must be at most 9223372036854775807, got a larger number
     """
     if optional and value is None:
         return
-    if type(value) is not int or not least <= value <= LARGEST:
+    if type(value) is not int or value < least:
         allowed = f"an int of at least {least}{' or None' if optional else ''}"
         raise ValueError(f"{name} must be {allowed}, got {value!r}")
+    check_int(name, value)  # not too large
 
 
 def is_finite(value: object) -> bool:

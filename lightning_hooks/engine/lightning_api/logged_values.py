@@ -13,6 +13,7 @@ from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.lightning_api.private_names import needs
+from lightning_hooks.utils.secrets import masked
 
 __all__ = [
     "LossNames",
@@ -203,9 +204,9 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:
-    """Return the module's hyper-parameters; empty if not to be logged."""
+    """Return the module's hyper-parameters, without secrets; empty if not to be logged."""
     hparams = module.hparams if getattr(module, "_log_hyperparams", True) else {}
-    return dict(hparams) if isinstance(hparams, dict) else dict(vars(hparams))
+    return dict(masked(hparams if isinstance(hparams, dict) else vars(hparams)))
 
 
 def _ignore(*args: Any, **kwargs: Any) -> None:

@@ -534,7 +534,7 @@ class Runner(MmcvCheckpoints):
         """
         check_object(hook)
         value = default_priority(hook) if priority is None else get_priority(priority)
-        self._hooks.add(hook, value)
+        self._hooks.add((hook, value))
 
     def get_hook_info(self) -> str:
         """mmcv's table of the stages and hooks."""

@@ -553,7 +553,10 @@ class EvalHook(SavingHook):
                 self._add_rule()
                 self._require_distinct_keys(runner)
             path = files.join(self.store.path, best_name(key, unit, done))
-            if ranking.insert(messages, key, score, path):
+            found = {**messages}
+            if ranking.insert(found, key, score, path):
+                self.store.thread.wait()  # what is told of the file before names that file
+                messages.update(found)
                 self._due = [*(self._due or []), _Due(key, number(score), path, f"{done} {unit}")]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
@@ -573,10 +576,7 @@ class EvalHook(SavingHook):
 
     def _write(self, trainer: L.Trainer) -> None:
         due, self._due = self._due, None
-        runner, ranking = Driver.of(trainer).runner, self.ranking
-        if not runner.writes_files:
-            return
-        messages = self._messages
+        messages, ranking = self._messages, self.ranking
         for new in due:
             name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
             fields = {

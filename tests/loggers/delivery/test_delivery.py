@@ -10,6 +10,7 @@ import shutil
 import signal
 import threading
 import time
+from argparse import Namespace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -664,7 +665,10 @@ def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> N
 
 def test_passwords_among_the_hyper_parameters_are_neither_sent_nor_kept(tmp_path: Path) -> None:
     hook = KeepHook(lambda: Kept(broken), interval=1, timeout=0.3)
-    data = {"api_key": "s3cret", "Authorization": "s3cret", "uri": "http://me:s3cret@host/x"}
+    data: dict[str, Any] = {"api_key": "s3cret", "Authorization": "s3cret"}
+    data["uri"] = "http://me:s3cret@host/x"
+    data |= {"auth": {"user": "s3cret"}, "headers": [{"password": "s3cret"}]}
+    data["args"] = Namespace(password="s3cret")
     fit(tmp_path, hook, module=Tuned(0.2, data))
     (path,) = spools(tmp_path)
     assert b"s3cret" not in path.read_bytes()
@@ -673,6 +677,9 @@ def test_passwords_among_the_hyper_parameters_are_neither_sent_nor_kept(tmp_path
         "data/api_key": "***",
         "data/Authorization": "***",
         "data/uri": "http://***@host/x",
+        "data/auth": "***",
+        "data/headers": "[{'password': '***'}]",
+        "data/args": "Namespace(password='***')",
     }
 
 
