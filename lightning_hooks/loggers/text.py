@@ -330,10 +330,11 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Runner) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
+        epoch, mode = self.get_epoch(runner), self.get_mode(runner)
+        iteration = self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,
-            "epoch": self.get_epoch(runner),
+            "epoch": epoch,
             "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }
         if has_rates(runner) and (rates := runner.step_rates.first("lr")):
