@@ -205,6 +205,8 @@ def test_a_file_has_the_rows_of_wandb_s_own_command_up_to_a_tear(work: Path) -> 
         for step in range(300):
             run.log({"text": "x" * (40000 if step == 150 else 500)}, step=step)  # of many blocks
     (file,) = work.glob("wandb/offline-run-*/run-*.wandb")
+    while not any(record.HasField("exit") for record in stored_records(str(file))):
+        time.sleep(0.05)  # the service still writes
     assert steps_in(file) == [*history(inspect_wandb(file))]
     whole = file.read_bytes()
     for torn in (whole[:-3], whole[:90000], whole[:-9000] + bytes(9000)):
