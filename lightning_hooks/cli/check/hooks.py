@@ -13,7 +13,7 @@ from pathlib import Path
 from lightning_hooks.dialects import DIALECTS, detect
 from lightning_hooks.dialects.dialect import MMCV
 from lightning_hooks.engine.points import POINTS
-from lightning_hooks.utils.secrets import masked_text
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["HookReport", "hooks_in"]
 
@@ -67,7 +67,7 @@ def _report(cls: type, path: Path, texts: Mapping[Path, str]) -> HookReport:
     except (TypeError, ValueError) as error:  # abstract, without points, or of several dialects
         dialect = ""
         if not inspect.isabstract(cls):
-            attention.append(masked_text(str(error)))
+            attention.append(masked(str(error)))
     known = DIALECTS[dialect].methods if dialect in DIALECTS else MMCV
     points = [point for point in ORDER if point in known and _implements(cls, point)]
     uncalled = {name for name in vars(cls) if name.startswith(("before_", "after_"))} - known

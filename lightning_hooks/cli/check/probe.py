@@ -29,7 +29,7 @@ from lightning_hooks.cli.check.report import ABSENT, Finding
 from lightning_hooks.standin import habits, placeholders
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.utils.config_files import read_config
-from lightning_hooks.utils.secrets import masked_text
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Probe", "main"]
 
@@ -190,9 +190,9 @@ class Probe:
 
 def _reason(error: BaseException) -> str:
     """Return the reason of a failed import in a single line."""
-    text = masked_text(" ".join(str(error).split()))[:300]
+    text = masked(" ".join(str(error).split()))[:300]
     if isinstance(error, SystemExit):
-        return f"ends the process when it is imported: SystemExit({masked_text(repr(error.code))})"
+        return f"ends the process when it is imported: SystemExit({masked(repr(error.code))})"
     if isinstance(error, SyntaxError):
         return f"no valid Python 3: {error.msg}"
     if isinstance(error, OSError) and error.strerror:

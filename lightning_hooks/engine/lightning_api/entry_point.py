@@ -14,6 +14,8 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.lightning_api.private_names import needs
+
 __all__ = ["asks_for_last", "chosen_path", "load_checkpoint"]
 
 ENTRY_POINTS = ("fit", "validate", "test", "predict")
@@ -49,7 +51,13 @@ def chosen_path(trainer: L.Trainer) -> Any:
     return None
 
 
-def load_checkpoint(trainer: L.Trainer, path: str) -> None:
-    """Read a checkpoint; after ``setup``, Lightning restores the run from the loaded contents."""
+@needs('ckpt_path="last" for hooks in a HookAdapter')
+def load_checkpoint(trainer: L.Trainer, path: str) -> bool:
+    """Read a checkpoint; after ``setup``, Lightning restores the run from the loaded contents.
+
+    Returns:
+        True, or None (false) if Lightning lacks the private method.
+    """
     weights_only = _arguments(trainer).get("weights_only")
     trainer._checkpoint_connector.resume_start(path, weights_only=weights_only)
+    return True

@@ -1,7 +1,6 @@
-"""The private names of Lightning in use, the features that need the names, and the loops' loaders.
+"""Lightning's private names in use, by feature, and access to the loaders of Lightning's loops.
 
-The functions on loops are the only readers of a loop's loaders, whether of the fit or of an
-evaluation.
+No other module reads or sets the loaders of a loop (the fit's or an evaluation's).
 """
 
 from __future__ import annotations
@@ -24,7 +23,6 @@ __all__ = [
     "combined_loader",
     "data_fetcher",
     "keep_loaders",
-    "logger_connector",
     "needs",
     "private_import",
     "set_fetcher",
@@ -68,14 +66,14 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "lightning_module._on_before_batch_transfer",
     ),
 }
-"""For each feature the names, as a path from the Trainer, or as a name of a module."""
+"""The names by feature: a path of attributes from the Trainer, or ``module:name``."""
 
 _off: set[str] = set()
-"""The features for which this version of Lightning lacks a name."""
+"""The features switched off: the installed Lightning lacks a name of each."""
 
 
 def check_private_names(trainer: L.Trainer) -> None:
-    """Switch off each feature for which Lightning lacks a private name, with a line that says so.
+    """Switch off each feature whose private names Lightning lacks, with a warning.
 
     Args:
         trainer: A Trainer with a module, in ``setup``.
@@ -86,7 +84,7 @@ def check_private_names(trainer: L.Trainer) -> None:
         if missing:
             _off.add(feature)
             rank_zero_warn(
-                f"Lightning {L.__version__} has no {', '.join(missing)}: off are {feature}; "
+                f"Lightning {L.__version__} has no {', '.join(missing)}; switched off: {feature}; "
                 "everything else works"
             )
 
@@ -110,7 +108,7 @@ def _exists(trainer: L.Trainer, name: str) -> bool:
 
 
 def needs(feature: str) -> Callable[[F], F]:
-    """Make a function do nothing, and return None, while its feature is off."""
+    """Decorate a function to return None without running while its feature is switched off."""
     assert feature in PRIVATE_NAMES, feature
 
     def decorate(function: F) -> F:
@@ -124,7 +122,7 @@ def needs(feature: str) -> Callable[[F], F]:
 
 
 def private_import(module: str, name: str) -> Any:
-    """Return a private name of a module, or None where Lightning lacks the name."""
+    """Return an attribute of a module by name, or None if Lightning lacks the name."""
     return getattr(importlib.import_module(module), name, None)
 
 
@@ -132,18 +130,18 @@ _LoaderSource = private_import(_DATA_CONNECTOR, "_DataLoaderSource")
 
 
 def combined_loader(loop: Any) -> CombinedLoader | None:
-    """Return the loaders of a loop, with injected samplers; None before Lightning's set-up."""
+    """Return a loop's loaders, with Lightning's samplers; None before ``setup_data()``."""
     return getattr(loop, "_combined_loader", None)  # None also where Lightning lacks the name
 
 
 def set_loader(loop: Any, loader: Any) -> None:
-    """Have the next ``loop.setup_data()`` take ``loader``."""
+    """Set the loader for the next ``loop.setup_data()``."""
     loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
 
 
 @contextlib.contextmanager
 def keep_loaders(loop: Any) -> Iterator[None]:
-    """Give a loop back its present loaders after the block."""
+    """Restore a loop's present loaders after the block."""
     own = loop._data_source, loop._combined_loader
     try:
         yield
@@ -161,8 +159,3 @@ def set_fetcher(loop: Any, fetcher: Any) -> None:
     loop._data_fetcher = fetcher
     if fetcher is not None:
         fetcher.setup(combined_loader(loop))
-
-
-def logger_connector(trainer: L.Trainer) -> Any:
-    """Return the Trainer's keeper of logged values."""
-    return trainer._logger_connector

@@ -260,6 +260,8 @@ class AveragingHook(Hook):
         fit = Driver.of(trainer).fit
         fit.patch(pl_module, "on_save_checkpoint", partial(self._save, trainer))
         fit.patch(pl_module, "on_load_checkpoint", partial(self._load, trainer))
+        # weights loaded after a fit that Lightning left in a validation replace the raw weights
+        fit.patch(pl_module, "load_state_dict")
         fit.callback(self._end_fit, trainer)
 
     def _end_fit(self, trainer: L.Trainer) -> None:

@@ -357,7 +357,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Load the weights of a file into the model; return the whole checkpoint."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
 
-    def _load_for_resume(self, checkpoint: str, map_location: Any) -> dict[str, Any]:
+    def _load_for_resume(
+        self, checkpoint: str, resume_optimizer: bool, map_location: Any
+    ) -> dict[str, Any]:
         if map_location == "default":
             cuda = torch.cuda.is_available()
             map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
@@ -368,16 +370,16 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             )
         self._epoch = found["meta"]["epoch"]
         self._iter = found["meta"]["iter"]
+        if resume_optimizer:
+            resume_optimizers(self, found)
         return found
 
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
         """Resume from a checkpoint: weights, counters, meta and optimizers."""
-        found = self._load_for_resume(checkpoint, map_location)
+        found = self._load_for_resume(checkpoint, resume_optimizer, map_location)
         self.meta = copy.copy(found["meta"])
-        if resume_optimizer:
-            resume_optimizers(self, found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- hooks -----------------------------------------------------------------------------
@@ -386,7 +388,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Add a hook by priority, after the hooks of equal priority."""
         if detect(hook) == "mmcv" and hasattr(hook, "priority") and not is_ours(hook):
             raise ValueError('"priority" is a reserved attribute for hooks')
-        self._hooks.add(hook, get_priority(priority))
+        self._hooks.add((hook, get_priority(priority)))
 
     def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
         """Add a hook by ``dict(type=..., priority=...)``."""

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 from torch.utils.data import DataLoader
 
-from lightning_hooks import CheckpointHook, EMAHook, Hook, TextLoggerHook
+from lightning_hooks import CheckpointHook, EMAHook, Hook, HookAdapter, TextLoggerHook
 from lightning_hooks.engine import lightning_api
 from lightning_hooks.engine.lightning_api.private_names import PRIVATE_NAMES, check_private_names
 from support.probes import Numbers, Seen
@@ -55,7 +56,7 @@ def test_without_the_training_data_hooks_train_on_what_is_given(
 
     hide(monkeypatch, _FitLoop, name)
     module, average = Seen(), EMAHook()
-    with pytest.warns(match=rf"no fit_loop\.{name}: off are training data changed by hooks; every"):
+    with pytest.warns(match=rf"no fit_loop\.{name}; switched off: training data changed by hooks"):
         make_trainer(tmp_path, Replaces(), average).fit(
             module, DataLoader(Numbers(size=8), batch_size=2)
         )
@@ -67,7 +68,7 @@ def test_without_the_logged_values_the_log_has_the_loss(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide(monkeypatch, _TrainingEpochLoop, "_results")
-    with pytest.warns(match=r"_results: off are the module's logged values in loggers"):
+    with pytest.warns(match=r"_results; switched off: the module's logged values in loggers"):
         make_trainer(tmp_path, TextLoggerHook(interval=2)).fit(
             TinyModule(), make_loader(4), make_loader(1)
         )
@@ -84,7 +85,7 @@ def test_without_the_metrics_a_file_is_written_all_the_same(
     hide(monkeypatch, logger_connector._LoggerConnector, "_callback_metrics")
     hooks = [CheckpointHook(interval=1), TextLoggerHook()]
     trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True)
-    with pytest.warns(match=r"_callback_metrics: off are values of hooks in callback_metrics"):
+    with pytest.warns(match=r"_callback_metrics; switched off: values of hooks in callback_m"):
         trainer.fit(TinyModule(), make_loader(4), make_loader(1))
     assert (tmp_path / "epoch_1.pth").exists()
 
@@ -102,9 +103,33 @@ def test_without_the_end_of_training_epochs_are_closed(
         def after_val_epoch(self, runner: Any) -> None:
             points.append("after_val_epoch")
 
-    with pytest.warns(match=r"off are after_train_epoch before the last validation"):
+    with pytest.warns(match=r"switched off: after_train_epoch before the last validation"):
         make_trainer(tmp_path, Notes()).fit(TinyModule(), make_loader(4), make_loader(1))
     assert points == ["after_train_epoch", "after_val_epoch"]
+
+
+@pytest.mark.filterwarnings("ignore:.*there is no last checkpoint available")
+def test_without_the_loading_of_files_last_names_the_file_and_overwrites_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def train(epochs: int, path: str | None) -> Any:
+        hosted = HookAdapter([CheckpointHook(interval=1)])
+        trainer = make_trainer(tmp_path, hosted, max_epochs=epochs)
+        trainer.fit(NoValidation(), make_loader(4), ckpt_path=path)
+        return trainer
+
+    train(1, None)
+    written = (tmp_path / "epoch_1.pth").read_bytes()
+    hide(monkeypatch, _CheckpointConnector, "resume_start")
+    file = re.escape(str(tmp_path / "epoch_1.pth"))
+    with (
+        pytest.warns(match=r'resume_start; switched off: ckpt_path="last" for hooks in a HookAd'),
+        pytest.raises(ValueError, match=f'finds no hook.*: write ckpt_path="{file}"'),
+    ):
+        train(2, "last")
+    assert (tmp_path / "epoch_1.pth").read_bytes() == written
+    with pytest.warns(match=r"resume_start; switched off"):
+        assert train(2, str(tmp_path / "epoch_1.pth")).global_step == 8
 
 
 def test_every_private_name_of_the_trainers_loops_is_in_the_table() -> None:

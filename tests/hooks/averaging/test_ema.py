@@ -267,6 +267,29 @@ def test_an_interrupt_leaves_the_raw_weights(tmp_path, error, where):
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
 
 
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_weights_loaded_after_a_fit_that_failed_twice_are_trained(tmp_path, host):
+    class Fails(Callback):
+        def on_validation_batch_end(self, *args: Any) -> None:
+            raise ValueError("the first")
+
+        def on_exception(self, *args: Any) -> None:
+            raise RuntimeError("the second")  # Lightning calls no later callback
+
+    ema = EMAHook(momentum=0.1)
+    hooks = HookAdapter([ema]) if host else ema
+    module, fresh = TinyModule(), TinyModule()
+    given = copy.deepcopy(module.state_dict())
+    trainer = make_trainer(tmp_path, callbacks=[Fails(), hooks], num_sanity_val_steps=0)
+    with pytest.raises(RuntimeError, match="the second"):
+        trainer.fit(module, make_loader(), make_loader(1))
+    for each in (module, fresh):
+        each.train().load_state_dict(given)
+        make_trainer(tmp_path).fit(each, make_loader(), make_loader(1))
+    assert equal(weights(module), weights(fresh))
+    assert "load_state_dict" not in vars(module)
+
+
 @pytest.mark.parametrize("stage", ["validate", "test", "predict"])
 def test_an_error_in_a_stand_alone_evaluation_leaves_the_raw_weights(tmp_path, stage):
     class Module(TinyModule):
