@@ -51,10 +51,6 @@ class Participant(Callback):
     joined_fit: Fit | None = None
     """The fit, or evaluation, for which the callback is set up; None between fits."""
 
-    def is_set_up(self, trainer: L.Trainer) -> bool:
-        """Whether the callback is set up for the Trainer's present fit."""
-        return self.joined_fit is not None and self.joined_fit.is_of(trainer)
-
     def end_earlier_fit(self, trainer: L.Trainer) -> None:
         """End a fit that was cut short.
 
