@@ -199,7 +199,8 @@ def run(rounds: int = 15) -> Iterator[Bench]:
         memory = {case: figures[1:] for case, figures in saves.memory.items()}
         # the copy's buffer is made before the first round that counts, and kept
         memory[BACKGROUND] = [
-            peak + saves.saver._snapshot.nbytes / 2**20 for peak in memory[BACKGROUND]
+            peak + sum(kept.nbytes for kept in saves.saver._snapshot._kept) / 2**20
+            for peak in memory[BACKGROUND]
         ]
         bench = Bench("Checkpoint: memory beyond the training's, kept included", "MiB", memory)
         what = "memory of " + BACKGROUND

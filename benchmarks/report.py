@@ -128,7 +128,8 @@ def draw(ratios: Sequence[Ratio], path: Path) -> None:
     mpl.use("Agg")
     from matplotlib import pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(9, 0.3 * len(ratios) + 1), layout="constrained")
+    # as narrow as a phone needs it: names stand above the dots, not beside them
+    figure, axes = plt.subplots(figsize=(5, 0.3 * len(ratios) + 1), layout="constrained")
     least = 0.02  # what is next to nothing, or less by the noise, stands at the edge
     for place, ratio in enumerate(reversed(ratios)):
         goal = ratio.goal or 1
@@ -139,12 +140,13 @@ def draw(ratios: Sequence[Ratio], path: Path) -> None:
         color = "tab:blue" if middle <= 1 else "tab:red"
         axes.plot([low, high], [place, place], color=color, linewidth=2, solid_capstyle="butt")
         axes.plot(middle, place, "o", color=color, markersize=5)
+        name = f"{ratio.what} / {ratio.peer}"
+        axes.text(least, place + 0.25, name, fontsize=7.5, color=color)
     axes.axvline(1, color="0.4", linewidth=1)
     axes.set_xscale("log")
     axes.set_xlim(left=least * 0.9)
-    names = [f"{ratio.what} / {ratio.peer}" for ratio in reversed(ratios)]
-    axes.set_yticks(range(len(ratios)), names, fontsize=8)
-    axes.set_ylim(-0.7, len(ratios) - 0.3)
+    axes.set_yticks([])
+    axes.set_ylim(-0.5, len(ratios))
     axes.set_xlabel(
         "ratio as a part of its goal\n(1: the goal; median and quartiles of the rounds)"
     )

@@ -12,7 +12,6 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
@@ -35,7 +34,8 @@ class HookAdapter(Hook):
     ``run_before`` and ``run_after``, attributes of the hook or keys of the config, order a hook
     against other hooks whatever the priorities (:mod:`lightning_hooks.engine.hook_order`). All
     hooks of a Trainer, in several adapters or none, share a Runner and an order. The adapter's own
-    points are never called.
+    points are never called. An adapter in another adapter gives its hooks, with their priorities;
+    the options are the outer adapter's.
 
     Args:
         hooks: A hook or several: objects, ``(hook, priority)`` pairs, config dicts.
@@ -96,19 +96,29 @@ class HookAdapter(Hook):
         self._hooks = HookList()
         is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
         are_several = isinstance(hooks, (list, tuple, Iterator)) and not is_pair
-        for item in hooks if are_several else [hooks]:
-            self._add(item)
+        self._host([self._made(item) for item in (hooks if are_several else [hooks])])
 
-    def _add(self, item: Any) -> Any:
-        """Build a hook, if given as a config, and host the hook."""
+    def _made(self, item: Any) -> tuple[Any, int]:
+        """Return the hook to call, built if given as a config, and the priority."""
         if isinstance(item, tuple) and len(item) != 2:
             raise TypeError(f"a hook in a tuple must be (hook, priority), got {masked(item)!r}")
         hook, priority = item if isinstance(item, tuple) else (item, None)
         if isinstance(hook, Mapping):
             hook, own = build_with_order(HOOKS, hook)
             priority = own if priority is None else priority
-        self.register_hook(hook, priority)
-        return hook
+        return self._entry(hook, priority)
+
+    def _entry(self, hook: Any, priority: int | str | None) -> tuple[Any, int]:
+        """Return the hook to call, which may call a hook of another library, and the priority."""
+        is_native = self._dialect == "auto" and isinstance(hook, Participant)
+        hosted = hook if is_native else host_as(hook, self._dialect)
+        if hosted is hook and not is_native and hasattr(type(hook), "priority"):
+            raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
+        return hosted, default_priority(hosted) if priority is None else get_priority(priority)
+
+    def _host(self, entries: Sequence[tuple[Any, int]]) -> None:
+        check_each_once([*self.entries(), *entries])
+        self._hooks.add(*entries)
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
         """Host another hook, as mmcv's ``runner.register_hook``.
@@ -118,13 +128,7 @@ class HookAdapter(Hook):
             priority: A name, or an integer from 0 (first) to 100; by default the priority of the
                 hook's family.
         """
-        is_native = self._dialect == "auto" and isinstance(hook, Participant)
-        hosted = hook if is_native else host_as(hook, self._dialect)
-        check_each_once([*self.hooks, hook])
-        if hosted is hook and not is_native and hasattr(type(hook), "priority"):
-            raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
-        value = default_priority(hosted) if priority is None else get_priority(priority)
-        self._hooks.add(hosted, value)
+        self._host([self._entry(hook, priority)])
 
     @property
     def last_checkpoint(self) -> str | None:
@@ -169,6 +173,10 @@ class HookAdapter(Hook):
     def _foreign_hooks(self) -> list[Any]:
         return [hook for hook in self._hooks if not isinstance(hook, Participant)]
 
+    def get_triggered_stages(self) -> list[str]:
+        """Return no point: only the points of the hosted hooks are called."""
+        return []
+
     def __repr__(self) -> str:
         return self.get_hook_info()
 
@@ -197,7 +205,7 @@ class HookAdapter(Hook):
         """Return no arguments: the adapter itself has no state."""
         return {}
 
-    # -- Lightning's events, for hooks of other dialects ------------------------------------
+    # -- Lightning's events ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Evaluate as the dialects of the hosted hooks do."""
@@ -205,41 +213,6 @@ class HookAdapter(Hook):
         for dialect in {hook.dialect.name: hook.dialect for hook in hosted}.values():
             if dialect.evaluates is not None:
                 dialect.evaluates(trainer, dialect)
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip events not used by any hosted hook."""
-        hosted = self._of_other_dialects()
-        if not any("before_val_epoch" in hook.dialect.points for hook in hosted):
-            skip_events(self, HookAdapter, "on_validation_start", "on_validation_end")
-        if not any(hook.implements("after_backward") for hook in hosted):
-            skip_events(self, HookAdapter, "on_after_backward")
-
-    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call detectron2's ``after_backward``."""
-        for hosted in self._of_other_dialects():
-            if hosted.in_run and "after_backward" in hosted.known_points:
-                hosted.call("after_backward")
-
-    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``before_val`` in a run counted in iterations."""
-        self._validate("before_val_epoch")
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Call the dialects' ``after_val`` in a run counted in iterations."""
-        self._validate("after_val_epoch")
-
-    def _validate(self, point: str) -> None:
-        for hosted in self._of_other_dialects():
-            # the adapter of a dialect's first hook calls all hooks of the dialect
-            if hosted.facade is not None and hosted.in_run and hosted.is_first:
-                hosted.facade.validate(point)
-
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
-        """Call the last points of dialects that reach them also after an error."""
-        for hosted in self._of_other_dialects():
-            hosted.fail()
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

@@ -12,9 +12,9 @@ from typing import Any
 
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
-from lightning_hooks.cli.terminal import printable
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
-from lightning_hooks.utils.secrets import masked_text
+from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["parser", "run"]
 
@@ -31,7 +31,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except Exception as error:  # configs are Python code, and may raise any
         notes = [f" ({note})" for note in getattr(error, "__notes__", [])]
         reason = "".join([f"{type(error).__name__}: {error}", *notes])
-        line = printable(masked_text(" ".join(reason.split())))
+        line = printable(masked(" ".join(reason.split())))
         if getattr(given, "json", False):  # for a program that reads the output
             print(json.dumps({"error": line}))
         print(f"lightning-hooks: {line}", file=sys.stderr)
@@ -40,7 +40,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 def _warn(message: str) -> None:
     """Print a warning without the line of the code."""
-    print(f"lightning-hooks: {printable(masked_text(message))}", file=sys.stderr)
+    print(f"lightning-hooks: {printable(masked(message))}", file=sys.stderr)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_hooks.cli.terminal import panel, printable
+from lightning_hooks.cli.terminal import panel
 from lightning_hooks.utils.pictures import new_figure
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
@@ -159,7 +160,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
     panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(5 * columns, 0.6 + 2.8 * rows)
+    figure = new_figure(7, 0.6 + 2.4 * rows)
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():

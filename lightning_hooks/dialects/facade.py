@@ -229,19 +229,6 @@ class Facade:
             for hosted in list(self.hosted_hooks()):
                 hosted.call(fn_name, **kwargs)
 
-    def validate(self, point: str) -> None:
-        """Call a validation's point in a run by iterations; the driver, as mmcv, calls none.
-
-        Args:
-            point: ``before_val_epoch`` or ``after_val_epoch``.
-        """
-        if self.native_runner.counts_epochs or point not in self._dialect.points:
-            return
-        with setting(self.native_runner, calls_hooks=True):
-            for hosted in list(self.hosted_hooks()):
-                if hosted.is_called_at(point):
-                    hosted.run_point(point, self.native_runner)
-
     def fail(self) -> None:
         """End the run after an error: call each ``on_error`` point once for each hook."""
         for name in self._dialect.on_error:

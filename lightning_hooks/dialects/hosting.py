@@ -68,15 +68,15 @@ class Hosted(HostedHook):
         """Whether the hook takes part in an unfinished run."""
         return self.facade is not None and not self.facade.ended
 
-    @property
-    def is_first(self) -> bool:
-        """Whether the hook is the first of its dialect in the run."""
-        return self.facade is not None and next(self.facade.hosted_hooks()) is self
-
     def fail(self) -> None:
         """Call the ``on_error`` points of all hooks of the dialect."""
         if self.in_run:
             self.facade.fail()
+
+    @property
+    def acts_after_backward(self) -> bool:
+        """Whether the hook has detectron2's ``after_backward``."""
+        return "after_backward" in self.known_points and self.implements("after_backward")
 
     # -- mmcv's points ---------------------------------------------------------------------
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import copy
 import functools
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -11,22 +9,15 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api.callback_list import check_callbacks
 from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.usage_errors import check_arguments, check_callbacks, signature_of
+from lightning_hooks.engine.usage_errors import plain_arguments
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook"]
-
-PLAIN = (bool, int, float, str, type(None))
-"""The types of arguments that distinguish hooks of a class, alone or in a list."""
-
-
-def _is_plain(value: Any) -> bool:
-    several = isinstance(value, (list, tuple))
-    return all(isinstance(one, PLAIN) for one in (value if several else [value]))
 
 
 def _joins(setup: Callable[..., None]) -> Callable[..., None]:
@@ -44,13 +35,12 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        if callable(getattr(type(self), "log", None)):  # an mmcv logger's log(runner)
-            vars(self).pop("log", None)  # the module's, set by Lightning
-        driver = Driver.of(trainer)
-        if self.joined_fit is not driver.fit:
-            driver.setup(trainer, trainer.lightning_module, stage)
-        if self.joined_fit is driver.fit or self.hosted_at is None:  # else of an earlier adapter
-            setup(self, trainer, pl_module, stage)
+        if self.joined_fit is None or not self.joined_fit.is_of(trainer):
+            if not Driver.of(trainer).take_in(self, trainer, stage):
+                return
+        elif type(self).setup is join:  # the second call; else a subclass's setup has joined
+            return
+        setup(self, trainer, pl_module, stage)
 
     return join
 
@@ -176,16 +166,8 @@ class Hook(Participant):
 
     def __new__(cls, *args: Any, **kwargs: Any) -> Any:
         """Answer likely mistakes; keep the plain arguments, which distinguish hooks of a class."""
-        check_arguments(cls, args, kwargs)
-        plain: dict[str, Any] = {}
-        if cls.__init__ is not object.__init__:
-            with contextlib.suppress(TypeError):  # a copy has no arguments; else __init__ raises
-                bound = signature_of(cls.__init__).bind(cls, *args, **kwargs).arguments
-                plain = {k: copy.copy(v) for k, v in bound.items() if _is_plain(v)}
-        elif args or kwargs:
-            raise TypeError(f"{cls.__name__}() takes no arguments, got {args or kwargs!r}")
         hook = super().__new__(cls)
-        hook._plain_arguments = masked(plain)  # shown in checkpoints
+        hook._plain_arguments = plain_arguments(cls, args, kwargs)
         return hook
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -213,15 +195,18 @@ class Hook(Participant):
         return {name: value for name, value in state.items() if name not in left_out}
 
     def state_arguments(self) -> dict[str, Any]:
-        """Return the constructor arguments that distinguish two stateful hooks of a class."""
-        return self._plain_arguments
+        """Return the arguments that distinguish stateful hooks of a class, without secrets."""
+        return dict(masked(self._plain_arguments))
+
+    @functools.cached_property
+    def _key_of_arguments(self) -> str:
+        return f"{type(self).__qualname__}{self.state_arguments() or ''}"
 
     @property
     def state_key(self) -> str:
         """The key of the hook's state in a checkpoint, from class, arguments and hosted place."""
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
-        arguments = self.state_arguments()
-        return f"{type(self).__qualname__}{arguments or ''}{place}"
+        return f"{self._key_of_arguments}{place}"  # Lightning reads the key at every event
 
 
 STOCK = {name: getattr(Hook, name) for name in POINTS}

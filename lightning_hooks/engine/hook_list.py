@@ -65,21 +65,25 @@ class HookList(list[Any]):
             return self._priorities[id(hook)]
         return default_priority(hook)
 
-    def add(self, hook: Any, priority: int) -> None:
-        """Insert a hook by priority, after those of equal priority, as mmcv does.
+    def add(self, *entries: tuple[Any, int]) -> None:
+        """Insert hooks by priority, each after the hooks of equal priority, as mmcv does.
 
         Then hooks move by ``run_before`` and ``run_after``.
+
+        Args:
+            entries: Pairs of hook and priority.
 
         Raises:
             ValueError: for contradictory ``run_before`` and ``run_after``.
         """
-        self._priorities[id(hook)] = priority
-        with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
-            hook.priority = priority  # the attribute in mmcv's hooks
-        index = len(self)
-        while index and self.priority_of(self[index - 1]) > priority:
-            index -= 1
-        self.insert(index, hook)
+        for hook, priority in entries:
+            self._priorities[id(hook)] = priority
+            with contextlib.suppress(AttributeError, TypeError):  # __slots__, or a property
+                hook.priority = priority  # the attribute in mmcv's hooks
+            index = len(self)
+            while index and self.priority_of(self[index - 1]) > priority:
+                index -= 1
+            self.insert(index, hook)
         own = [foreign(one) for one in self]
         if any(getattr(one, key, ()) != () for one in own for key in ORDER_KEYS):
             order = arranged(sorted(self, key=self.priority_of))

@@ -30,6 +30,18 @@ class HostedHook:
         """The name of the point after a training step."""
         raise NotImplementedError
 
+    @property
+    def acts_after_backward(self) -> bool:
+        """Whether the hook has a point between backward and step."""
+        return False
+
+    def call(self, name: str) -> None:
+        """Call a point of the library, if the hook has the point."""
+        raise NotImplementedError
+
+    def fail(self) -> None:
+        """Call the points that the library reaches also after an error."""
+
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         raise NotImplementedError

@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.hosted import is_one_of
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import default_priority
 
@@ -49,7 +49,23 @@ class Participant(Callback):
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
     joined_fit: Fit | None = None
-    """The present fit, or evaluation, of the callback; None between fits."""
+    """The fit, or evaluation, for which the callback is set up; None between fits."""
+
+    def end_earlier_fit(self, trainer: L.Trainer) -> None:
+        """End a fit that was cut short.
+
+        Raises:
+            RuntimeError: if the callback takes part in a running fit of another Trainer.
+        """
+        fit = self.joined_fit
+        if fit is None:
+            return
+        if fit.is_running and fit.trainer is not trainer:
+            raise RuntimeError(
+                f"{type(self).__name__} is in a fit of another Trainer, which goes on: give "
+                "this Trainer a hook of its own"
+            )
+        fit.close()
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given; for a single hook the hook itself."""
@@ -123,21 +139,23 @@ def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
     return [hook for hook in natives if getattr(type(hook), method) is not stock]
 
 
-def check_each_once(hooks: Sequence[Any]) -> None:
+def check_each_once(entries: Iterable[tuple[Any, int]]) -> None:
     """Check that no hook is given twice.
 
     Args:
-        hooks: The hooks themselves, without a :class:`~lightning_hooks.engine.hosted.HostedHook`.
+        entries: Pairs of hook and priority.
 
     Raises:
         ValueError: if a hook is given twice.
     """
-    for index, hook in enumerate(hooks):
-        if is_one_of(hook, hooks[:index]):
+    known: set[int] = set()
+    for hook in [foreign(hook) for hook, _ in entries]:
+        if id(hook) in known:
             raise ValueError(
                 f"the same {type(hook).__name__} object is given twice; "
                 "a hook takes part in a Trainer once"
             )
+        known.add(id(hook))
 
 
 def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:

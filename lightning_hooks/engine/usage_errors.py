@@ -1,11 +1,8 @@
-"""Answer likely mistakes: wrong arguments of hooks, and objects that are no callbacks.
-
-:func:`check_arguments` is called for each new hook and adapter, :func:`check_callbacks` in
-``setup``.
-"""
+"""Answer likely mistakes: wrong arguments of hooks, and misspelt points."""
 
 from __future__ import annotations
 
+import copy
 import difflib
 import functools
 import inspect
@@ -13,20 +10,16 @@ import types
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-import lightning as L
-from lightning.pytorch.callbacks import Callback
-
 from lightning_hooks.engine.points import POINTS
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [
-    "check_arguments",
-    "check_callbacks",
     "check_names",
     "check_python_lists",
     "misspelt_points",
     "parameter_names",
-    "signature_of",
+    "plain_arguments",
 ]
 
 SAME_ELSEWHERE = {
@@ -83,12 +76,15 @@ FIRST_ARGUMENTS = {
 PASSED_ON = ("kwargs", "options")
 """The names of ``**kwargs`` passed on to the next class by constructors of this package."""
 
+PLAIN = (bool, int, float, str, type(None))
+"""The types of plain arguments, alone or in a list."""
+
 
 # -- arguments -------------------------------------------------------------------------------
 
 
-def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-    """Raise for a misspelt keyword, a value in another argument's place, or OmegaConf's lists.
+def plain_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+    """Check the arguments of a constructor; return copies of the plain arguments by name.
 
     Args:
         cls: The class of the hook or adapter.
@@ -96,7 +92,8 @@ def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
         kwargs: The keyword arguments.
 
     Raises:
-        TypeError: with the argument to write instead.
+        TypeError: for a misspelt keyword, a value in another argument's place, or OmegaConf's
+            lists, with the argument to write instead.
     """
     known = _known_arguments(cls) if kwargs else None
     if known is not None:
@@ -104,6 +101,18 @@ def check_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     check_python_lists(cls.__name__, (*args, *kwargs.values()))
     if args:
         _check_first(cls, args[0])
+    if cls.__init__ is object.__init__ and (args or kwargs):  # type: ignore[misc]
+        raise TypeError(f"{cls.__name__}() takes no arguments, got {masked(args or kwargs)!r}")
+    try:
+        given = _signature(cls.__init__).bind(cls, *args, **kwargs).arguments  # type: ignore[misc]
+    except TypeError:  # a copy has no arguments; else __init__ raises
+        return {}
+    return {name: copy.copy(value) for name, value in given.items() if _is_plain(value)}
+
+
+def _is_plain(value: object) -> bool:
+    several = value if isinstance(value, (list, tuple)) else [value]
+    return all(isinstance(one, PLAIN) for one in several)
 
 
 def check_python_lists(user: str, values: Iterable[object]) -> None:
@@ -168,7 +177,7 @@ def _check_first(cls: type, value: object) -> None:
 
 
 @functools.lru_cache(maxsize=1024)
-def signature_of(function: Callable[..., Any]) -> inspect.Signature:
+def _signature(function: Callable[..., Any]) -> inspect.Signature:
     """Return the signature of a function, computed once."""
     return inspect.signature(function)
 
@@ -180,7 +189,7 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
     ['interval', 'priority']
     """
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
-    return [p.name for p in signature_of(function).parameters.values() if p.kind in by_name]
+    return [p.name for p in _signature(function).parameters.values() if p.kind in by_name]
 
 
 @functools.lru_cache(maxsize=1024)
@@ -192,7 +201,7 @@ def _known_arguments(cls: type) -> frozenset[str] | None:
         if init is None:
             continue
         names.update(parameter_names(init)[1:])
-        rest = {p.kind: p.name for p in signature_of(init).parameters.values()}
+        rest = {p.kind: p.name for p in _signature(init).parameters.values()}
         if inspect.Parameter.VAR_KEYWORD not in rest:
             return frozenset(names)
         ours = base.__module__.startswith("lightning_hooks.")
@@ -201,35 +210,6 @@ def _known_arguments(cls: type) -> frozenset[str] | None:
         if not (ours and passes_on and in_order):
             return None
     return None
-
-
-# -- callbacks -------------------------------------------------------------------------------
-
-
-def check_callbacks(trainer: L.Trainer) -> None:
-    """Raise for a class, or a hook that is no callback, in ``trainer.callbacks``.
-
-    Raises:
-        TypeError: with the code to write instead.
-    """
-    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]
-    wrong = [c for c in callbacks if inspect.isclass(c) or not hasattr(c, "on_exception")]
-    if not wrong:
-        return
-    # Lightning calls on_exception of each callback: the wrong objects would raise another error
-    trainer.callbacks = [c for c in callbacks if c not in wrong]  # type: ignore[attr-defined]
-    given = wrong[0]
-    if inspect.isclass(given):
-        made = f"{given.__name__}(...)"
-        write = made if issubclass(given, Callback) else f"HookAdapter([{made}])"
-        raise TypeError(
-            f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
-        )
-    name = type(given).__name__
-    raise TypeError(
-        f"{name} is not a Lightning Callback; if it is a hook, write "
-        f"Trainer(callbacks=[HookAdapter([{name}(...)])])"
-    )
 
 
 # -- methods ---------------------------------------------------------------------------------

@@ -50,7 +50,7 @@ def plot(
     for hook in hooks_of(hooks):
         quantity = "momentum" if is_of_momentum(hook) else "learning rate"
         panels.setdefault(quantity, []).append(hook)
-    figure = new_figure(9, 0.8 + 2.6 * len(panels))
+    figure = new_figure(7, 0.8 + 2.6 * len(panels))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     total = max_epochs * iters_per_epoch
     for axis, (quantity, some) in zip(axes, sorted(panels.items()), strict=True):

@@ -22,6 +22,10 @@ from lightning_hooks.utils.warn import warn
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]
 
 
+OWNER = "lightning_hooks"
+"""The last part of a temporary file's name, after the run: ``epoch_1.pth.<run>.<owner>.tmp``."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Target:
     """The place of a new checkpoint; see :class:`Entry`."""
@@ -49,9 +53,9 @@ class Target:
 def save(checkpoint: dict[str, Any], target: Target) -> list[str]:
     """Write a checkpoint, then delete superseded files; return the deleted names.
 
-    A kill at any moment leaves an intact newest file. The run is listed before the write, so that
-    the next process can delete a leftover temporary file. The entry is listed before the rename,
-    and older files are deleted after the rename.
+    A kill at any moment leaves an intact newest file. The entry is listed before the rename, and
+    older files are deleted after the rename. The next process deletes a leftover temporary file,
+    known by the name and by the lost lock.
 
     Args:
         checkpoint: The contents.
@@ -59,8 +63,9 @@ def save(checkpoint: dict[str, Any], target: Target) -> list[str]:
     """
     with contextlib.ExitStack() as writing:
         if files.is_local(target.path):
-            manifest.begin(target.directory, target.run)
-            temporary = writing.enter_context(files.locked_path(target.path, target.run))
+            temporary = writing.enter_context(
+                files.locked_path(target.path, f"{target.run}.{OWNER}")
+            )
             torch.save(checkpoint, temporary)
             files.sync(temporary)  # now: renaming holds up other writers of the list
             size, crc32 = os.path.getsize(temporary), checksum(temporary)
@@ -159,14 +164,14 @@ def clean_up(
     if not ((os.path.isdir(path) and os.listdir(path)) if is_local else resumed_at > 0):
         return []  # the usual case: a new directory
     with manifest.opened(directory) as listed:
-        earlier = listed.runs()
+        earlier = {entry.run for entry in listed.entries}
         if is_local:
             _remove_temporaries(path)
         if resumed_at > 0:
             listed.settle(run)
         old = listed.prune(run, series, choose_old, resumed_at)
-    if is_local and (earlier or resumed_at > 0):
-        _remove_unfinished(path, {*earlier, run}, own=run)
+    if is_local:
+        _remove_unfinished(path, earlier, own=run)
     return old
 
 
@@ -179,20 +184,22 @@ def _remove_temporaries(directory: str) -> None:
             os.unlink(path)
 
 
-def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
+def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> None:
     """Delete temporary files of killed processes in a local directory.
 
     A file locked by a writing process stays.
 
     Args:
-        directory: The directory, searched with its subdirectories.
-        tags: The tags of the files, see :func:`files.locked_path`.
-        own: The tag used by no other process; files of this tag are deleted even without locks.
+        directory: The directory.
+        listed: Runs in the list, whose files are searched for in subdirectories too.
+        own: The run of this process alone, whose files are deleted even without locks.
     """
-    for folder, _, names in os.walk(directory):
+    for folder, folders, names in os.walk(directory):
+        if not listed:
+            folders.clear()
         for name in names:
-            tag = name.removesuffix(".tmp").rpartition(".")[2]
-            if name.endswith(".tmp") and tag in tags:
+            found = re.fullmatch(rf".+\.([0-9a-f]{{12}})\.{OWNER}\.tmp", name)
+            if found and (folder == directory or found[1] in listed):
                 path = os.path.join(folder, name)
                 # a missing or foreign file is no reason to end a run
                 flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -200,7 +207,7 @@ def _remove_unfinished(directory: str, tags: Collection[str], own: str) -> None:
                     contextlib.suppress(OSError),
                     files.locked(path, flags, wait=False) as is_locked,
                 ):
-                    if is_locked or (is_locked is None and tag == own):
+                    if is_locked or (is_locked is None and found[1] == own):
                         os.unlink(path)
 
 

@@ -76,8 +76,11 @@ def size_of(path: str) -> int | None:
 
 def read_bytes(path: str) -> bytes | None:
     """Return the contents of a local or remote file, None for a missing file."""
-    fs, target = filesystem(path)
     try:
+        if is_local(path):  # without fsspec: read at each start of a fit
+            with open(os.path.expanduser(path.removeprefix("file://")), "rb") as file:
+                return file.read()
+        fs, target = filesystem(path)
         contents: bytes = fs.cat_file(target)
     except FileNotFoundError:
         return None
@@ -150,6 +153,8 @@ def locked_path(path: str, tag: str) -> Iterator[str]:
     A temporary file without a lock is the leftover of a killed process.
     """
     with contextlib.ExitStack() as lock, atomic_path(path, tag) as temporary:
+        if os.path.islink(temporary):  # a stranger's: it leads elsewhere
+            os.unlink(temporary)
         lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
         yield temporary
 

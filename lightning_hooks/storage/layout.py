@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import types
 from collections.abc import Iterable, Mapping
+from numbers import Real
 from typing import Any
 
 import torch
@@ -43,16 +44,29 @@ def version(value: Any) -> bool:
     return isinstance(value, str) and re.match(r"\d+(\.\d+)+", value) is not None
 
 
+def score_with_path(value: Any) -> bool:
+    """Return whether a value is the score of a file with the path."""
+    match value:
+        case [Real(), str()]:
+            return True
+    return False
+
+
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,
     "state_dict?": {},
     f"{RAW}?": {},
     f"{STATE}?": {},
-    "optimizer_states?": [{"param_groups": [{}]}],
+    "optimizer_states?": [{"state?": {}, "param_groups": [{"params?": list}]}],
     "lr_schedulers?": [{}],
     "callbacks?": {},
-    "loops?": {"fit_loop": {}},
-    "meta?": {"hook_msgs?": {"best_ckpts?": {"*": [list]}}},
+    "loops?": {"fit_loop": {"*": {}}},
+    "meta?": {
+        "hook_msgs?": {
+            "best_ckpts?": {"*": [score_with_path]},
+            "best_score?": Real | torch.Tensor,
+        }
+    },
     f"{ENTRY}?": {
         "iter?": count,
         "last_val_iter?": count,

@@ -2,6 +2,10 @@
 
 The list has an entry for each checkpoint written to the directory. A file without an entry is never
 deleted; a file that differs from its entry is never loaded.
+
+A save writes the list before the rename, and again after a deletion. With the first write alone, a
+killed run would leave entries of deleted and of overwritten files: a user's own file of such a name
+would then be refused, and an old copy of an overwritten file taken for intact.
 """
 
 from __future__ import annotations
@@ -23,7 +27,6 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
-    "begin",
     "flaw",
     "is_run",
     "opened",
@@ -53,18 +56,14 @@ class Manifest:
     def __init__(self, path: str, contents: bytes | None) -> None:
         self.path, self.directory = path, path.removesuffix(NAME)
         self.entries: list[Entry] = []
-        self.begun: list[str] = []
-        """Runs without an entry yet."""
         if contents is not None:
             self._parse(contents)
+        self._written = [*self.entries]
 
     def _parse(self, contents: bytes) -> None:
-        listed: list[object] = []
         try:
-            table = json.loads(contents)
-            listed = [*table["files"]]
-            self.begun = [run for run in table.get("begun", ()) if is_run(run)]
-        except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+            listed = [*json.loads(contents)["files"]]
+        except (KeyError, RecursionError, TypeError, ValueError) as error:
             warn(
                 f"{self.path} is no list of checkpoints ({error!r}): files listed before "
                 "are no longer found or deleted",
@@ -90,10 +89,6 @@ class Manifest:
                 "neither loaded nor deleted",
             )
 
-    def runs(self) -> set[str]:
-        """Return the names of the runs with an entry, or with a write begun."""
-        return {*self.begun, *filter(is_run, (entry.run for entry in self.entries))}
-
     def insert(self, new: Entry, earlier: Collection[Entry] = ()) -> bool:
         """Insert an entry; return whether no newer file to resume from is listed.
 
@@ -115,14 +110,11 @@ class Manifest:
         return all(e.score is not None for e in self.entries[place + 1 :])
 
     def write(self) -> None:
-        """Write the list to the file."""
-        runs = [entry.run for entry in self.entries]
-        table = {
-            "version": 1,
-            "files": [dataclasses.asdict(entry) for entry in self.entries],
-            "begun": [run for run in self.begun if run not in runs],
-        }
-        files.write_bytes(self.path, json.dumps(table, indent=1).encode())
+        """Write the list to the file, if the entries have changed."""
+        if self.entries != self._written:
+            table = {"version": 1, "files": [*map(dataclasses.asdict, self.entries)]}
+            files.write_bytes(self.path, json.dumps(table, indent=1).encode())
+            self._written = [*self.entries]
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
@@ -183,7 +175,6 @@ class Manifest:
                 for entry in self.entries
             ]
             self.entries = [*dict.fromkeys(changed)]
-            self.write()
 
     def _delete(self, old: Sequence[Entry]) -> None:
         """Delete entries and the files of the entries.
@@ -191,8 +182,6 @@ class Manifest:
         A file stays if another entry has the same name, or, with a warning, if the file differs
         from its entry.
         """
-        if not old:
-            return
         going = {id(entry) for entry in old}  # by identity: a file written twice has equal entries
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
@@ -203,23 +192,16 @@ class Manifest:
                     f"{self.directory}{entry.name} {problem}, so it is not deleted; the list "
                     "forgets the file, which is yours to keep or to delete",
                 )
-        self.write()
 
 
 @contextlib.contextmanager
 def opened(directory: str) -> Iterator[Manifest]:
-    """Yield the list of a directory; other writers wait until the block ends."""
+    """Yield the list of a directory, written after the block; other writers wait until then."""
     path = files.join(directory, NAME)
     with files.exclusive(path) as contents:
-        yield Manifest(path, contents)
-
-
-def begin(directory: str, run: str) -> None:
-    """List a run before its first write; the next process can delete a killed write's leftover."""
-    with opened(directory) as listed:
-        if run not in listed.runs():
-            listed.begun.append(run)
-            listed.write()
+        listed = Manifest(path, contents)
+        yield listed
+        listed.write()
 
 
 def _is_later(listed: Entry, new: Entry, earlier: Collection[Entry]) -> bool:

@@ -10,14 +10,19 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["USERINFO", "describe", "masked", "masked_text", "without_secrets"]
+__all__ = ["USERINFO", "describe", "masked", "without_secrets"]
 
-_OWNERS = "api|access|account|auth|bot|gh|github|gitlab|hf|hub|private|refresh|secret|ssh|wandb"
-_NAME = (
-    r"passw(?:or)?d|passphrase|pwd|secret|credentials?|cookie|authorization|auth"
-    rf"|(?:{_OWNERS})[_-]?(?:key|token)"
+_OWNERS = (
+    "access|account|api|auth|bearer|bot|encryption|gh|github|gitlab|hf|hub|private|refresh|secret"
+    "|session|signing|ssh|tracking|wandb"
 )
-_IS_SECRET = re.compile(rf"(?:^|[\W_])(?:{_NAME})$|(?:^|/)token$", re.IGNORECASE)
+_BEGIN = r"(?:(?<![^\W_])|(?-i:(?<=[a-z\d])(?=[A-Z])))"
+"""The beginning of a word of a name: ``password`` is a word of ``db_password``, ``dbPassword``."""
+_NAME = (
+    rf"{_BEGIN}(?:passw(?:or)?ds?|passphrase|passcode|pwd|secrets?|credentials?|cookies?"
+    rf"|authorization|auth|(?:{_OWNERS})[_-]?(?:key|token)s?)"
+)
+_IS_SECRET = re.compile(rf"(?:{_NAME}|(?:^|/)token)(?:$|/)", re.IGNORECASE)
 
 USERINFO = re.compile(r"(?<=://)[^/?#\s]*@")
 """The user and the password of a URL."""
@@ -29,8 +34,8 @@ _TOKEN = re.compile(
 """Tokens of well-known services, of web standards, and in a header."""
 
 _PAIR = re.compile(
-    rf"((?<![^\W_])(?:{_NAME}|(?<!\w)token)['\"]?\s*[=:]\s*['\"]?)"
-    r"(?:(?<=['\"])[^'\"]*|[(\[][^)\]]*|[^\s'\"&,;)}\]]+)",
+    rf"((?:{_NAME}|(?<!\w)token)['\"]?\s*[=:]\s*['\"]?)"
+    r"(?:(?<=['\"])[^'\"]*|[(\[{][^)\]}]*|[^\s'\"&,;)}\]]+)",
     re.IGNORECASE,
 )
 """A secret name in a text, with the value after ``=`` or ``:``."""
@@ -39,30 +44,27 @@ _PAIR = re.compile(
 def masked(value: Any) -> Any:
     """Return a value with ``***`` for secrets, at any depth of dicts, lists and tuples.
 
+    In a text, and in the ``repr`` of an object of any other type, a value after the name of a
+    secret and ``=`` or ``:`` counts too.
+
     >>> masked({"api_key": "1234", "uri": "http://me:1234@host/x", "pad_token": "<pad>"})
     {'api_key': '***', 'uri': 'http://***@host/x', 'pad_token': '<pad>'}
+    >>> masked("connect(api_key='1234', url='http://host?token=1234')")
+    "connect(api_key='***', url='http://host?token=***')"
     """
     if isinstance(value, str):
-        return _TOKEN.sub("***", USERINFO.sub("***@", value))
+        return _PAIR.sub(r"\1***", _TOKEN.sub("***", USERINFO.sub("***@", value)))
     if type(value) in (list, tuple):
         return type(value)(map(masked, value))
-    if not isinstance(value, Mapping):
-        return value
-    return {name: _masked_value(name, one) for name, one in value.items()}
+    if isinstance(value, Mapping):
+        return {masked(name): _masked_value(name, one) for name, one in value.items()}
+    text = repr(value)
+    return value if masked(text) == text else masked(text)
 
 
 def _masked_value(name: object, value: Any) -> Any:
-    is_shown = value is None or isinstance(value, (bool, Mapping))
+    is_shown = value is None or isinstance(value, bool)
     return masked(value) if is_shown or not _IS_SECRET.search(str(name)) else "***"
-
-
-def masked_text(text: str) -> str:
-    """Return a text with ``***`` for secrets, also for those behind a name and ``=`` or ``:``.
-
-    >>> masked_text("connect(api_key='1234', url='http://host?token=1234')")
-    "connect(api_key='***', url='http://host?token=***')"
-    """
-    return _PAIR.sub(r"\1***", masked(text))
 
 
 def without_secrets(value: Any) -> Any:
@@ -74,7 +76,7 @@ def without_secrets(value: Any) -> Any:
     {'uri': 'http://host/x', 'hosts': [{}]}
     """
     if isinstance(value, str):
-        return _TOKEN.sub("***", USERINFO.sub("", value))
+        return masked(USERINFO.sub("", value))
     if isinstance(value, (list, tuple)):
         return [*map(without_secrets, value)]
     if not isinstance(value, dict):
@@ -89,5 +91,5 @@ def describe(error: Exception) -> str:
     >>> describe(OSError("http://me:1234@host/x\nis down"))
     'OSError: http://host/x is down'
     """
-    text = USERINFO.sub("", f"{type(error).__name__}: {error}")
-    return masked_text(" ".join(text.split()))[:500]
+    text = without_secrets(f"{type(error).__name__}: {error}")
+    return " ".join(text.split())[:500]

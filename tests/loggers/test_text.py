@@ -17,7 +17,7 @@ import torch
 from scripted import DATA_SECONDS, Clock, ScriptedModel, SlowData
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook, TrainStepModule
+from lightning_hooks import BestCheckpointHook, Hook, HookAdapter, IterTimerHook, TrainStepModule
 from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.text import TextLoggerHook, console_line, json_line
 from support import training
@@ -459,3 +459,21 @@ def test_a_name_with_control_characters_forges_no_line(tmp_path: Path) -> None:
     assert len(text.splitlines()) == len(console) == 4  # two of them name the experiment
     assert r"a\n2030 - INFO - Epoch [9]\x1b[2J\x07\r: x\ny" in text
     assert not {"\x1b", "\a", "\r"} & {*text, *"".join(console)}
+
+
+def test_a_best_by_a_name_with_control_characters_forges_no_line(tmp_path: Path) -> None:
+    key = "a\n2030 - INFO\x1b[2J\a\r\x85\u202e"
+
+    class Named(TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.log(key, 1.0, batch_size=2)
+
+    logger, console = make_logger()
+    options: dict[str, Any] = {"module": Named(), "val": 2, "attributes": {"logger": logger}}
+    training.fit(tmp_path, BestCheckpointHook(key, rule="less"), **options)
+    (line,) = (line for line in console.lines if line.startswith("Best"))
+    (best,) = tmp_path.glob("best_*.pth")
+    assert best.name == "best_a_2030 - INFO_[2J_____epoch_1.pth"
+    assert line == (
+        r"Best a\n2030 - INFO\x1b[2J\x07\r\x85\u202e is 1.0000 at 1 epoch: saved " + best.name
+    )

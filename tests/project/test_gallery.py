@@ -52,6 +52,16 @@ def test_each_picture_is_kept_and_small() -> None:
     assert all(path.stat().st_size < 60_000 for path in PICTURES.iterdir())
 
 
+def test_pictures_are_narrow_enough_for_a_phone_to_keep_their_letters_legible() -> None:
+    pytest.importorskip("PIL")
+    results = ROOT / "docs" / "results" / "goals.png"
+    for picture in [results, PICTURES.parent / "first_run.png", *PICTURES.iterdir()]:
+        assert size(picture)[0] <= 870, picture
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        drawn = re.findall(r"figsize=\((\d+)", page.read_text(encoding="utf-8"))
+        assert all(int(inches) <= 7 for inches in drawn), page
+
+
 def test_the_first_lines_draw_the_first_picture(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

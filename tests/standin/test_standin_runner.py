@@ -646,6 +646,29 @@ def test_a_score_of_exactly_0_is_never_the_best(by_epoch: bool, tmp_path: Path) 
     assert runner.meta["hook_msgs"]["best_score"] == -2.0
 
 
+@pytest.mark.parametrize("name", ["thesis.pth", "best_acc_epoch_1.pth", "work/notes.pth"])
+def test_departure_no_checkpoint_names_a_file_to_delete(name: str, tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    class Scored(TensorDataset):
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            return {"acc": 0.5}
+
+    (tmp_path / "work").mkdir()
+    mine = tmp_path / name
+    mine.write_text("mine")
+    meta = {"hook_msgs": {"best_score": 0.1, "best_ckpt": str(mine)}}
+    make("EpochBasedRunner", 1, tmp_path / "work", meta=meta).save_checkpoint(str(tmp_path), "x{}")
+    runner = make("EpochBasedRunner", 1, tmp_path / "work", meta={})
+    runner.resume(f"{tmp_path}/x1")
+    runner._epoch = runner._iter = 0
+    loader = DataLoader(Scored(torch.zeros(1, 1)))
+    runner.register_hook(EvalHook(loader, save_best="acc", test_fn=lambda model, data: []))
+    runner.run(loaders(1), [("train", 1)])
+    assert (tmp_path / "work" / "best_acc_epoch_1.pth").is_file()
+    assert mine.read_text() == "mine"
+
+
 def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Path) -> None:
     from mmcv.runner import Hook
 

@@ -9,7 +9,7 @@ import zlib
 import pytest
 import torch
 
-from lightning_hooks.storage import checkpoints, checksum, files, manifest
+from lightning_hooks.storage import checkpoints, checksum, files
 
 
 def save(path, content, **options):
@@ -49,10 +49,8 @@ def test_a_disk_that_fails_leaves_no_file(tmp_path, monkeypatch):
     def fail(path: str) -> None:
         raise OSError(errno.EIO, os.strerror(errno.EIO), path)
 
-    path = tmp_path / manifest.NAME
-    manifest.Manifest(str(path), b'{"files": [], "begun": ["0123456789ab"]}').write()
     monkeypatch.setattr(files, "sync", fail)
     target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
     with pytest.raises(OSError, match="Input/output error"):
         checkpoints.save({"meta": {}}, target)
-    assert [path.name for path in tmp_path.iterdir()] == [manifest.NAME]
+    assert [*tmp_path.iterdir()] == []

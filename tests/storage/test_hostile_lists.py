@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import json
 import os
+import re
 import time
 import warnings
 from collections.abc import Callable
@@ -17,9 +18,11 @@ import pytest
 
 from lightning_hooks import CheckpointHook, newest_valid
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checkpoints import OWNER
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry, flaw, remove
 from support import training
+from support.training import NoValidation, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
@@ -135,6 +138,20 @@ def test_listed_files_are_deleted_and_links_are_not(mine: Path) -> None:
     assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
 
 
+def test_a_link_by_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    for epochs, resumed in ((1, None), (2, tmp_path / "epoch_1.pth")):
+        options = {"enable_checkpointing": True, "max_epochs": epochs}
+        trainer = make_trainer(tmp_path, CheckpointHook(interval=1), **options)
+        trainer.fit(NoValidation(), make_loader(), ckpt_path=resumed)
+        (run,) = {entry.run for entry in manifest.read(str(tmp_path))}  # as the checkpoint has it
+        if resumed is None:
+            os.symlink(victim, tmp_path / f"epoch_2.pth.{run}.{OWNER}.tmp")
+    assert victim.read_text() == "mine"
+    assert not (tmp_path / "epoch_2.pth").is_symlink()
+
+
 def test_in_a_remote_directory_the_size_decides() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe({"/lists/a.pth": b"ours", "/lists/dir/x": b"mine"})
@@ -179,6 +196,16 @@ def test_a_folder_that_no_list_knows_is_not_taken_for_a_checkpoint(tmp_path: Pat
     (tmp_path / "epoch_7.pth").mkdir()
     with pytest.warns(UserWarning, match=r"epoch_1.pth is in no checkpoints.json"):
         assert hook.last_checkpoint == str(tmp_path / "epoch_1.pth")
+
+
+def test_a_name_in_a_list_does_not_steer_the_terminal(tmp_path: Path) -> None:
+    training.fit(tmp_path, CheckpointHook(interval=1, create_symlink=False), max_epochs=1)
+    path = tmp_path / manifest.NAME
+    table = json.loads(path.read_text())
+    table["files"].append({**table["files"][0], "name": "\x1b[2J\nforged"})
+    path.write_text(json.dumps(table))
+    with pytest.warns(UserWarning, match=re.escape(r"\x1b[2J\nforged is missing")):
+        assert newest_valid(tmp_path) == str(tmp_path / "epoch_1.pth")
 
 
 ODD: list[Any] = [None, 3, "x", [], {}, {"name": "a.pth"}, {"name": 3}]

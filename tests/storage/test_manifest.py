@@ -156,7 +156,7 @@ def test_among_files_of_weights_the_last_to_resume_from_is_found(tmp_path):
     assert len(module.losses) == 4
 
 
-def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, monkeypatch):
+def test_a_save_opens_the_list_once_and_writes_it_again_after_a_deletion(tmp_path, monkeypatch):
     seen = []
 
     def noted(name: str, call: Any) -> Any:
@@ -166,7 +166,7 @@ def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, m
 
         return note
 
-    for name in ("exclusive", "locked_path"):
+    for name in ("exclusive", "locked_path", "write_bytes"):
         monkeypatch.setattr(files, name, noted(name, getattr(files, name)))
     target = checkpoints.Target(str(tmp_path), "a.pth", "0123456789ab", "series")
     for done in (1, 2):
@@ -176,7 +176,7 @@ def test_a_save_updates_the_list_once_before_the_file_and_once_after(tmp_path, m
         target = dataclasses.replace(target, name=f"{done}.pth", choose_old=keep_one)
         old = checkpoints.save(content, target)
         assert old == ["1.pth"][: done - 1]
-        assert seen == ["exclusive", "locked_path", "exclusive"]
+        assert seen == ["locked_path", "exclusive", *["write_bytes"] * done]
     assert [entry.name for entry in manifest.read(str(tmp_path))] == ["2.pth"]
     assert {path.name for path in tmp_path.iterdir()} == {"2.pth", manifest.NAME}
 
@@ -338,7 +338,7 @@ def test_the_next_run_deletes_the_leftovers_of_a_kill_in_the_first_save(tmp_path
         other = fork.Process(target=save_for_ever, args=(str(tmp_path), run_id, theirs))
         other.start()
     assert ours.poll(60)
-    left = tmp_path / f"epoch_1.pth.{run_id}.tmp"
+    (left,) = {*tmp_path.glob("epoch_1.pth.*.tmp")} - {tmp_path / name for name in before}
     how: dict[str, Any] = {"ckpt_path": "last"} if resumes else {}
     run(tmp_path, CheckpointHook(interval=1), 2, **how)
     assert left.exists(), "somebody was writing it"
@@ -347,6 +347,18 @@ def test_the_next_run_deletes_the_leftovers_of_a_kill_in_the_first_save(tmp_path
     run(tmp_path, CheckpointHook(interval=1), 3, **how)
     assert not left.exists()
     assert before <= {path.name for path in tmp_path.iterdir()}
+
+
+def test_leftovers_in_subdirectories_are_deleted_if_the_list_has_their_run(tmp_path):
+    run(tmp_path, CheckpointHook(interval=1, filename_tmpl="e{}/model.pth"), 1)
+    listed, other = manifest.read(str(tmp_path))[0].run, "0123456789ab"
+    (tmp_path / "elsewhere").mkdir()
+    names = [f"e1/model.pth.{listed}", f"elsewhere/a.pth.{other}", f"a.pth.{other}"]
+    paths = [tmp_path / f"{name}.{checkpoints.OWNER}.tmp" for name in names]
+    for path in paths:
+        path.write_text("half")
+    run(tmp_path, CheckpointHook(interval=1), 1)
+    assert [path.exists() for path in paths] == [False, True, False]
 
 
 def test_a_malformed_run_name_deletes_nothing(tmp_path):

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import traceback
+from argparse import Namespace
+from collections import namedtuple
 from pathlib import Path
 from typing import Any
 
@@ -19,18 +21,20 @@ from lightning_hooks import (
     standin,
 )
 from lightning_hooks.cli.app import run
-from lightning_hooks.utils.secrets import describe, masked, masked_text
+from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from support.standin import needs_lite
 from support.training import NoValidation, make_loader, make_trainer
 
 SECRETS = {
     **dict.fromkeys(
-        ["api_key", "apiKey", "API-TOKEN", "hf_token", "auth", "Authorization"], "1234"
+        ["api_key", "apiKey", "API-TOKEN", "hf_token", "auth", "Authorization", "api_keys"], "1234"
     ),
+    **dict.fromkeys(["dbPassword", "clientSecret", "TRACKING_TOKEN"], "1234"),
     **dict.fromkeys(["password", "db_password", "PWD", "client_secret", "cookie", "token"], "1234"),
     "headers": [{"credentials": ("me", "1234")}],
     "uri": "http://me:1234@host/x",
     "note": "Bearer 1234",
+    "store": "postgresql:///db?user=me&password=1234",
     "of_service": ["hf_1234567890", "sk-" + "1234" * 6, "AKIA" + "1234" * 4],
 }
 SHOWN = {"pad_token": "<pad>", "key_indicator": "acc", "tokens": 1234, "monkey": "1234"}
@@ -40,13 +44,34 @@ def test_secrets_are_masked_by_name_and_by_form() -> None:
     found = masked({**SECRETS, **SHOWN})
     assert {key: found.pop(key) for key in SHOWN} == SHOWN
     assert "1234" not in json.dumps(found)
+    assert "1234" not in json.dumps(masked({"api_key": {"prod": "1234"}, "auth/user": "1234"}))
     for shape in (
         repr(SECRETS),
         json.dumps(SECRETS),
         "&".join(f"{k}={v}" for k, v in SECRETS.items()),
     ):
-        assert "1234" not in masked_text(shape)
+        assert "1234" not in masked(shape)
     assert "1234" not in describe(OSError(f"refused: {SECRETS}"))
+    assert "1234" not in repr(without_secrets(SECRETS))
+
+
+Login = namedtuple("Login", ["password"])
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        Namespace(password="1234"),
+        Login("1234"),
+        {"http://me:1234@host"},
+        b"http://me:1234@host",
+        Path("file?password=1234"),
+        {"http://me:1234@host": 1},
+    ],
+    ids=repr,
+)
+def test_secrets_are_masked_in_objects_of_any_type(value: Any) -> None:
+    assert "1234" not in repr(masked({"at": [value]}))
 
 
 class Sends(Hook):

@@ -33,7 +33,7 @@ from lightning_hooks.engine.points import POINTS
 from lightning_hooks.standin import habits, placeholders
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.utils.config_files import read_config
-from lightning_hooks.utils.secrets import masked_text
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Probe", "main"]
 
@@ -229,7 +229,7 @@ def _report(cls: type, path: Path, texts: Mapping[Path, str]) -> dict[str, Any]:
     except (TypeError, ValueError) as error:  # abstract, without points, or of several dialects
         dialect = ""
         if not inspect.isabstract(cls):
-            attention.append(masked_text(str(error)))
+            attention.append(masked(str(error)))
     known = DIALECTS[dialect].methods if dialect in DIALECTS else MMCV
     points = [point for point in ORDER if point in known and _implements(cls, point)]
     uncalled = {name for name in vars(cls) if name.startswith(("before_", "after_"))} - known
@@ -253,9 +253,9 @@ def _implements(cls: type, point: str) -> bool:
 
 def _reason(error: BaseException) -> str:
     """Return the reason of a failed import in a single line."""
-    text = masked_text(" ".join(str(error).split()))[:300]
+    text = masked(" ".join(str(error).split()))[:300]
     if isinstance(error, SystemExit):
-        return f"ends the process when it is imported: SystemExit({masked_text(repr(error.code))})"
+        return f"ends the process when it is imported: SystemExit({masked(repr(error.code))})"
     if isinstance(error, SyntaxError):
         return f"no valid Python 3: {error.msg}"
     if isinstance(error, OSError) and error.strerror:

@@ -15,10 +15,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.facade import Facade, of_runner, setting
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.lightning_api import callback_list, data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.runner import training_loader
 
 __all__ = ["Evaluation", "TestLoop", "TrainLoop", "ValLoop"]
 
@@ -101,11 +102,7 @@ class TrainLoop(_Loop):
     @property
     def dataloader(self) -> Any:
         """The training loader; an assigned loader is used from the next epoch on."""
-        if self.native_runner.new_data_loader is not None:
-            return self.native_runner.new_data_loader
-        trainer = self.native_runner.trainer
-        loaders = data.train_loaders(trainer)
-        return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
+        return training_loader(self.native_runner)
 
     @dataloader.setter
     def dataloader(self, value: Any) -> None:
@@ -257,9 +254,9 @@ class Evaluation(Callback):
     @staticmethod
     def join(trainer: L.Trainer, dialect: Dialect) -> None:
         """Add an ``Evaluation`` to the Trainer's callbacks until the evaluation ends."""
-        stage, callbacks = _STAGES.get(trainer.state.fn), callbacks_of(trainer)
-        if stage is not None and not any(isinstance(c, Evaluation) for c in callbacks):
-            callbacks.append(Evaluation(dialect, stage))
+        stage = _STAGES.get(trainer.state.fn)
+        if stage is not None and not any(isinstance(c, Evaluation) for c in callbacks_of(trainer)):
+            callback_list.add(trainer, Evaluation(dialect, stage))
 
     def _call(self, *points: str) -> None:
         for point in points:
@@ -276,10 +273,7 @@ class Evaluation(Callback):
 
     def _end(self) -> None:
         """End the run, and restore the model."""
-        runner = self._facade.native_runner
-        if runner.model is not self._model:
-            runner.model = self._model
-            Driver.of(runner.trainer).model_watch.take()
+        self._facade.native_runner.model = self._model
         self._facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------
@@ -326,8 +320,7 @@ class Evaluation(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Remove the ``Evaluation`` from the Trainer's callbacks."""
         self._run.close()
-        left = [callback for callback in callbacks_of(trainer) if callback is not self]
-        trainer.callbacks = left  # type: ignore[attr-defined]
+        callback_list.leave(trainer, self)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

@@ -35,7 +35,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -50,11 +50,17 @@ from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import foreign, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
-from lightning_hooks.engine.lightning_api.callback_list import after_setups, insert, take_out
+from lightning_hooks.engine.lightning_api.callback_list import (
+    add,
+    after_setups,
+    check_callbacks,
+    insert,
+    take_out,
+)
 from lightning_hooks.engine.lightning_api.events import (
     restore_events,
     skip_events,
@@ -73,7 +79,6 @@ from lightning_hooks.engine.participant import (
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
-from lightning_hooks.engine.usage_errors import check_callbacks
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
@@ -82,7 +87,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Driver", "is_lightnings_default"]
 
-BATCH_EVENTS = ("on_train_batch_start", "on_train_batch_end")
+BATCH_EVENTS = ("on_train_batch_start", "on_after_backward", "on_train_batch_end")
 
 
 class Driver(Callback):
@@ -111,10 +116,12 @@ class Driver(Callback):
         """What the hooks have changed for the present fit or evaluation."""
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
+        self._gone: list[Participant] = []
+        """Hooks in the Trainer's list of an adapter that is not in the list any more."""
         self._in_run = self._logs_epochs = False
-        self._set_up_for: L.LightningModule | None = None  # until all callbacks are set up
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
+        self._after_backward: list[HostedHook] = []
         self._first_iter: int | None = None
 
     @property
@@ -147,7 +154,7 @@ class Driver(Callback):
             if isinstance(callback, cls):
                 return callback
         driver = cls()
-        callbacks_of(trainer).append(driver)  # Lightning may walk over the list: :meth:`_arrange`
+        add(trainer, driver)
         return driver
 
     @classmethod
@@ -173,34 +180,37 @@ class Driver(Callback):
             TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
-        if self._set_up_for is pl_module:
+        add(trainer, self)  # another callback may have left the driver out of a new list
+        if self.fit.is_of(trainer):
             return
         check_callbacks(trainer)
-        given, earlier = self._given_and_hosted(participants_of(trainer))
-        entries = [entry for one in given for entry in one.entries()]
-        check_each_once([foreign(hook) for hook, _ in entries])
+        participants = participants_of(trainer)
+        given = self._given(participants)
+        self._entries = [entry for one in given for entry in one.entries()]
+        check_each_once(self._entries)
+        hooks = [hook for hook, _ in self._entries]
         check_private_names(trainer)
-        fit = Fit(trainer)
-        _join([*given, *(hook for hook, _ in entries)], fit)
+        hosted = [
+            hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)
+        ]
+        for one in [*given, *hosted]:
+            one.end_earlier_fit(trainer)
         self.fit.close()
-        self.fit = fit
+        self.fit = fit = Fit(trainer)
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
         # called first in the next fit of any Trainer, also after an error that was not cleaned up
         fit.patch(pl_module, "configure_callbacks", before=fit.close)
-        self._set_up_for = pl_module
-        fit.callback(setattr, self, "_set_up_for", None)
-        after_setups(trainer, partial(self._arrange, trainer, earlier), fit)
+        after_setups(trainer, partial(self._arrange, trainer), fit)
         self._loading = fit.part()
         self._buffers = resume.HookBuffers(trainer, pl_module, fit, self._loading)
         self._options = merge_options([participant.options() for participant in given])
-        self._entries = entries
-        natives = [hook for hook, _ in entries if isinstance(hook, Participant)]
-        self._hosted = [hook for hook in natives if not is_one_of(hook, given)]
-        for place, hook in enumerate(self._hosted):
+        self._hosted = hosted
+        self._gone = [one for one in participants if not is_one_of(one, [*given, *hosted])]
+        for place, hook in enumerate(hosted):
             hook.hosted_at = place
-            if not is_one_of(hook, earlier):  # else Lightning sets it up
-                hook.setup(trainer, pl_module, stage)
-        if not any(isinstance(hook, ModelCheckpoint) for hook, _ in self._entries):
+            add(trainer, hook)
+            hook.setup(trainer, pl_module, stage)
+        if not any(isinstance(hook, ModelCheckpoint) for hook in hooks):
             # else a checkpoint hook checks read files
             check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
         if trainer.state.fn != TrainerFn.FITTING:
@@ -215,24 +225,32 @@ class Driver(Callback):
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, self.calls, self._train_data, fit)
 
-    def _given_and_hosted(
-        self, participants: Sequence[Participant]
-    ) -> tuple[list[Participant], list[Participant]]:
-        """Tell the hooks and adapters given by the user from the hooks hosted by an earlier fit."""
+    def _given(self, participants: Sequence[Participant]) -> list[Participant]:
+        """Return the hooks and adapters given by the user, without those hosted by a fit before."""
         inside = [hook for one in participants for hook, _ in one.entries() if hook is not one]
         known = [*inside, *self._hosted]  # of an adapter in the list, or of an adapter that is gone
         hosted = [p for p in participants if p.hosted_at is not None and is_one_of(p, known)]
-        return [one for one in participants if not is_one_of(one, hosted)], hosted
+        return [one for one in participants if not is_one_of(one, hosted)]
 
-    def _arrange(self, trainer: L.Trainer, earlier: Sequence[Participant]) -> None:
-        """Put the driver in front of the first hook, and the hosted hooks among the callbacks.
+    def take_in(self, hook: Participant, trainer: L.Trainer, stage: str) -> bool:
+        """Set the driver up for a fit at the first hook's ``setup``; have the hook take part.
 
-        Args:
-            trainer: The Trainer.
-            earlier: The hosted hooks of the fit before; ``configure_callbacks`` may make others.
+        Returns:
+            Whether the hook is to be set up, too: not if its adapter is gone.
         """
-        self._set_up_for = None
-        take_out(trainer, [self, *earlier, *self._hosted])
+        self.setup(trainer, trainer.lightning_module, stage)
+        if is_one_of(hook, self._gone):
+            return False
+        if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
+            vars(hook).pop("log", None)  # the module's, set by Lightning
+        hook.end_earlier_fit(trainer)
+        hook.joined_fit = self.fit
+        self.fit.callback(setattr, hook, "joined_fit", None)
+        return True
+
+    def _arrange(self, trainer: L.Trainer) -> None:
+        """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
+        take_out(trainer, [self, *self._gone, *self._hosted])
         insert(trainer, self, lambda one: isinstance(one, Participant))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
@@ -261,8 +279,7 @@ class Driver(Callback):
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
-        for hook, priority in self._entries:
-            runner.hooks.add(hook, priority)
+        runner.hooks.add(*self._entries)
         runner.hooks.on_change = self._on_hooks_change
         check_order(runner.hooks, callbacks_of(trainer))
         return runner
@@ -323,6 +340,11 @@ class Driver(Callback):
             self._cycle.begin_batch(batch_idx)
         self.calls.run("before_train_iter")
 
+    def on_after_backward(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Call detectron2's ``after_backward``."""
+        for hook in self._after_backward:
+            hook.call("after_backward")
+
     def on_train_batch_end(
         self,
         trainer: L.Trainer,
@@ -370,6 +392,10 @@ class Driver(Callback):
         acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
             skip_events(self, Driver, "on_train_batch_end")
+        hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
+        self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
+        if not self._after_backward:
+            skip_events(self, Driver, "on_after_backward")
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""
@@ -391,7 +417,6 @@ class Driver(Callback):
         called from the next point on, as in mmcv.
         """
         runner, trainer = self.runner, self.runner.trainer
-        _join([hook], self.fit)
         hook.hosted_at = len(self._hosted)
         self._hosted.append(hook)
         insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
@@ -495,12 +520,11 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Restore the module; suppress further errors, which would hide the raised error."""
-        unknown = [one for one in self._hosted if not is_one_of(one, callbacks_of(trainer))]
-        for hook in unknown if self._set_up_for is not None else ():  # Lightning cannot call them
-            with contextlib.suppress(Exception):
-                hook.on_exception(trainer, pl_module, exception)
         with contextlib.suppress(Exception):
             self.fit.close()
+        for hook in self._runner.hooks if self._has_runner else ():
+            if isinstance(hook, HostedHook):
+                hook.fail()
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
@@ -529,27 +553,6 @@ class Driver(Callback):
         """Keep the entry of a checkpoint until the run starts; a validation resumes nothing."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
-
-
-def _join(callbacks: Iterable[Any], fit: Fit) -> None:
-    """Have hooks and adapters take part in a fit; end an earlier fit that was cut short.
-
-    Raises:
-        RuntimeError: if a hook takes part in a running fit of another Trainer.
-    """
-    for one in callbacks:
-        if not isinstance(one, Participant):
-            continue
-        earlier = one.joined_fit
-        if earlier is not None and earlier.is_running and earlier.trainer is not fit.trainer:
-            raise RuntimeError(
-                f"{class_name(one)} is in a fit of another Trainer, which goes on: give "
-                "this Trainer a hook of its own"
-            )
-        if earlier is not None and earlier is not fit:
-            earlier.close()
-        one.joined_fit = fit
-        fit.callback(setattr, one, "joined_fit", None)
 
 
 def is_lightnings_default(callback: Callback) -> bool:

@@ -11,6 +11,7 @@ from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
+from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.priority import is_family
@@ -181,10 +182,21 @@ class IterCycle(EpochCycle):
         self._calls.agree_to_stop()
 
     def begin_validation(self) -> None:
-        """Switch the mode; call no point."""
+        """Switch the mode; of mmcv's hooks call no point."""
         metrics.publish_averages(self._runner)
         self._runner.mode = "val"
         self._val_log.enter_context(self._runner.val_log())
+        self._call_hosted("before_val_epoch")
+
+    def end_validation(self) -> None:
+        """Have the loggers write the module's logged values."""
+        super().end_validation()
+        self._call_hosted("after_val_epoch")
+
+    def _call_hosted(self, point: str) -> None:
+        """Call a point of hooks of other libraries, which validate in a run by iteration too."""
+        calls = self._calls.calls_for(point)
+        self._calls.run(point, [call for call in calls if isinstance(call[0], HostedHook)])
 
     def _call_after_validation(self) -> None:
         """Pass the module's logged values to the loggers."""

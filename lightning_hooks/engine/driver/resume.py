@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
@@ -171,26 +172,21 @@ def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
 class ResumeState:
     """The driver's entry of a loaded checkpoint, until the run has restored the values."""
 
-    def __init__(self) -> None:
-        self._state: dict[str, Any] | None = None
-        self._meta: dict[str, Any] = {}
+    entry: Mapping[str, Any] = MappingProxyType({})
+    """The entry; empty without one."""
+    _meta: Mapping[str, Any] = entry
 
     def __bool__(self) -> bool:
-        return self._state is not None
+        return bool(self.entry)
 
     def load(self, checkpoint: dict[str, Any]) -> None:
         """Keep the entry; the counters and optimizers do not exist yet."""
-        self._state = entry_of(checkpoint) or None
+        self.entry = entry_of(checkpoint)
         self._meta = dict(checkpoint.get("meta") or {})
 
     def clear(self) -> None:
         """Forget the entry after the restore."""
-        self._state, self._meta = None, {}
-
-    @property
-    def entry(self) -> dict[str, Any]:
-        """The entry; empty without one."""
-        return self._state or {}
+        self.load({})
 
     def run_id(self, default: str) -> str:
         """Return the saved name of the run, by which files are found, if valid."""
@@ -274,7 +270,7 @@ class HookBuffers:
         """Take the keys out of a checkpoint in loading."""
         _adopt(self._trainer, checkpoint)  # first: this may replace the state dict
         own = set(state_here(self._module))
-        kept = (checkpoint.get("lightning_hooks") or {}).get("buffers") or {}
+        kept = entry_of(checkpoint).get("buffers", {})
         self._waiting = {name: value for name, value in kept.items() if name not in own}
         self._resumes = True
         state = checkpoint.get("state_dict")
@@ -332,7 +328,7 @@ def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
     names = sorted(_names(module) & set(state))
     if names:
         kept = {name: state.pop(name) for name in names}
-        checkpoint.setdefault("lightning_hooks", {})["buffers"] = kept
+        checkpoint.setdefault(ENTRY, {})["buffers"] = kept
 
 
 def _names(module: L.LightningModule) -> set[str]:

@@ -66,8 +66,9 @@ class TrainData:
 
     def worker_states(self) -> list[list[Any]]:
         """Return the random states of persistent workers by loader; empty without such workers."""
-        loaders, known = data.train_loaders(self._runner.trainer), self._workers
-        return [known[one].read() if one in known else [] for one in loaders] if known else []
+        known = self._workers
+        loaders = data.train_loaders(self._runner.trainer) if known else []
+        return [known[one].read() if one in known else [] for one in loaders]
 
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""

@@ -1,4 +1,8 @@
-"""Change the list of a Trainer's callbacks, at times when Lightning does not walk over the list."""
+"""Check and change the list of a Trainer's callbacks.
+
+While Lightning walks over the list, callbacks are only appended. All other changes are made when
+Lightning has called the ``setup`` of all callbacks.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +18,33 @@ from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import callbacks_of
 
-__all__ = ["after_setups", "insert", "take_out"]
+__all__ = ["add", "after_setups", "check_callbacks", "insert", "leave", "take_out"]
+
+
+def check_callbacks(trainer: L.Trainer) -> None:
+    """Raise for a class, or a hook that is no callback, in ``trainer.callbacks``.
+
+    Raises:
+        TypeError: with the code to write instead.
+    """
+    callbacks: list[Any] = callbacks_of(trainer)
+    wrong = [c for c in callbacks if inspect.isclass(c) or not hasattr(c, "on_exception")]
+    if not wrong:
+        return
+    # Lightning calls on_exception of each callback: the wrong objects would raise another error
+    take_out(trainer, wrong)
+    given = wrong[0]
+    if inspect.isclass(given):
+        made = f"{given.__name__}(...)"
+        write = made if issubclass(given, Callback) else f"HookAdapter([{made}])"
+        raise TypeError(
+            f"{given.__name__} is a class; pass an object: Trainer(callbacks=[{write}])"
+        )
+    name = type(given).__name__
+    raise TypeError(
+        f"{name} is not a Lightning Callback; if it is a hook, write "
+        f"Trainer(callbacks=[HookAdapter([{name}(...)])])"
+    )
 
 
 def after_setups(trainer: L.Trainer, call: Callable[[], None], fit: Fit) -> None:
@@ -41,6 +71,12 @@ def _is_in_callback(trainer: L.Trainer) -> bool:
     )
 
 
+def add(trainer: L.Trainer, callback: Callback) -> None:
+    """Append a callback, unless the list has it; Lightning may walk over the list."""
+    if not is_one_of(callback, callbacks_of(trainer)):
+        callbacks_of(trainer).append(callback)
+
+
 def insert(trainer: L.Trainer, callback: Callback, before: Callable[[Callback], bool]) -> None:
     """Put a callback in front of the first callback of a kind, else at the end."""
     callbacks = callbacks_of(trainer)
@@ -52,3 +88,9 @@ def take_out(trainer: L.Trainer, gone: Collection[Callback]) -> None:
     """Take callbacks out of the list."""
     callbacks = callbacks_of(trainer)
     callbacks[:] = [one for one in callbacks if not is_one_of(one, gone)]
+
+
+def leave(trainer: L.Trainer, callback: Callback) -> None:
+    """Take a callback out by a new list; Lightning may walk over the former list."""
+    left = [one for one in callbacks_of(trainer) if one is not callback]
+    trainer.callbacks = left  # type: ignore[attr-defined]

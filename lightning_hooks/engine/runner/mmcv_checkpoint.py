@@ -17,10 +17,11 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import checkpoints, files, manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import RAW, check_weights, has_average, raw_weights
+from lightning_hooks.storage.layout import RAW, check_weights, entry_of, has_average, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
+from lightning_hooks.utils.printable import printable
 
 __all__ = ["MmcvCheckpoints", "file_name", "with_keys_of"]
 
@@ -164,7 +165,7 @@ class MmcvCheckpoints:
         checkpoint = verification.load(filename, map_location)
         state = checkpoint.get("state_dict", checkpoint)
         # Lightning's files keep buffers added by hooks apart
-        state = {**state, **(checkpoint.get("lightning_hooks") or {}).get("buffers", {})}
+        state = {**state, **entry_of(checkpoint).get("buffers", {})}
         for pattern, replacement in revise_keys or [(r"^module\.", "")]:
             state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
         model = unwrap(self.model)
@@ -185,7 +186,7 @@ class MmcvCheckpoints:
             ("size mismatch", wrong),
         ]:
             if keys:
-                self.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
+                self.logger.warning("%s: %s keys: %s", filename, what, printable(", ".join(keys)))
         return checkpoint
 
     def resume(
@@ -208,7 +209,7 @@ class MmcvCheckpoints:
         self._iter = meta["iter"]
         self.count_steps_from(found)
         self.meta = dict(meta)
-        run = (found.get("lightning_hooks") or {}).get("run")
+        run = entry_of(found).get("run")
         if manifest.is_run(run):
             self.run_id = str(run)
         if resume_optimizer:

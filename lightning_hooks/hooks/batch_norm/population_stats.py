@@ -21,6 +21,7 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.hooks.batch_norm import restore
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
@@ -148,14 +149,14 @@ class _Sums:
     def attach(self, after: contextlib.ExitStack) -> None:
         """Make every layer keep the last call's statistics, and record the size of the input."""
         for index, layer in enumerate(self.layers):
-            after.enter_context(restore.attributes(layer, "momentum", "forward"))
             # the layer multiplies old values by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)
+            after.callback(setattr, layer, "momentum", layer.momentum)
             layer.momentum = 1.0
             # a forward hook would cost as much as the layer
             forward = partial(self._forward, index, layer.forward)
-            layer.forward = forward  # type: ignore[method-assign]
+            after.callback(MethodPatch(layer, "forward", instead=forward).remove)
 
     def _forward(self, index: int, forward: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         if self.calls[index]:  # called again for this batch: first add the earlier call

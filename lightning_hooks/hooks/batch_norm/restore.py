@@ -13,19 +13,7 @@ from lightning_hooks.engine.lightning_api.data import generators_of
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags
 from lightning_hooks.utils import random_state
 
-__all__ = ["attributes", "buffers", "randomness", "uncompiled", "without_dropout"]
-
-
-@contextlib.contextmanager
-def attributes(thing: object, *names: str) -> Iterator[None]:
-    """Restore an object's own attributes; remove attributes inherited from the class before."""
-    before = {name: vars(thing)[name] for name in names if name in vars(thing)}
-    try:
-        yield
-    finally:
-        for name in names:
-            vars(thing).pop(name, None)
-        vars(thing).update(before)
+__all__ = ["buffers", "randomness", "uncompiled", "without_dropout"]
 
 
 @contextlib.contextmanager

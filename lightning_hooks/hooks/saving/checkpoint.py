@@ -296,7 +296,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if self.save_last and self.marked[1] != runner.iter:
             number = runner.epoch if self.by_epoch else runner.iter
             self._due = self._file_of(number, "epochs" if self.by_epoch else "iterations")
-            self._write(trainer)
+            self.write_due(trainer)
         super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -332,21 +332,18 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def _write(self, trainer: L.Trainer) -> None:
         (name, moment), self._due = self._due, None
-        runner = self.store.runner
-        if not runner.writes_files:
-            return
+        store, runner = self.store, self.store.runner
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
         fields = {"is_latest": self.create_symlink is not False, "choose_old": self._choose_old()}
-        target = self.store.target(name, self._series, **fields)
-        self.store.thread.wait()  # what is told of the file before names that file
+        target = store.target(name, self._series, **fields)
+        store.thread.wait()  # what is told of the file before names that file
         if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
-        if self._others and self.store.claim(target, self._others):
-            return
-        after = [hook.store for hook in best]
-        self.store.write(trainer, target, f"Saving checkpoint at {moment}", after)
+        if not (self._others and store.claim(target, self._others)):
+            after = [hook.store for hook in best]
+            store.write(trainer, target, f"Saving checkpoint at {moment}", after)
 
     # -- the best files --------------------------------------------------------------------
 

@@ -57,6 +57,7 @@ from lightning_hooks.hooks.saving.store import (
 from lightning_hooks.storage import files
 from lightning_hooks.storage.earlier_files import best_series
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
@@ -553,7 +554,10 @@ class EvalHook(SavingHook):
                 self._add_rule()
                 self._require_distinct_keys(runner)
             path = files.join(self.store.path, best_name(key, unit, done))
-            if ranking.insert(messages, key, score, path):
+            found = {**messages}
+            if ranking.insert(found, key, score, path):
+                self.store.thread.wait()  # what is told of the file before names that file
+                messages.update(found)
                 self._due = [*(self._due or []), _Due(key, number(score), path, f"{done} {unit}")]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
@@ -573,10 +577,7 @@ class EvalHook(SavingHook):
 
     def _write(self, trainer: L.Trainer) -> None:
         due, self._due = self._due, None
-        runner, ranking = Driver.of(trainer).runner, self.ranking
-        if not runner.writes_files:
-            return
-        messages = self._messages
+        messages, ranking = self._messages, self.ranking
         for new in due:
             name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
             fields = {
@@ -586,7 +587,7 @@ class EvalHook(SavingHook):
             }
             target = self.store.target(name, best_series(new.key), **fields)
             what = "Best" if new.path == entries[0][1] else f"Among the best {ranking.keep},"
-            line = f"{what} {new.key} is {new.score:0.4f} at {new.when}: saved {name}"
+            line = f"{what} {printable(new.key)} is {new.score:0.4f} at {new.when}: saved {name}"
             self.store.write(trainer, target, line)
 
     # -- keys that are not logged ----------------------------------------------------------

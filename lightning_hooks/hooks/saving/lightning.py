@@ -34,7 +34,7 @@ from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["BestFields", "SavingHook", "of_part"]
+__all__ = ["BestFields", "SavingHook"]
 
 
 class BestFields(NamedTuple):
@@ -72,13 +72,12 @@ class BestFields(NamedTuple):
         return self.best_k_models.get(self.best_model_path)
 
 
-def of_part(part: str, name: str) -> Any:
-    """Return a property of a hook that reads and writes an attribute of a part of the hook."""
-
-    def write(hook: Any, value: Any) -> None:
-        setattr(getattr(hook, part), name, value)
-
-    return property(lambda hook: getattr(getattr(hook, part), name), write)
+def _of_store(name: str) -> Any:
+    """Return a property of a hook that reads and writes an attribute of the hook's store."""
+    return property(
+        lambda hook: getattr(hook.store, name),
+        lambda hook, value: setattr(hook.store, name, value),
+    )
 
 
 def _best(name: str) -> Any:
@@ -92,7 +91,8 @@ class SavingHook(Hook):
     iteration is written at the end of the batch, or of the validation after the batch, or, after
     the last batch of an epoch, at the end of the epoch.
 
-    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``. A
+    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``, but
+    not with ``fast_dev_run``. A
     subclass that is a ``ModelCheckpoint`` too answers ``ckpt_path="last"`` and ``"best"``.
     """
 
@@ -113,10 +113,10 @@ class SavingHook(Hook):
     best_k_models = _best("best_k_models")
 
     # mmcv's attributes
-    out_dir = of_part("store", "out_dir")
-    save_optimizer = of_part("store", "save_optimizer")
-    on_saved = of_part("store", "on_saved")
-    background = of_part("store", "background")
+    out_dir = _of_store("out_dir")
+    save_optimizer = _of_store("save_optimizer")
+    on_saved = _of_store("on_saved")
+    background = _of_store("background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
@@ -155,7 +155,7 @@ class SavingHook(Hook):
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""
-        if self._due is not None:
+        if self._due is not None and self.store.runner.writes_files:
             self._write(trainer)
 
     def _write(self, trainer: L.Trainer) -> None:
@@ -216,12 +216,12 @@ class SavingHook(Hook):
         if self._due is None or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
-            self._write(trainer)
+            self.write_due(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files within an epoch, unless the epoch is about to end."""
         if self._due is not None and not progress.epoch_is_over(trainer):
-            self._write(trainer)
+            self.write_due(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files, after all other callbacks and the module."""
@@ -275,8 +275,8 @@ class SavingHook(Hook):
     @property
     def _messages(self) -> dict[str, Any]:
         meta = None if self.store.runner is None else self.store.runner.meta
-        found: dict[str, Any] | None = (meta or {}).get("hook_msgs")
-        return {} if found is None else found
+        found: dict[str, Any] = (meta or {}).get("hook_msgs", {})
+        return found
 
     @property
     def last_checkpoint(self) -> str:

@@ -95,6 +95,7 @@ class CheckpointStore:
     def begin(self, runner: Runner) -> None:
         """Keep a run, and the directory of its files."""
         self.runner, self.path = runner, self.directory(runner)
+        self.written = "", 0
 
     def last_directory(self, work_dir: str | None = None) -> str:
         """Return the directory of the last fit's files, or of the next fit's before any fit.
@@ -180,54 +181,39 @@ class CheckpointStore:
             after: Stores with files that must be on the disk before.
         """
         self.thread.wait()
-        strategy, runner, path = trainer.strategy, self.runner, target.path
-        self.written = path, runner.iter
-        receivers = self._receivers("on_checkpoint_saved")
-        if self.on_saved is not None:
-            receivers.insert(0, self.on_saved)
-        written: list[str] = []
-
-        def finish(old: list[str]) -> None:
-            removed = f"; removed {', '.join(old)}" if old and target.score is not None else ""
-            runner.logger.info("%s%s", line, removed)
-            self._report_deleted(old)
-            if receivers and files.exists(path):
-                for receive in receivers:
-                    receive(path)
+        self.written = target.path, self.runner.iter
+        taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
             for other in after:
                 other.thread.join()
-            finish(checkpoints.save(checkpoint, target))
+            self._report(target, line, checkpoints.save(checkpoint, target))
 
-        def write(checkpoint: dict[str, Any], path: str) -> None:
-            written.append(path)
+        def take(checkpoint: dict[str, Any], path: str) -> None:
+            taken.append(path)
             if self.background:
                 self.thread.save(checkpoint, save, path)
             else:
                 save(checkpoint)
 
-        with contextlib.ExitStack() as stack:
-            own_io = replace_writer(strategy, write)
-            stack.callback(setattr, strategy, "checkpoint_io", own_io)
-            if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
-                module = trainer.lightning_module
-                add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-                stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
-            trainer.save_checkpoint(path, weights_only=not target.resumable)
-        if trainer.is_global_zero and not written:
-            # a CheckpointIO of the user's, or a strategy with a file per rank, has written
-            wait_for_writer(strategy)
-            if self.background:
-                warn(
-                    f"background=True has no effect: {type(strategy).__name__} with "
-                    f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
-                    "training waits",
-                )
-            meta = {"epoch": trainer.current_epoch, "iter": runner.iter}
-            finish(checkpoints.record(target, meta))
+        _dump(trainer, target, take)
+        if trainer.is_global_zero and not taken:
+            self._report(target, line, self._record(trainer, target))
         if self.in_parts:  # no rank may look for the file earlier
-            strategy.barrier("write_checkpoint")
+            trainer.strategy.barrier("write_checkpoint")
+
+    def _record(self, trainer: L.Trainer, target: Target) -> list[str]:
+        """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
+        strategy = trainer.strategy
+        wait_for_writer(strategy)
+        if self.background:
+            warn(
+                f"background=True has no effect: {type(strategy).__name__} with "
+                f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
+                "training waits",
+            )
+        meta = {"epoch": trainer.current_epoch, "iter": self.runner.iter}
+        return checkpoints.record(target, meta)
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
@@ -241,6 +227,16 @@ class CheckpointStore:
                         self.on_saved(target.path)
                 return True
         return False
+
+    def _report(self, target: Target, line: str, deleted: Sequence[str]) -> None:
+        """Log a new file, and pass its path to the hooks, after the paths of deleted files."""
+        removed = f"; removed {', '.join(deleted)}" if deleted and target.score is not None else ""
+        self.runner.logger.info("%s%s", line, removed)
+        self._report_deleted(deleted)
+        if files.exists(target.path):  # a user's writer may not have finished
+            own = [] if self.on_saved is None else [self.on_saved]
+            for receive in [*own, *self._receivers("on_checkpoint_saved")]:
+                receive(target.path)
 
     def _receivers(self, name: str) -> list[Callable[[Any], object]]:
         """Return the methods of a name that hooks of the run have.
@@ -260,6 +256,18 @@ class CheckpointStore:
             gone = [path for path in paths if not files.exists(path)]
             for receive in receivers:
                 receive(gone)
+
+
+def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:
+    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer."""
+    with contextlib.ExitStack() as stack:
+        own_io = replace_writer(trainer.strategy, take)
+        stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
+        if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
+            module = trainer.lightning_module
+            add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
+            stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
+        trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
 
 def newest_of(

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
+from lightning_hooks.loggers.run_files import append
 from lightning_hooks.storage.files import delete, is_local, join, locked
 
 if TYPE_CHECKING:
@@ -185,8 +186,8 @@ class Spool:
         self._aside.add(record.seq)
         with contextlib.suppress(OSError), create(self.refused_path) as file:
             file.write(self._head)
-        with contextlib.suppress(OSError), open(self.refused_path, "ab", buffering=0) as file:
-            file.write(to_line(record))
+        with contextlib.suppress(OSError):
+            append(self.refused_path, to_line(record), local=True)
 
     def take_back(self) -> None:
         """Count refused records as unsent: the backend refuses everything."""

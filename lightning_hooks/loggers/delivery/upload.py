@@ -121,6 +121,7 @@ class Upload:
 
     def discard(self) -> None:
         """Delete the file beside the spool, with its folder; the original checkpoint stays."""
-        for remove, path in ((os.unlink, self.path), (os.rmdir, os.path.dirname(self.path))):
-            with contextlib.suppress(OSError):
-                remove(path)
+        with contextlib.suppress(OSError, ValueError):
+            os.unlink(self.checked())
+        with contextlib.suppress(OSError):
+            os.rmdir(os.path.dirname(self.path))

@@ -36,7 +36,7 @@ from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
 from lightning_hooks.utils.samples import as_picture
-from lightning_hooks.utils.secrets import USERINFO, without_secrets
+from lightning_hooks.utils.secrets import without_secrets
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -151,7 +151,7 @@ class MlflowWriter(Writer):
         """Return the store and the id of an open run; no store with a password."""
         uri, run_id = run or (arguments.get("uri"), None)
         configured = os.environ.get("MLFLOW_TRACKING_URI", "")
-        if USERINFO.search(configured) and without_secrets(configured) == without_secrets(uri):
+        if configured != without_secrets(configured) == without_secrets(uri):
             uri = None  # the client reads the URI with its password from the environment
         return {"tracking_uri": uri, **({} if run_id is None else {"run_id": run_id})}
 

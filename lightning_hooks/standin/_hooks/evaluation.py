@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
@@ -76,8 +77,9 @@ class EvalHook(evaluation.EvalHook):
         unit = "epoch" if self.by_epoch else "iter"
         number = (runner.epoch if self.by_epoch else runner.iter) + 1
         messages["best_score"] = key_score
-        old = self.best_ckpt_path
-        if old and self.file_client.isfile(old):
+        start = self.file_client.join_path(self._best_dir, f"best_{self.key_indicator}_{unit}_")
+        old = str(self.best_ckpt_path)  # perhaps of a stranger's checkpoint
+        if re.fullmatch(re.escape(start) + r"\d+\.pth", old) and self.file_client.isfile(old):
             self.file_client.remove(old)
             runner.logger.info(f"The previous best checkpoint {old} was removed")
         name = f"best_{self.key_indicator}_{unit}_{number}.pth"

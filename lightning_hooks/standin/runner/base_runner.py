@@ -388,7 +388,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Add a hook by priority, after the hooks of equal priority."""
         if detect(hook) == "mmcv" and hasattr(hook, "priority") and not is_ours(hook):
             raise ValueError('"priority" is a reserved attribute for hooks')
-        self._hooks.add(hook, get_priority(priority))
+        self._hooks.add((hook, get_priority(priority)))
 
     def register_hook_from_cfg(self, hook_cfg: Mapping[str, Any]) -> None:
         """Add a hook by ``dict(type=..., priority=...)``."""

@@ -156,7 +156,7 @@ class Registry(native.Registry):
         if inspect.isclass(name):
             return self.deprecated_register_module(name, force)
         if inspect.isfunction(name):
-            return self._register(name, None, force)
+            return self._register(name, None, force)  # type: ignore[type-var]
         return super().register_module(name, force, module)
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:

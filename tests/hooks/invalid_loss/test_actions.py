@@ -478,6 +478,7 @@ def test_a_hook_that_another_registers_late(tmp_path: Path) -> None:
     [
         ({"action": "ignore"}, "action must be one of .*'restore'"),
         ({"max_skips": -1}, "max_skips must be an int of at least 0 or None, got -1"),
+        ({"max_skips": 10**30}, f"max_skips must be at most {2**63 - 1}, got a larger number"),
         ({"max_restores": 1.5}, "max_restores must be .*got 1.5"),
         ({"dump_dir": 3}, "dump_dir must be a path or None, got 3"),
     ],

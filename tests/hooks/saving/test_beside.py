@@ -99,6 +99,16 @@ def test_a_file_that_two_hooks_want_is_written_once(tmp_path: Path, caplog: Any)
     assert seen == [paths, paths[1:]]
 
 
+def test_a_file_of_the_fit_before_is_not_kept_as_this_fits(tmp_path: Path) -> None:
+    hooks = [CheckpointHook(interval=1, max_keep_ckpts=kept) for kept in (1, 2)]
+    for value in (1.0, 2.0):
+        module = NoValidation(lr=0.0)
+        torch.nn.init.constant_(module.net.weight, value)
+        fit(tmp_path, *hooks, module=module)
+        saved = torch.load(tmp_path / "epoch_1.pth", weights_only=True)["state_dict"]
+        assert torch.all(saved["net.weight"] == value)
+
+
 @pytest.mark.parametrize("resumable_first", [False, True])
 def test_of_two_hooks_the_one_that_writes_the_optimizer_wins(
     tmp_path: Path, resumable_first: bool

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import Logger, MLFlowLogger, WandbLogger
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter
+from lightning_hooks.storage import checkpoints
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [  # the clients' own
@@ -170,6 +172,34 @@ def test_a_background_save_is_told_by_the_writing_thread(tmp_path: Path) -> None
     run(tmp_path, logger, CheckpointHook(interval=1, background=True))
     assert [name for _, name, _ in logger.calls] == [f"epoch_{n + 1}.pth" for n in range(EPOCHS)]
     assert threads == [False] * EPOCHS
+
+
+class Counted(TinyModule):
+    """Logs the number of the epoch at validation: each is better than the one before."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("epoch", float(self.current_epoch))
+
+
+def test_a_best_file_written_beyond_the_next_validation_is_told_of(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    save = checkpoints.save
+
+    def save_late(checkpoint: Any, target: checkpoints.Target) -> list[str]:
+        time.sleep(0.5)
+        return save(checkpoint, target)
+
+    monkeypatch.setattr(checkpoints, "save", save_late)
+    logger = Seen()
+    hook = BestCheckpointHook("epoch", "greater", background=True)
+    trainer = make_trainer(
+        tmp_path, hook, logger=logger, enable_checkpointing=True, max_epochs=EPOCHS
+    )
+    trainer.fit(Counted(), make_loader(1), make_loader(1))
+    assert logger.calls == [
+        ("BestCheckpointHook", f"best_epoch_epoch_{n + 1}.pth", True) for n in range(EPOCHS)
+    ]
 
 
 def test_fast_dev_run_tells_nothing(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import threading
 import time
+from argparse import Namespace
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -664,7 +665,10 @@ def test_departure_images_and_hyper_parameters_are_sent_too(tmp_path: Path) -> N
 
 def test_passwords_among_the_hyper_parameters_are_neither_sent_nor_kept(tmp_path: Path) -> None:
     hook = KeepHook(lambda: Kept(broken), interval=1, timeout=0.3)
-    data = {"api_key": "s3cret", "Authorization": "s3cret", "uri": "http://me:s3cret@host/x"}
+    data: dict[str, Any] = {"api_key": "s3cret", "Authorization": "s3cret"}
+    data["uri"] = "http://me:s3cret@host/x"
+    data |= {"auth": {"user": "s3cret"}, "headers": [{"password": "s3cret"}]}
+    data["args"] = Namespace(password="s3cret")
     fit(tmp_path, hook, module=Tuned(0.2, data))
     (path,) = spools(tmp_path)
     assert b"s3cret" not in path.read_bytes()
@@ -673,6 +677,9 @@ def test_passwords_among_the_hyper_parameters_are_neither_sent_nor_kept(tmp_path
         "data/api_key": "***",
         "data/Authorization": "***",
         "data/uri": "http://***@host/x",
+        "data/auth": "***",
+        "data/headers": "[{'password': '***'}]",
+        "data/args": "Namespace(password='***')",
     }
 
 
@@ -699,6 +706,25 @@ def test_departure_all_groups_and_timings_are_sent_on_request(tmp_path: Path) ->
         "momentum/body": 0.9,
         "momentum/1": 0.9,
     }
+
+
+def test_the_groups_rates_are_in_lines_of_steps_alone(tmp_path: Path) -> None:
+    class Logs(Grouped):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.log("epoch_only", 1.0, on_step=False, on_epoch=True)
+            return self.loss(batch)
+
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("hits", 1.0)
+
+    hook = KeepHook(interval=2, all_groups=True)
+    trainer = make_trainer(tmp_path, hook, limit_val_batches=0)
+    trainer.fit(Logs(), make_loader(), make_loader())
+    records = hook.kept.records
+    trainer.test(Logs(), make_loader(), verbose=False)
+    lines = [{*record.scalars} for record in (*records, *hook.kept.records)]
+    assert ["learning_rate/body" in line for line in lines] == [True, True, False, False]
+    assert (lines[2], lines[3]) == ({"train/epoch_only", "epoch"}, {"test/hits"})
 
 
 def test_memory_is_sent_with_the_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

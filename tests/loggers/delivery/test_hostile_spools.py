@@ -24,6 +24,7 @@ from lightning_hooks.loggers.delivery.spool import (
     write_ack,
 )
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
+from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.utils.secrets import without_secrets
 from support import training
@@ -208,6 +209,37 @@ def test_a_planted_link_is_not_followed(tmp_path: Path) -> None:
     spool.acknowledge(1, None)
     spool.close(keep=True)
     assert victim.read_text() == "mine"
+
+
+def test_a_refused_record_does_not_follow_a_planted_link(tmp_path: Path) -> None:
+    victim = tmp_path / "victim"
+    victim.write_text("mine")
+    spool = Spool(str(tmp_path / "spool" / "x.jsonl"), HEAD)
+    os.symlink(victim, spool.refused_path)
+    spool.refuse(Record(0, 1.0, 1, {"loss": 1.0}))
+    spool.close(keep=True)
+    assert victim.read_text() == "mine"
+
+
+@pytest.mark.parametrize("by", ["replay", "resume"])
+def test_a_link_in_the_place_of_an_upload_deletes_nothing(tmp_path: Path, by: str) -> None:
+    pytest.importorskip("tensorboard")
+    mine = tmp_path / "documents" / "thesis.pdf"
+    mine.parent.mkdir()
+    mine.write_text("mine")
+    folder = tmp_path / "spool"
+    writer = "tensorboard" if by == "replay" else "kept"  # which takes no checkpoints
+    spool = Spool(str(folder / "old.jsonl"), {**HEAD, "writer": writer})
+    upload = Upload(str(folder / "upload_abcdefgh" / mine.name))
+    spool.append(1.0, 99, scalars={"loss": 1.0}, checkpoints={mine.name: upload})
+    spool.close(keep=True)
+    os.symlink(mine.parent, folder / "upload_abcdefgh")
+    if by == "replay":
+        assert replay(spool.path, "tensorboard", dir=str(tmp_path / "tb")) == 1
+    else:
+        assert taken_over(folder) == []  # of a step after the checkpoint
+    assert not Path(spool.path).exists()
+    assert mine.read_text() == "mine"
 
 
 def test_the_shared_folder_belongs_to_the_user(
