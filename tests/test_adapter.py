@@ -360,8 +360,42 @@ def test_an_adapter_is_a_hook_whose_own_points_are_not_called(tmp_path: Path) ->
         def before_run(self, runner: Any) -> None:
             calls.append("Adapter")
 
-    adapter = Adapter([Notes(), HookAdapter([Notes()])], dialect="auto", work_dir=str(tmp_path))
+    adapter = Adapter([Notes(), Adapter([Notes()])], dialect="auto", work_dir=str(tmp_path))
     fit(tmp_path, adapter)
     assert isinstance(adapter, Hook)
     assert calls == ["Notes", "Notes"]
+    assert "Adapter" not in adapter.get_hook_info()
     assert HookAdapter([Notes()], work_dir=str(tmp_path)).state_key == "HookAdapter"
+
+
+@pytest.mark.parametrize("is_nested", [True, False])
+def test_states_of_hooks_move_in_and_out_of_an_inner_adapter(
+    tmp_path: Path, is_nested: bool
+) -> None:
+    class Counts:
+        total = 0
+
+        def after_train_iter(self, runner: Any) -> None:
+            self.total += 1
+
+        def state_dict(self) -> dict[str, Any]:
+            return {"total": self.total}
+
+        def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+            self.total = state_dict["total"]
+
+    class Native(Counts, Hook):
+        pass
+
+    def adapter(hooks: list[Any], *, nested: bool) -> HookAdapter:
+        inner = HookAdapter(hooks)
+        return HookAdapter([inner]) if nested else inner
+
+    first = fit(tmp_path, adapter([Counts(), Native()], nested=is_nested))
+    first.save_checkpoint(tmp_path / "one.ckpt")
+    resumed = [Counts(), Native()]
+    trainer = make_trainer(
+        tmp_path, callbacks=[adapter(resumed, nested=not is_nested)], max_epochs=2
+    )
+    trainer.fit(TinyModule(), make_loader(2), ckpt_path=str(tmp_path / "one.ckpt"))
+    assert [hook.total for hook in resumed] == [4, 4]

@@ -201,18 +201,28 @@ def register_training_hooks(
         known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)}
         check_names("register_training_hooks", adapter, known - {"hooks"})
     by_epoch, length = run_length(runner, total_epochs, total_iters)
-    configs: dict[str, Config] = {
-        "lr_config": lr_config,
-        "optimizer_config": optimizer_config,
-        "checkpoint_config": checkpoint_config,
-        "log_config": log_config,
-        "momentum_config": momentum_config,
-        "timer_config": timer_config,
-        "custom_hooks_config": custom_hooks_config,
-        "fp16": fp16,
-        "evaluation": evaluation,
-    }
-    items = _training_items(copied(configs), by_epoch=by_epoch)
+    count = {} if by_epoch else {"by_epoch": False}
+    lr = partial(_with_type_of_policy, family="LrUpdaterHook")
+    momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
+    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
+    optimizer = partial(_with_fp16, fp16=fp16)
+    save = {"type": "CheckpointHook", **count}
+    custom = custom_hooks_config
+    judge = partial(_with_evaluation, by_epoch=by_epoch)
+    items = [
+        *_items("lr_config", lr_config, "VERY_HIGH", count, lr),
+        *_items("momentum_config", momentum_config, "HIGH", count, momentum),
+        *_items(step, optimizer_config, "ABOVE_NORMAL", complete=optimizer),
+        *_items("checkpoint_config", checkpoint_config, "NORMAL", save),
+        *_items("timer_config", timer_config, "LOW"),
+        *_logger_items(log_config, count),
+        *(
+            item
+            for config in (custom if isinstance(custom, (list, tuple)) else [custom])
+            for item in _items("custom_hooks", config, "NORMAL")
+        ),
+        *_items("evaluation", evaluation, "LOW", complete=judge),
+    ]
     hooks = ConfiguredHooks(configs=items, by_epoch=by_epoch, **adapter)
     kwargs: dict[str, Any] = {**length}
     for hook in hooks.registered:
@@ -224,37 +234,6 @@ def register_training_hooks(
     kwargs |= validation(workflow, by_epoch=by_epoch, interval=interval)
     hooks.trainer_kwargs = dict(sorted(kwargs.items()))
     return hooks
-
-
-def _training_items(configs: Mapping[str, Config], *, by_epoch: bool) -> list[Item]:
-    """Return the hooks of a training config in mmcv's order of registration.
-
-    Args:
-        configs: The configs by the arguments of ``register_training_hooks``.
-        by_epoch: Whether the run is counted in epochs.
-    """
-    fp16, custom = configs["fp16"], configs["custom_hooks_config"]
-    count = {} if by_epoch else {"by_epoch": False}
-    save = {"type": "CheckpointHook", **count}
-    step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
-    lr = partial(_with_type_of_policy, family="LrUpdaterHook")
-    momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
-    optimizer = partial(_with_fp16, fp16=fp16)
-    evaluation = partial(_with_evaluation, by_epoch=by_epoch)
-    return [
-        *_items("lr_config", configs["lr_config"], "VERY_HIGH", count, lr),
-        *_items("momentum_config", configs["momentum_config"], "HIGH", count, momentum),
-        *_items(step, configs["optimizer_config"], "ABOVE_NORMAL", complete=optimizer),
-        *_items("checkpoint_config", configs["checkpoint_config"], "NORMAL", save),
-        *_items("timer_config", configs["timer_config"], "LOW"),
-        *_logger_items(configs["log_config"], count),
-        *(
-            item
-            for config in (custom if isinstance(custom, (list, tuple)) else [custom])
-            for item in _items("custom_hooks", config, "NORMAL")
-        ),
-        *_items("evaluation", configs["evaluation"], "LOW", complete=evaluation),
-    ]
 
 
 def _items(
@@ -279,7 +258,7 @@ def _items(
             )
         config, priority = config
     if isinstance(config, Mapping):
-        arguments = {**(default or {}), **config}
+        arguments = copied({**(default or {}), **config})
         priority = arguments.pop("priority", priority)
         return [Item(key, arguments, priority)]
     if isinstance(config, (Sequence, int, float, set, type)):
@@ -313,24 +292,20 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
         raise ValueError(f'a config of a {family} needs the key "policy", got {masked(config)!r}')
     arguments = dict(config)
     policy = arguments.pop("policy")
-    names = sorted(HOOKS.module_dict)
-    by_lower_case = {name.lower(): name for name in names}
-    hook_type = by_lower_case.get(f"{policy}{family}".lower())
-    if hook_type is None:
-        known = [name.removesuffix(family) for name in names if name.endswith(family)]
-        hint = suggest(str(policy), known, "lightning-hooks hooks")
-        raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
-    return {"type": hook_type, **arguments}
+    policies = [name.removesuffix(family) for name in HOOKS.module_dict if name.endswith(family)]
+    for known in policies:
+        if known.lower() == str(policy).lower():
+            return {"type": known + family, **arguments}
+    hint = suggest(str(policy), policies, "lightning-hooks hooks")
+    raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
 
 
 def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
     """Add the type of optimizer hook, and the arguments of a top-level ``fp16``."""
-    if not (config is None or isinstance(config, Mapping)):
-        if fp16 is not None:
-            raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
-        return config
     if fp16 is None:
-        return None if config is None else {"type": "OptimizerHook", **config}
+        return {"type": "OptimizerHook", **config} if isinstance(config, Mapping) else config
+    if not (config is None or isinstance(config, Mapping)):
+        raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
     arguments = {"type": "OptimizerHook", **(config or {}), **fp16}
     hook_type = FP16.get(arguments["type"], arguments["type"])
     if hook_type not in FP16.values():
@@ -358,6 +333,6 @@ def _with_evaluation(config: Config, by_epoch: bool) -> Config:
                 f"evaluation: {', '.join(unused)} are for a data set's evaluate(), but without a "
                 "dataloader the hook uses the Trainer's own validation",
             )
-        kept = {name: value for name, value in arguments.items() if name in used}
-        arguments = {**kept, "dataloader": "validation"}
+        arguments = {name: value for name, value in arguments.items() if name in used}
+        arguments["dataloader"] = "validation"
     return arguments

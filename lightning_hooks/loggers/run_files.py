@@ -41,7 +41,7 @@ def create(path: str, data: bytes) -> bool:
         fs, target = filesystem(path)
         if fs.exists(target):
             return False
-        append(path, data)
+        append(path, data, local=False)
         return True
     except FileExistsError:
         return False
@@ -59,9 +59,9 @@ def _open(path: str, flags: int) -> int:
     return file
 
 
-def append(path: str, data: bytes) -> None:
+def append(path: str, data: bytes, local: bool) -> None:
     """Append to a local or remote file; a full disk takes no part of the data."""
-    if not is_local(path):
+    if not local:
         with fsspec.open(path, "ab") as remote:
             remote.write(data)
         return
@@ -96,10 +96,10 @@ class LogFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self._is_local = path, is_local(path)
         self._failed = False
         self._measure: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
-        if is_local(path):
+        if self._is_local:
             with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
 
@@ -120,7 +120,7 @@ class LogFile:
         data = line.encode(errors="backslashreplace") + b"\n"
         size, crc = self._measured()
         try:
-            append(self.path, data)
+            append(self.path, data, self._is_local)
             self._measure = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
@@ -166,7 +166,7 @@ class LogFile:
 
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
-            if is_local(self.path):
+            if self._is_local:
                 with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
                     file.truncate(len(start))
             else:
@@ -203,7 +203,7 @@ def claim_timestamp(runner: Runner, names: Collection[str] = ()) -> None:
     path = _list(folder, stem)
     with contextlib.suppress(OSError):  # the first line of the log will warn
         if run not in read(path).split():
-            append(path, run + b"\n")
+            append(path, run + b"\n", is_local(path))
 
 
 def _list(folder: str, timestamp: str) -> str:

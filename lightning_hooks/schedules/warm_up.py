@@ -59,6 +59,5 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) ->
             '"constant", "linear" or "exp"'
         )
     check_count("warmup_iters", warmup_iters)
-    check_number("warmup_ratio", warmup_ratio)
-    if not 0 < warmup_ratio <= 1:  # type: ignore[operator]
+    if not 0 < check_number("warmup_ratio", warmup_ratio) <= 1:
         raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")

@@ -1,7 +1,7 @@
 """Check the types and values of constructor arguments.
 
 A wrong type raises ``TypeError``, a wrong value ``ValueError``, each with the argument's name.
-No value is converted.
+Numbers are returned as given.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ def check_bool(**flags: object) -> None:
             raise TypeError(f"{name} must be a bool, got {value!r}")
 
 
-def check_int(name: str, value: object, least: int = -LARGEST) -> None:
-    """Raise unless a value is an int of at least ``least``.
+def check_int(name: str, value: object, least: int = -LARGEST) -> int:
+    """Return an int of at least ``least``; raise for any other value.
 
     >>> check_int("interval", 0, least=1)
     Traceback (most recent call last):
@@ -59,6 +59,7 @@ def check_int(name: str, value: object, least: int = -LARGEST) -> None:
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if value > LARGEST:
         raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
+    return value
 
 
 def check_count(name: str, value: object, least: int = 1, *, optional: bool = False) -> None:
@@ -92,8 +93,8 @@ def is_finite(value: object) -> bool:
 
 def check_number(
     name: str, value: object, least: float = -math.inf, above: float = -math.inf
-) -> None:
-    """Raise unless a value is a finite number, at least ``least`` and above ``above``.
+) -> float:
+    """Return a finite number, at least ``least`` and above ``above``; raise for any other value.
 
     >>> check_number("gamma", "0.1")
     Traceback (most recent call last):
@@ -109,6 +110,7 @@ def check_number(
         raise ValueError(f"{name} must be at least {least}, got {value}")
     if value <= above:
         raise ValueError(f"{name} must be above {above}, got {value}")
+    return value
 
 
 def check_numbers(name: str, value: object, least: float = -math.inf) -> None:

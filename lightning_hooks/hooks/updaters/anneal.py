@@ -17,7 +17,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
-from lightning_hooks.hooks.updaters.updater import Updater, by_iteration, check_share
+from lightning_hooks.hooks.updaters.updater import Updater, check_share
 from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
 
 __all__ = [
@@ -282,10 +282,8 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
     ) -> None:
         super().__init__(**kwargs)
         set_minimum(self, min_lr, min_lr_ratio)
-        check_number("cool_down_ratio", cool_down_ratio)
-        check_int("cool_down_time", cool_down_time, 0)
-        self.cool_down_ratio = cool_down_ratio
-        self.cool_down_time = cool_down_time
+        self.cool_down_ratio = check_number("cool_down_ratio", cool_down_ratio)
+        self.cool_down_time = check_int("cool_down_time", cool_down_time, 0)
 
     def value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
@@ -329,6 +327,8 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         iterations), and is not the default. An epoch has as many iterations as are trained.
     """
 
+    counts_iterations = True
+
     def __init__(
         self,
         num_last_epochs: int,
@@ -337,9 +337,8 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         by_epoch: bool = False,
         **kwargs: Any,
     ) -> None:
-        super().__init__(min_lr, min_lr_ratio, by_epoch=by_iteration(self, by_epoch), **kwargs)
-        check_int("num_last_epochs", num_last_epochs, 0)
-        self.num_last_epochs = num_last_epochs
+        super().__init__(min_lr, min_lr_ratio, by_epoch=by_epoch, **kwargs)
+        self.num_last_epochs = check_int("num_last_epochs", num_last_epochs, 0)
 
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule: the cosine needs an iteration."""

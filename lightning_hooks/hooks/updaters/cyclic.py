@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
-from lightning_hooks.hooks.updaters.updater import by_iteration, check_share
+from lightning_hooks.hooks.updaters.updater import check_share
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
 from lightning_hooks.utils.arguments import check_bool, check_count, check_number, is_finite
 
@@ -101,7 +101,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    value, check, needs_length = cyclic, check_cycles, True
+    value, check, needs_length, counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -114,7 +114,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         gamma: float = 1,
         **kwargs: Any,
     ) -> None:
-        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
+        super().__init__(by_epoch=by_epoch, **kwargs)
         set_cycles(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
 
 
@@ -141,7 +141,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    value, check, needs_length = cyclic, check_cycles, True
+    value, check, needs_length, counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -154,7 +154,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         gamma: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(by_epoch=by_iteration(self, by_epoch), **kwargs)
+        super().__init__(by_epoch=by_epoch, **kwargs)
         set_cycles(self, target_ratio, cyclic_times, step_ratio_up, anneal_strategy, gamma)
 
 
@@ -192,6 +192,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             ``total_steps``, or with a first phase without length (mmcv divides by zero).
     """
 
+    counts_iterations = True
+
     def __init__(
         self,
         max_lr: float | list[float] | dict[str, Any],
@@ -203,8 +205,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
-        super().__init__(by_epoch=by_epoch, **kwargs)
+        super().__init__(**{"by_epoch": False, **kwargs})
         if self._given_base is not None:
             raise ValueError("the base rate is max_lr / div_factor: leave base_lr out")
         check_bool(three_phase=three_phase)
@@ -214,13 +215,11 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         check_per_group("max_lr", max_lr)
         if total_steps is not None:
             check_count("total_steps", total_steps)
-        check_number("div_factor", div_factor, above=0)
-        check_number("final_div_factor", final_div_factor, above=0)
         self.max_lr = max_lr
         self.total_steps = total_steps
         self.needs_length = total_steps is None
-        self.div_factor = div_factor
-        self.final_div_factor = final_div_factor
+        self.div_factor = check_number("div_factor", div_factor, above=0)
+        self.final_div_factor = check_number("final_div_factor", final_div_factor, above=0)
 
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
@@ -277,7 +276,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
             without length (mmcv divides by zero).
     """
 
-    check, needs_length = check_phases, True
+    check, needs_length, counts_iterations = check_phases, True, True
 
     def __init__(
         self,
@@ -288,8 +287,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
         three_phase: bool = False,
         **kwargs: Any,
     ) -> None:
-        by_epoch = by_iteration(self, kwargs.pop("by_epoch", False))
-        super().__init__(by_epoch=by_epoch, **kwargs)
+        super().__init__(**{"by_epoch": False, **kwargs})
         check_bool(three_phase=three_phase)
         self.pct_start = check_share("pct_start", pct_start)
         self.anneal_strategy = check_anneal_strategy(anneal_strategy)

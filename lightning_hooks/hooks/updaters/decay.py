@@ -74,11 +74,11 @@ def step(self: Any, base: float, position: int, total: int | None) -> float:
 def set_step(hook: Any, step: object, gamma: object, minimum: object) -> None:
     """Check and set the arguments of :func:`~lightning_hooks.schedules.step`."""
     check_milestones("step", step)
-    check_number("gamma", gamma, least=0)
+    hook.gamma = check_number("gamma", gamma, least=0)
     if minimum is not None:
         quantity: Quantity = hook.quantity
         check_number(f"min_{quantity.symbol}", minimum, least=quantity.least_minimum)
-    hook.step, hook.gamma, hook.minimum = step, gamma, minimum
+    hook.step, hook.minimum = step, minimum
     hook.is_constant = not step
 
 
@@ -177,8 +177,7 @@ class ExpLrUpdaterHook(LrUpdaterHook):
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        self.gamma = gamma
+        self.gamma = check_number("gamma", gamma, least=0)
 
 
 @HOOKS.register_module()
@@ -194,8 +193,7 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        self.gamma = gamma
+        self.gamma = check_number("gamma", gamma, least=0)
 
 
 # -- poly --------------------------------------------------------------------------------------
@@ -224,9 +222,8 @@ class PolyLrUpdaterHook(LrUpdaterHook):
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("power", power, least=0)
-        check_number("min_lr", min_lr, least=self.quantity.least_minimum)
-        self.power, self.min_lr = power, min_lr
+        self.power = check_number("power", power, least=0)
+        self.min_lr = check_number("min_lr", min_lr, least=0)
 
 
 @HOOKS.register_module()
@@ -245,9 +242,8 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
 
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("power", power, least=0)
-        check_number("min_momentum", min_momentum, least=self.quantity.least_minimum)
-        self.power, self.min_momentum = power, min_momentum
+        self.power = check_number("power", power, least=0)
+        self.min_momentum = check_number("min_momentum", min_momentum)
 
 
 # -- inv ---------------------------------------------------------------------------------------
@@ -276,9 +272,8 @@ class InvLrUpdaterHook(LrUpdaterHook):
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        check_number("power", power, least=0)
-        self.gamma, self.power = gamma, power
+        self.gamma = check_number("gamma", gamma, least=0)
+        self.power = check_number("power", power, least=0)
 
 
 @HOOKS.register_module()
@@ -295,9 +290,8 @@ class InvMomentumUpdaterHook(MomentumUpdaterHook):
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        check_number("gamma", gamma, least=0)
-        check_number("power", power, least=0)
-        self.gamma, self.power = gamma, power
+        self.gamma = check_number("gamma", gamma, least=0)
+        self.power = check_number("power", power, least=0)
 
 
 # -- stages ------------------------------------------------------------------------------------

@@ -7,12 +7,10 @@ from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
-import lightning as L
 import torch
 
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
-from lightning_hooks.hooks.updaters.checks import warn_of_early_monitors
 from lightning_hooks.hooks.updaters.param_groups import Values
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
 
@@ -94,11 +92,6 @@ class LrUpdaterHook(Updater):
 
     regular_lr: Values = alias("regular")
     """The rates without warm-up."""
-
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of rivals, and of callbacks that read the rates too early."""
-        super().on_train_start(trainer, pl_module)
-        warn_of_early_monitors(self, trainer)
 
     def __init__(
         self,

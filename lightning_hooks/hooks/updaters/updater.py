@@ -7,7 +7,7 @@ import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
-from typing import Any
+from typing import Any, cast
 
 import lightning as L
 
@@ -22,7 +22,7 @@ from lightning_hooks.schedules import check_warm_up, warm_up
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["Quantity", "Updater", "alias", "by_iteration", "check_share"]
+__all__ = ["Quantity", "Updater", "alias", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = (
@@ -101,6 +101,9 @@ class Updater(Hook):
     is_constant = False
     """Whether the policy never changes a value."""
 
+    counts_iterations = False
+    """Whether the policy refuses to count epochs."""
+
     # for subclasses that do not call super().__init__()
     by_epoch: bool = True
     by_step: bool = False
@@ -135,6 +138,8 @@ class Updater(Hook):
         super().__init__()
         check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
+        if by_epoch and self.counts_iterations:
+            raise ValueError(f"{type(self).__name__} counts iterations: by_epoch must be False")
         if by_step and by_epoch and warmup is None:
             raise ValueError(
                 "by_step=True counts optimizer steps in place of iterations, but by_epoch=True "
@@ -250,8 +255,10 @@ class Updater(Hook):
             self.update(runner, not self.by_epoch)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Warn of rivals, once every hook has its bases."""
+        """Warn of rivals, once every hook has its bases, and of early readers of the rates."""
         checks.warn_of_rivals(self, trainer)
+        if self.quantity.symbol == "lr":
+            checks.warn_of_early_monitors(self, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
@@ -296,8 +303,7 @@ class Updater(Hook):
         """Return the runner, with optimizer steps as iterations if ``by_step``."""
         if not self.by_step or isinstance(runner, _InSteps):
             return runner
-        in_steps: Any = _InSteps(runner, self._skipped)  # has all attributes of the runner
-        return in_steps  # type: ignore[no-any-return]
+        return cast("Runner", _InSteps(runner, self._skipped))  # has all attributes of the runner
 
     @property
     def iteration_unit(self) -> str:
@@ -311,8 +317,7 @@ class Updater(Hook):
             ValueError: if the loader has no length.
         """
         if self.by_step:
-            steps: int = runner.optimizer_steps_of(epochs)
-            return steps
+            return runner.optimizer_steps_of(epochs)
         batches = runner.trainer.num_training_batches
         if batches == float("inf"):
             raise ValueError(
@@ -399,18 +404,6 @@ class Updater(Hook):
         self._skipped_before = state_dict.get("skipped_steps", 0)
 
 
-def by_iteration(hook: Updater, by_epoch: bool) -> bool:
-    """Return False, the only ``by_epoch`` of a policy that counts iterations.
-
-    Raises:
-        ValueError: for True.
-    """
-    check_bool(by_epoch=by_epoch)
-    if by_epoch:
-        raise ValueError(f"{type(hook).__name__} counts iterations: by_epoch must be False")
-    return by_epoch
-
-
 def check_share(name: str, value: object, *, below_one: bool = False) -> float:
     """Check a share of the run and return it.
 
@@ -439,20 +432,22 @@ class _InSteps:
     (3, 4, 1)
     """
 
-    def __init__(self, runner: Any, skipped: int = 0) -> None:
+    _runner: Runner
+    _skipped: int
+
+    def __init__(self, runner: Runner, skipped: int = 0) -> None:
         object.__setattr__(self, "_runner", runner)
         object.__setattr__(self, "_skipped", skipped)
 
     @property
     def iter(self) -> int:
         """Optimizer steps made before the current batch's step."""
-        return int(self._runner.optimizer_steps - self._skipped)
+        return self._runner.optimizer_steps - self._skipped
 
     @property
     def max_iters(self) -> int | None:
         """Optimizer steps to make, None if unknown."""
-        limit: int | None = self._runner.max_optimizer_steps
-        return limit
+        return self._runner.max_optimizer_steps
 
     _iter, _max_iters = iter, max_iters
 
