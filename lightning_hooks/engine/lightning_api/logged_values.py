@@ -46,9 +46,7 @@ def step_results(trainer: L.Trainer) -> Any:
     return logged_by(trainer.fit_loop.epoch_loop)
 
 
-def step_metrics(
-    trainer: L.Trainer, seen: dict[str, torch.Tensor] | None = None
-) -> dict[str, torch.Tensor]:
+def step_metrics(trainer: L.Trainer, seen: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
     """Return the values logged with ``self.log(on_step=True)`` in the current step.
 
     Args:
@@ -57,7 +55,6 @@ def step_metrics(
             updated.
     """
     found: dict[str, torch.Tensor] = {}
-    seen = {} if seen is None else seen
     for _, item in step_results(trainer).valid_items():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
         if isinstance(value, torch.Tensor) and value.numel() == 1 and seen.get(name) is not value:

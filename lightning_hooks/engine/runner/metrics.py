@@ -37,8 +37,8 @@ def publish_averages(runner: Runner) -> None:
 
     Called at the end of an epoch or a pass over the data, and before a validation in mid-epoch.
     """
-    done = progress.batch_idx(runner.trainer) + 1
-    averages = runner.log_buffer.window(done + 1)  # the window counts the next iteration
+    # the window ends with the next iteration
+    averages = runner.log_buffer.window(progress.batch_idx(runner.trainer) + 2)
     lr, momentum = (runner.step_rates.first(what, what) for what in ("lr", "momentum"))
     logged_values.publish(runner.trainer, {**averages, **lr, **momentum})
 
