@@ -12,8 +12,8 @@ from typing import Any
 
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
-from lightning_hooks.cli.terminal import printable
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["parser", "run"]

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lightning_hooks.cli.terminal import printable
+from lightning_hooks.utils.printable import printable
 
 __all__ = ["check", "convert", "hooks", "plot", "replay"]
 

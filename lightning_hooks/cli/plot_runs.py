@@ -11,8 +11,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_hooks.cli.terminal import panel, printable
+from lightning_hooks.cli.terminal import panel
 from lightning_hooks.utils.pictures import new_figure
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]

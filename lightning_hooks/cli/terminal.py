@@ -1,22 +1,11 @@
-"""Text and curves for a terminal."""
+"""Curves for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["panel", "printable"]
-
-
-def printable(text: str) -> str:
-    r"""Return a text with escapes in place of control characters and lone surrogates.
-
-    >>> printable("loss 学 \x1b[2J \ud800")
-    'loss 学 \\x1b[2J \\ud800'
-    """
-    return "".join(
-        one if one.isprintable() else one.encode("unicode_escape").decode() for one in text
-    )
+__all__ = ["panel"]
 
 
 def panel(

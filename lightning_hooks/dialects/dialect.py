@@ -58,7 +58,7 @@ class Dialect:
         facade_points: Points of mmcv at which the facade has work, with or without hooks.
         on_error: Points also called when training raises.
         further: Points called at no point of mmcv.
-        has_priority: Whether a hook's ``priority`` is used; else hooks are called as given.
+        has_priority: Whether hooks are sorted by ``priority``; else the order is the list's.
         owners: Names of hook classes that call ``backward`` and step the optimizer.
         renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
         evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
@@ -99,7 +99,7 @@ class Dialect:
         return facade
 
     def facade_for_evaluation(self, runner: Runner) -> Any:
-        """Return the facade for a test: the facade of the last fit, or a new one."""
+        """Return the facade for a test: the facade of the last fit, or a new facade."""
         facade = runner.dialect_facades.get(self.name) or self.facade(runner, self)
         runner.dialect_facades[self.name] = facade
         facade.ended = False

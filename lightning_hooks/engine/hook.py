@@ -35,11 +35,12 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        joins = type(self).setup is join  # else a subclass's setup has joined
-        if joins and self.is_set_up(trainer):
+        if self.joined_fit is None or not self.joined_fit.is_of(trainer):
+            if not Driver.of(trainer).take_in(self, trainer, stage):
+                return
+        elif type(self).setup is join:  # the second call; else a subclass's setup has joined
             return
-        if not joins or Driver.of(trainer).take_in(self, trainer, stage):
-            setup(self, trainer, pl_module, stage)
+        setup(self, trainer, pl_module, stage)
 
     return join
 

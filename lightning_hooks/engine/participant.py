@@ -51,10 +51,6 @@ class Participant(Callback):
     joined_fit: Fit | None = None
     """The fit, or evaluation, for which the callback is set up; None between fits."""
 
-    def is_set_up(self, trainer: L.Trainer) -> bool:
-        """Whether the callback is set up for the Trainer's present fit."""
-        return self.joined_fit is not None and self.joined_fit.is_of(trainer)
-
     def end_earlier_fit(self, trainer: L.Trainer) -> None:
         """End a fit that was cut short.
 
@@ -118,6 +114,12 @@ class Participant(Callback):
 
     def log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
+
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Use a file that a hook of the run has written; the writing thread of rank 0 calls."""
+
+    def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
+        """Note files that a hook of the run has deleted; the writing thread of rank 0 calls."""
 
 
 def callbacks_of(trainer: L.Trainer) -> list[Callback]:

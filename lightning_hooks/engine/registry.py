@@ -53,6 +53,9 @@ class Registry:
     3
     """
 
+    kinds = "classes"
+    """What can be registered, for error messages."""
+
     def __init__(
         self,
         name: str,
@@ -139,9 +142,12 @@ class Registry:
             return self._register(module, names, force)
         return functools.partial(self._register, names=names, force=force)
 
+    def _accepts(self, new: object) -> bool:
+        return inspect.isclass(new)
+
     def _register(self, cls: T, names: Any, force: bool) -> T:
-        if not inspect.isclass(cls):
-            raise TypeError(f"only classes can be registered as a {self.name}, got {cls!r}")
+        if not self._accepts(cls):
+            raise TypeError(f"only {self.kinds} can be registered as a {self.name}, got {cls!r}")
         for name in names or [cls.__name__]:
             taken = self.get(name)  # imports the class: a later import would replace the new class
             gives_way = self.gives_way is not None and taken and self.gives_way(name, taken, cls)

@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 __all__ = ["LoggerHook", "by_kind", "has_rates", "in_fit", "is_scalar", "peak_memory"]
 
-EPOCH_MODES = "train_epoch", "test"
-"""Modes without a step and without a learning rate, which mmcv does not have."""
-
 
 def in_fit(runner: Runner) -> bool:
     """Whether a fit is in progress, not a test or validation alone."""
@@ -36,8 +33,8 @@ def in_fit(runner: Runner) -> bool:
 
 
 def has_rates(runner: Runner) -> bool:
-    """Whether a line has the rates of a step; outside of a fit no hook sets the rates."""
-    return runner.mode not in EPOCH_MODES and (runner.mode == "train" or in_fit(runner))
+    """Whether a line has the rates of a step: in a fit, but not with values of a whole epoch."""
+    return runner.mode != "train_epoch" and in_fit(runner)
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
@@ -59,11 +56,15 @@ def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> by_kind({"loss": 0.5, "best": "cat", "recalls": [0.1, 0.2]})
     {'scalars': {'loss': 0.5}, 'texts': {'best': 'cat'}, 'images': {}}
     """
-    return {
-        "scalars": {name: float(v) for name, v in tags.items() if is_scalar(v)},
-        "texts": {name: v for name, v in tags.items() if isinstance(v, str)},
-        "images": {name: as_image(v) for name, v in tags.items() if is_image(v)},
-    }
+    kinds: dict[str, dict[str, Any]] = {"scalars": {}, "texts": {}, "images": {}}
+    for name, value in tags.items():
+        if is_scalar(value):
+            kinds["scalars"][name] = float(value)
+        elif isinstance(value, str):
+            kinds["texts"][name] = value
+        elif is_image(value):
+            kinds["images"][name] = as_image(value)
+    return kinds
 
 
 class LoggerHook(Hook):
@@ -176,7 +177,7 @@ class LoggerHook(Hook):
         # an evaluation by a hook may have logged this iteration before
         if length and (self._line_at != now or runner.loops_itself):
             self._line_at = now
-            self._log_line(runner, self._window(buffer, length))
+            self._log_line(runner, length)
         elif buffer.ready and self._results:
             self._log_line(runner)
         if self.reset_flag and buffer.was_logged:
@@ -220,18 +221,12 @@ class LoggerHook(Hook):
     def _log_all(self, runner: Runner) -> None:
         buffer = runner.log_buffer
         buffer.average()
-        averages = self._over_ranks(buffer.averages)
+        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
         results = {key: value for key, value in buffer.output.items() if key not in averages}
         if not averages and not results.keys() - {"eval_iter_num"} and not runner.loops_itself:
             return  # mmcv has a line without values
         with buffer.showing(averages, results):
             self.log(runner)
-
-    def _window(self, buffer: LogBuffer, n: int) -> dict[str, float]:
-        return self._over_ranks(buffer.window(n))
-
-    def _over_ranks(self, averages: dict[str, float]) -> dict[str, float]:
-        return mean_over_ranks(averages) if self.sync else averages
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
         ends = self.is_last_epoch(runner) or runner.iter == runner.max_iters or runner.should_stop
@@ -250,15 +245,18 @@ class LoggerHook(Hook):
         mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
         runner.iter -= 1  # the last iteration is counted by now
         try:
-            self._log_line(runner, self._window(buffer, done + 1))  # up to the next iteration
+            self._log_line(runner, done + 1)  # up to the next iteration
         finally:
             runner.mode, self._results = mode, kept
             runner.iter += 1
 
-    def _log_line(self, runner: Runner, averages: dict[str, float] | None = None) -> None:
-        """Log averages of steps, and the results of other hooks that are not logged yet."""
+    def _log_line(self, runner: Runner, n: int = 0) -> None:
+        """Log averages of ``n`` iterations, and the results of other hooks not logged yet."""
+        averages = runner.log_buffer.window(n) if n else {}
+        if n and self.sync:
+            averages = mean_over_ranks(averages)
         results, self._results = self._results, {}
-        with runner.log_buffer.showing(averages or {}, results):
+        with runner.log_buffer.showing(averages, results):
             self.log(runner)
 
     def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
@@ -370,7 +368,7 @@ class LoggerHook(Hook):
 
 
 def _check_mode(runner: Runner) -> None:
-    if runner.mode not in ("train", "val", *EPOCH_MODES):
+    if runner.mode not in ("train", "val", "train_epoch", "test"):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
 
 

@@ -23,11 +23,11 @@ from lightning_hooks.utils.default_logger import default_logger
 __all__ = ["open_writer", "replay"]
 
 
-def open_writer(name: str, **options: Any) -> Writer:
+def open_writer(name: str, /, **options: Any) -> Writer:
     """Open a run in a tracker.
 
     Args:
-        name: A key of ``TRACKERS``.
+        name: A key of ``TRACKERS``; the option ``name`` is the run's.
         options: Server, folder and id of the run; see ``OPTIONS``.
 
     Raises:

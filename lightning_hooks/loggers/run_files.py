@@ -6,6 +6,7 @@ import contextlib
 import errno
 import logging
 import os
+import posixpath
 import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
@@ -25,8 +26,8 @@ _TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
-def create(path: str) -> bool:
-    """Create an empty file; return False if the file existed.
+def create(path: str, data: bytes) -> bool:
+    """Create a file; return False if the file existed.
 
     Of two simultaneous processes only one creates a local file. Errors other than an existing
     file return True: the first line will warn.
@@ -34,10 +35,14 @@ def create(path: str) -> bool:
     try:
         if is_local(path):
             os.makedirs(os.path.dirname(path), exist_ok=True)
-            os.close(_open(path, _APPENDING | os.O_EXCL))
+            with os.fdopen(_open(path, _APPENDING | os.O_EXCL), "wb") as file:
+                file.write(data)
             return True
         fs, target = filesystem(path)
-        return not fs.exists(target)
+        if fs.exists(target):
+            return False
+        append(path, data, local=False)
+        return True
     except FileExistsError:
         return False
     except Exception:  # the first line will warn
@@ -54,9 +59,9 @@ def _open(path: str, flags: int) -> int:
     return file
 
 
-def append(path: str, data: bytes) -> None:
+def append(path: str, data: bytes, local: bool = True) -> None:
     """Append to a local or remote file; a full disk takes no part of the data."""
-    if not is_local(path):
+    if not local:
         with fsspec.open(path, "ab") as remote:
             remote.write(data)
         return
@@ -91,10 +96,10 @@ class LogFile:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = path
+        self.path, self._is_local = path, is_local(path)
         self._failed = False
         self._measure: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
-        if is_local(path):
+        if self._is_local:
             with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
 
@@ -115,7 +120,7 @@ class LogFile:
         data = line.encode(errors="backslashreplace") + b"\n"
         size, crc = self._measured()
         try:
-            append(self.path, data)
+            append(self.path, data, self._is_local)
             self._measure = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
@@ -161,7 +166,7 @@ class LogFile:
 
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:
-            if is_local(self.path):
+            if self._is_local:
                 with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
                     file.truncate(len(start))
             else:
@@ -189,15 +194,16 @@ def claim_timestamp(runner: Runner, names: Collection[str] = ()) -> None:
     if stem == runner.unclaimed_timestamp:
         found = [s for s in _timestamps(folder) if run in read(_list(folder, s)).split()]
         found.sort(key=lambda stamp: f"{stamp}.log.json" in names)
-        while not found and not create(_list(folder, runner.timestamp)):
+        while not found and not create(_list(folder, runner.timestamp), run + b"\n"):
             number += 1
             runner.timestamp = f"{stem}_{number}"
         runner.timestamp = [runner.timestamp, *found][-1]
-    runner.unclaimed_timestamp = ""
-    path = _list(folder, runner.timestamp)
+        runner.unclaimed_timestamp = ""
+        return
+    path = _list(folder, stem)
     with contextlib.suppress(OSError):  # the first line of the log will warn
         if run not in read(path).split():
-            append(path, run + b"\n")
+            append(path, run + b"\n", is_local(path))
 
 
 def _list(folder: str, timestamp: str) -> str:
@@ -206,12 +212,15 @@ def _list(folder: str, timestamp: str) -> str:
 
 def _timestamps(folder: str) -> list[str]:
     """Return the timestamps of all runs in a local or remote folder."""
-    system, target = filesystem(folder)
     try:
-        names = sorted(os.path.basename(path) for path in system.ls(target, detail=False))
+        if is_local(folder):
+            names = os.listdir(folder)
+        else:
+            system, target = filesystem(folder)
+            names = [posixpath.basename(path) for path in system.ls(target, detail=False)]
     except OSError:
         return []
-    return [name[1:-4] for name in names if name.startswith(".") and name.endswith(".run")]
+    return [name[1:-4] for name in sorted(names) if name.startswith(".") and name.endswith(".run")]
 
 
 def files_of_run(runner: Runner, suffix: str | tuple[str, ...]) -> Iterator[str]:

@@ -7,7 +7,6 @@ import json
 import logging
 import math
 import os
-import re
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -25,13 +24,14 @@ from lightning_hooks.storage.files import join
 from lightning_hooks.storage.layout import ENTRY, entry_of
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.samples import is_image
 from lightning_hooks.utils.secrets import masked
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["TextLoggerHook", "console_line", "eta", "json_line", "printable", "rounded"]
+__all__ = ["TextLoggerHook", "console_line", "eta", "json_line", "rounded"]
 
 _IN_HEAD = ("mode", "Epoch", "iter", "lr", "time", "data_time", "memory", "epoch")
 
@@ -43,16 +43,6 @@ def eta(seconds: float, done: int, left: int) -> str:
     '0:02:00'
     """
     return str(datetime.timedelta(seconds=int(seconds / done * left)))
-
-
-def printable(text: str) -> str:
-    r"""Return a text as one line, with escapes instead of control characters except tabs.
-
-    >>> print(printable("loss\n\x1b[31m"))
-    loss\n\x1b[31m
-    """
-    control = r"[\x00-\x08\x0a-\x1f\x7f-\x9f\u2028\u2029]"
-    return re.sub(control, lambda found: found[0].encode("unicode_escape").decode(), text)
 
 
 def console_line(
@@ -340,10 +330,11 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Runner) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
+        epoch, mode = self.get_epoch(runner), self.get_mode(runner)
+        iteration = self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,
-            "epoch": self.get_epoch(runner),
+            "epoch": epoch,
             "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }
         if has_rates(runner) and (rates := runner.step_rates.first("lr")):

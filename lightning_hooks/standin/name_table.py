@@ -267,7 +267,9 @@ MODULES = {*_MODULES, *PACKAGES}
 def names_of(module: str) -> dict[str, Source]:
     """Return the names of a module with their sources."""
     here = OFFERED_AT.get(module, {})
-    offered = {} if _is_refused(module) else {**OFFERED, **here}
+    # other modules of mmcv.device define names like ``scatter`` for another device
+    is_other = module.startswith("mmcv.device.") and module != "mmcv.device.utils"
+    offered = {} if is_other else {**OFFERED, **here}
     found = {**here, **{name: OFFERED[name] for name in UNRECORDED.get(module, ())}}
     own, imported = mmcv_modules().get(module, MmcvModule())
     for name, kind in own.items():
@@ -285,11 +287,6 @@ def names_of(module: str) -> dict[str, Source]:
 def source_of(name: str) -> Source | None:
     """Return the source of a name offered in any module of mmcv."""
     return _offered_anywhere().get(name)
-
-
-def _is_refused(module: str) -> bool:
-    """Return whether a module defines names like ``scatter`` for another device."""
-    return module.startswith("mmcv.device.") and module != "mmcv.device.utils"
 
 
 @functools.cache

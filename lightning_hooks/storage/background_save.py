@@ -88,6 +88,11 @@ class Snapshot:
         self._kept: list[torch.Tensor] = []
         self._layout: list[tuple[int, bool]] = []  # bytes, and whether page-locked
 
+    @property
+    def nbytes(self) -> int:
+        """The size of the memory in bytes."""
+        return sum(kept.nbytes for kept in self._kept)
+
     def take(self, obj: Any) -> Callable[[], Any]:
         """Copy an object; return a function that returns the copy, valid until the next call."""
         leaves, structure = pytree.tree_flatten(obj)

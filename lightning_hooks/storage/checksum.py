@@ -27,8 +27,8 @@ def checksum(path: str) -> str:
 def checksums(file: IO[bytes]) -> Iterator[str]:
     """Yield the valid checksums of an open file, each of eight hexadecimal digits.
 
-    A torch archive has two: the CRC-32 of its table of records, and the CRC-32 of all its bytes,
-    which older lists have. Any other file has the second alone.
+    A torch archive has two checksums: the CRC-32 of the table of records, and the CRC-32 of all
+    bytes, which older lists contain. Any other file has the CRC-32 of all bytes alone.
     """
     of_table = _crc32_of_table(file)
     if of_table is not None:
@@ -79,7 +79,7 @@ def _crc32_of_bytes(file: IO[bytes]) -> str:
 
 
 def _have_crc32(records: list[ZipInfo]) -> bool:
-    """Return whether the records have CRC-32s; torch can be told to leave them out."""
+    """Return whether the records have CRC-32s; an option of torch leaves CRC-32s out."""
     return any(record.CRC for record in records)
 
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import re
 
+from lightning_hooks.utils.printable import CONTROL
+
 __all__ = ["as_name", "inner_path", "is_inside"]
 
 
@@ -20,12 +22,12 @@ def is_inside(name: str) -> bool:
 
 
 def as_name(text: str) -> str:
-    """Return a text as part of a file name: without separators, at most 160 bytes.
+    """Return a text as part of a file name, at most 160 bytes: ``_`` for separators and controls.
 
     >>> as_name("coco/mAP"), as_name("../x"), len(as_name("é" * 999).encode())
     ('coco_mAP', '.._x', 160)
     """
-    name = re.sub(r"[/\\\0\n\r]", "_", text)
+    name = re.sub(rf"[/\\]|{CONTROL.pattern}", "_", text)
     return name.encode(errors="replace")[:160].decode(errors="ignore")
 
 

@@ -76,8 +76,11 @@ def size_of(path: str) -> int | None:
 
 def read_bytes(path: str) -> bytes | None:
     """Return the contents of a local or remote file, None for a missing file."""
-    fs, target = filesystem(path)
     try:
+        if is_local(path):  # without fsspec: read at each start of a fit
+            with open(os.path.expanduser(path.removeprefix("file://")), "rb") as file:
+                return file.read()
+        fs, target = filesystem(path)
         contents: bytes = fs.cat_file(target)
     except FileNotFoundError:
         return None

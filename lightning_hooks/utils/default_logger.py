@@ -16,9 +16,9 @@ class BarFriendlyHandler(logging.StreamHandler):  # type: ignore[type-arg]
 
     def emit(self, record: logging.LogRecord) -> None:
         """Write a line through tqdm, to the present stream: tests and notebooks replace it."""
-        from tqdm import tqdm  # type: ignore[import-untyped]  # Lightning needs tqdm too
-
         try:
+            from tqdm import tqdm  # type: ignore[import-untyped]  # Lightning needs tqdm too
+
             tqdm.write(self.format(record), file=sys.stdout)
         except Exception:  # a line of log never ends a run
             self.handleError(record)

@@ -6,6 +6,8 @@ import inspect
 import warnings
 from types import FrameType
 
+from lightning_hooks.utils.printable import printable
+
 __all__ = ["rank_zero_warn", "warn"]
 
 NOT_OF_USERS = {
@@ -21,7 +23,7 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     name = frame.f_globals.get("__name__")
     file, line = frame.f_code.co_filename, frame.f_lineno
-    warnings.warn_explicit(message, category, file, line, name, registry)
+    warnings.warn_explicit(printable(message), category, file, line, name, registry)
 
 
 def rank_zero_warn(message: str, category: type[Warning] = UserWarning) -> None:

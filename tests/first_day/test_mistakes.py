@@ -336,7 +336,8 @@ ALONE: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
     "a logger of Lightning's": (
         lambda: [TextLoggerHook(), CSVLogger("logs")],
         {},
-        "CSVLogger is not a Lightning Callback",
+        "CSVLogger is not a Lightning Callback; if it is a hook, write "
+        "Trainer(callbacks=[HookAdapter([CSVLogger(...)])])",
     ),
     "one object twice": (lambda: [EMAHook()] * 2, {}, "a hook takes part in a Trainer once"),
 }

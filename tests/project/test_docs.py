@@ -124,7 +124,7 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
     for block in re.findall(r"^```python\n(.*?)^```$", page, re.M | re.S):
         exec(compile(block, "first_steps.md", "exec"), names)
     trainer = names["trainer"]
-    assert trainer.callback_metrics["accuracy"] > 0.9
+    assert trainer.callback_metrics["accuracy"] > 0.96
     shown = page.partition("```text\n")[2].partition("```")[0].splitlines()
     assert [line.partition(", loss")[0] for line in shown if "lr:" in line] == [
         "Epoch [1][20/45]\tlr: 4.779e-02"
@@ -141,8 +141,7 @@ def test_the_first_steps_train_and_write_the_files_of_their_table(
     for kind in kinds:
         assert list(tmp_path.glob(kind)), kind
     assert len(list(tmp_path.glob("epoch_*.pth"))) == 3
-    hooks = [names["StopAtLoss"](limit=1.0), lightning_hooks.EMAHook(momentum=0.01)]
-    again = L.Trainer(max_epochs=12, callbacks=hooks)
+    again = L.Trainer(max_epochs=11, callbacks=[lightning_hooks.EMAHook(momentum=0.01)])
     again.fit(
         names["Digits"](), names["train_loader"], names["val_loader"], ckpt_path="epoch_10.pth"
     )
@@ -206,6 +205,11 @@ def test_its_code_runs_and_gives_what_it_shows(
     printed = "\n".join([*caplog.messages, capsys.readouterr().out, *files])
     given = without_numbers(printed.replace(str(tmp_path), "/home/me/run"))
     assert shown_on(DOCS / page) - given == set()
+
+
+def test_it_is_half_as_long_as_it_was() -> None:
+    written = [page for page in PAGES if page.parent.name != "results"]  # a bench writes the rest
+    assert sum(len(page.read_text(encoding="utf-8").split()) for page in written) <= 34_800 / 2
 
 
 def test_code_fits_into_a_page() -> None:

@@ -18,6 +18,7 @@ import pytest
 
 from lightning_hooks import CheckpointHook, newest_valid
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.checkpoints import OWNER
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry, flaw, remove
 from support import training
@@ -146,7 +147,7 @@ def test_a_link_by_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) 
         trainer.fit(NoValidation(), make_loader(), ckpt_path=resumed)
         (run,) = {entry.run for entry in manifest.read(str(tmp_path))}  # as the checkpoint has it
         if resumed is None:
-            os.symlink(victim, tmp_path / f"epoch_2.pth.{run}.tmp")
+            os.symlink(victim, tmp_path / f"epoch_2.pth.{run}.{OWNER}.tmp")
     assert victim.read_text() == "mine"
     assert not (tmp_path / "epoch_2.pth").is_symlink()
 

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import fcntl
+import logging
 import os
 import pty
 import re
 import struct
+import sys
 import termios
 import threading
 from pathlib import Path
 
 import pytest
 
+from lightning_hooks.utils.default_logger import BarFriendlyHandler
 from support import forks
 from support.paths import ROOT
 from support.processes import environment
@@ -67,3 +70,12 @@ def test_each_text_line_is_a_line_of_its_own_beside_a_bar(kind: str, tmp_path: P
     assert (len(epochs), len(vals)) == (4, 2)
     assert not any("lightning_hooks" in line for line in lines if not re.match(head, line))
     assert "Epoch 1" in text  # the bar
+
+
+def test_a_tqdm_that_cannot_be_imported_ends_no_run(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setitem(sys.modules, "tqdm", None)
+    record = logging.LogRecord("lightning_hooks", logging.INFO, "", 0, "a line", (), None)
+    BarFriendlyHandler().emit(record)
+    assert "tqdm" in capsys.readouterr().err

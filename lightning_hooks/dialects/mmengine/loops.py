@@ -19,6 +19,7 @@ from lightning_hooks.engine.lightning_api import callback_list, data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
+from lightning_hooks.engine.runner.runner import training_loader
 
 __all__ = ["Evaluation", "TestLoop", "TrainLoop", "ValLoop"]
 
@@ -101,11 +102,7 @@ class TrainLoop(_Loop):
     @property
     def dataloader(self) -> Any:
         """The training loader; an assigned loader is used from the next epoch on."""
-        if self.native_runner.new_data_loader is not None:
-            return self.native_runner.new_data_loader
-        trainer = self.native_runner.trainer
-        loaders = data.train_loaders(trainer)
-        return loaders[0] if len(loaders) == 1 else trainer.train_dataloader
+        return training_loader(self.native_runner)
 
     @dataloader.setter
     def dataloader(self, value: Any) -> None:
@@ -276,10 +273,7 @@ class Evaluation(Callback):
 
     def _end(self) -> None:
         """End the run, and restore the model."""
-        runner = self._facade.native_runner
-        if runner.model is not self._model:
-            runner.model = self._model
-            Driver.of(runner.trainer).model_watch.take()
+        self._facade.native_runner.model = self._model
         self._facade.end()
 
     # -- Lightning's events ----------------------------------------------------------------

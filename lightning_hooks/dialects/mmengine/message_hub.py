@@ -120,7 +120,7 @@ class MessageHub:
         return self._state(copy.deepcopy)
 
     def plain_state(self) -> dict[str, Any]:
-        """Return ``state_dict()`` for a file: of each history a list of values, and of counts."""
+        """Return ``state_dict()`` in plain types: each history as lists of values and counts."""
         return self._state(lambda history: [part.tolist() for part in history.data])
 
     def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:

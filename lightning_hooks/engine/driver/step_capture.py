@@ -84,8 +84,8 @@ class StepCapture:
         """Leave out hooks that run backward and step, after a ``training_step`` that returned None.
 
         A warning names the left-out hooks once. A hook that accumulates gradients is still called:
-        the group may end with the batch. After a step that returns a dict without a loss all hooks
-        are called, and raise an error if the loss is needed.
+        the batch may be the last of an accumulated step. After a step that returns a dict without
+        a loss all hooks are called, and a hook that needs the loss raises an error.
         """
         skipped = [
             hook
@@ -138,7 +138,7 @@ def _step_point(hook: Any) -> str:
 
 
 def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
-    """Return the outputs of a step with a loss that refuses backward: Lightning runs backward."""
+    """Return a step's outputs with losses that refuse ``backward``: Lightning runs backward."""
     return {
         key: OrphanLoss.of(value)
         if isinstance(value, torch.Tensor) and (value.requires_grad or key == "loss")

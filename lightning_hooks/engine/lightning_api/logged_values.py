@@ -12,7 +12,7 @@ import torch
 from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.lightning_api.private_names import logger_connector, needs
+from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.utils.secrets import masked
 
 __all__ = [
@@ -194,7 +194,7 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
             are left out.
     """
     # the properties of the Trainer would compute the module's metrics now
-    shown, own = logger_connector(trainer)._callback_metrics, _names(_logged(trainer))
+    shown, own = trainer._logger_connector._callback_metrics, _names(_logged(trainer))
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
         if name not in own and (is_tensor or isinstance(value, Real)):

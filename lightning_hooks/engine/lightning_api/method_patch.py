@@ -113,15 +113,15 @@ class Fit(contextlib.ExitStack):
 
     def __init__(self, trainer: L.Trainer | None = None) -> None:
         super().__init__()
-        self.trainer = trainer
-        self.module = None if trainer is None else trainer.lightning_module
-        """The module; None when the changes are undone."""
-        self.state = TrainerState() if trainer is None else trainer.state
-        self.callback(setattr, self, "module", None)
+        self.trainer, self.state = trainer, TrainerState()
+        self._module: L.LightningModule | None = None
+        if trainer is not None:
+            self.state, self._module = trainer.state, trainer.lightning_module
+            self.callback(setattr, self, "_module", None)
 
     def is_of(self, trainer: L.Trainer) -> bool:
-        """Whether the stack is for the Trainer's present fit, and holds the changes still."""
-        return self.trainer is trainer and self.module is trainer.lightning_module
+        """Whether the stack is for the Trainer's present fit, and not closed yet."""
+        return self.trainer is trainer and self._module is trainer.lightning_module
 
     @property
     def is_running(self) -> bool:

@@ -23,7 +23,6 @@ __all__ = [
     "combined_loader",
     "data_fetcher",
     "keep_loaders",
-    "logger_connector",
     "needs",
     "private_import",
     "set_fetcher",
@@ -160,8 +159,3 @@ def set_fetcher(loop: Any, fetcher: Any) -> None:
     loop._data_fetcher = fetcher
     if fetcher is not None:
         fetcher.setup(combined_loader(loop))
-
-
-def logger_connector(trainer: L.Trainer) -> Any:
-    """Return the Trainer's logger connector, which stores logged values."""
-    return trainer._logger_connector

@@ -19,7 +19,6 @@ from lightning_hooks.engine.lightning_api.private_names import (
     RESULTS,
     combined_loader,
     keep_loaders,
-    logger_connector,
     needs,
     private_import,
     set_loader,
@@ -166,7 +165,7 @@ class ExtraPass:
     def _logging(self, event: str) -> Iterator[None]:
         """Have the module log into the results of the pass, as in an event of Lightning."""
         trainer, loop = self._trainer, evaluation_loop(self._trainer)
-        module, connector = trainer.lightning_module, logger_connector(trainer)
+        module, connector = trainer.lightning_module, trainer._logger_connector
         before = trainer.state.stage, module._current_fx_name
         results, first = loop._results, connector._first_loop_iter
         trainer.state.stage, module._current_fx_name = _STAGES[self._stage], event

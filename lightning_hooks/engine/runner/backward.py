@@ -35,7 +35,7 @@ class _Loss(torch.Tensor):
     """A loss that is printed, formatted and pickled as a plain tensor."""
 
     plain: torch.Tensor
-    """The same tensor without the subclass, whose operations would go through Python."""
+    """The loss as a ``torch.Tensor``: operations on the subclass would run through Python."""
 
     @classmethod
     def of(cls, loss: torch.Tensor) -> Self:
@@ -45,7 +45,7 @@ class _Loss(torch.Tensor):
         return found
 
     def _as_plain(self) -> torch.Tensor:
-        # a loss computed from this loss has the subclass, and no plain tensor
+        # the result of an operation on a loss has the subclass, but no attribute ``plain``
         plain: torch.Tensor = vars(self).get("plain", self.as_subclass(torch.Tensor))
         return plain
 
@@ -99,8 +99,9 @@ class OrphanLoss(_Loss):
 class CountedOptimizer:
     """An optimizer whose steps Lightning counts; everything else is the optimizer inside.
 
-    A flag set by a hook reaches the optimizer's ``step``, and a copy is a copy of the optimizer.
-    A step to which Lightning adds nothing is the optimizer's own, and counted here.
+    A hook sets attributes on the optimizer inside, and a copy of this object is a copy of the
+    optimizer. If Lightning adds nothing to a step, the optimizer inside steps directly, and this
+    object counts the step.
 
     Args:
         wrapper: Lightning's wrapper, which steps through the strategy and counts.
@@ -147,7 +148,7 @@ class CountedOptimizer:
 def optimizers_of_hooks(runner: Runner) -> Any:
     """Return the optimizer for hooks to step, or a dict of several optimizers by name.
 
-    Their steps are counted in ``trainer.global_step``.
+    ``trainer.global_step`` counts the steps.
     """
     found: Any = runner.module.optimizers()
     many = found if isinstance(found, list) else [found]

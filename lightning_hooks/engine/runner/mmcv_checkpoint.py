@@ -21,6 +21,7 @@ from lightning_hooks.storage.layout import RAW, check_weights, entry_of, has_ave
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
+from lightning_hooks.utils.printable import printable
 
 __all__ = ["MmcvCheckpoints", "file_name", "with_keys_of"]
 
@@ -185,7 +186,7 @@ class MmcvCheckpoints:
             ("size mismatch", wrong),
         ]:
             if keys:
-                self.logger.warning("%s: %s keys: %s", filename, what, ", ".join(keys))
+                self.logger.warning("%s: %s keys: %s", filename, what, printable(", ".join(keys)))
         return checkpoint
 
     def resume(

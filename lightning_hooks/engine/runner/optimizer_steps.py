@@ -1,4 +1,4 @@
-"""``AppliedSteps``: count the optimizers' steps, without steps that never reach an optimizer."""
+"""``AppliedSteps``: count the steps that reach an optimizer."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ __all__ = ["AppliedSteps"]
 
 
 class AppliedSteps:
-    """Count the optimizers' steps, without reading the device.
+    """Counts the steps that reach an optimizer, without reading the device.
 
     Lightning's ``global_step`` also counts a step skipped by the gradient scaler, and an
-    ``optimizer_step`` of the module that only calls the closure; neither reaches the optimizer. A
-    ``fused=True`` optimizer reads the scaler's flag on the device: the skipped step counts.
-    Optimizers that are not torch's are counted by ``global_step``.
+    ``optimizer_step`` of the module that only calls the closure; neither reaches the optimizer. The
+    skipped step of a ``fused=True`` optimizer counts: such an optimizer reads the scaler's flag on
+    the device. The steps of optimizers of other libraries are counted by ``global_step``.
 
     Args:
         trainer: The Trainer, in a fit; steps are counted from now on.

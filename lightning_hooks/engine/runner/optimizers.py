@@ -99,7 +99,8 @@ class StepRates:
         return {
             f"{name}/{group.get('name', index)}": value
             for name, (optimizer, values) in self._by_name(what, tag).items()
-            for index, (group, value) in enumerate(zip(optimizer.param_groups, values, strict=True))
+            # a group added after the step has no value of the step
+            for index, (group, value) in enumerate(zip(optimizer.param_groups, values))  # noqa: B905
         }
 
     def _by_name(self, what: str, tag: str) -> dict[str, tuple[Any, list[float]]]:

@@ -34,7 +34,7 @@ from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.samples import Histogram, as_table, image_of
 
-__all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner"]
+__all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner", "training_loader"]
 
 
 class Runner(MmcvCheckpoints):
@@ -264,10 +264,7 @@ class Runner(MmcvCheckpoints):
                 return self.new_val_loader
             loaders = self.trainer.val_dataloaders
             return loaders[0] if isinstance(loaders, list) and len(loaders) == 1 else loaders
-        if self.new_data_loader is not None:
-            return self.new_data_loader
-        loaders = data.train_loaders(self.trainer)
-        return loaders[0] if len(loaders) == 1 else self.trainer.train_dataloader
+        return training_loader(self)
 
     @data_loader.setter
     def data_loader(self, value: Any) -> None:
@@ -614,6 +611,14 @@ class Runner(MmcvCheckpoints):
                         method(self)
         finally:
             self.calls_hooks = outer
+
+
+def training_loader(runner: Runner) -> Any:
+    """Return the training loader, also in a validation; a loader set by a hook comes first."""
+    if runner.new_data_loader is not None:
+        return runner.new_data_loader
+    loaders = data.train_loaders(runner.trainer)
+    return loaders[0] if len(loaders) == 1 else runner.trainer.train_dataloader
 
 
 class EpochRunner(Runner):

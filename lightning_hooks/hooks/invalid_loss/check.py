@@ -101,6 +101,7 @@ class CheckInvalidLossHook(Hook):
     priority = "ABOVE_NORMAL"
     """Before the hooks that save: the check comes first."""
 
+    transient = ("_action", "_saves", "_has_failed", "_weights", "_history")
     # for subclasses that do not call super().__init__()
     interval: int = 50
     action: str = "raise"
@@ -192,11 +193,6 @@ class CheckInvalidLossHook(Hook):
         if self._saves is not None and not self._has_failed:
             self._saves.remove()
         self._weights, self._history = (), LossHistory()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Leave out the state of a fit."""
-        state = super().__getstate__()
-        return {k: v for k, v in state.items() if not k.startswith("_") or k == "_plain_arguments"}
 
     # -- each step -------------------------------------------------------------------------
 

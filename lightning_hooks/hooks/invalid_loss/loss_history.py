@@ -98,7 +98,7 @@ class LossHistory:
 def _terms(
     outputs: Mapping[str, Any], runner: Runner, logged: dict[str, torch.Tensor]
 ) -> dict[str, Any]:
-    """Return the single numbers returned or logged by a step, by name, on their device."""
+    """Return the 0-d values that a step has returned or logged, by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
         # most modules log nothing, and this runs in every step
@@ -202,7 +202,7 @@ def read(
 
 
 def _verdict_of_ranks(places: Sequence[int], numbers: torch.Tensor) -> torch.Tensor:
-    """Return the least place of a bad loss over the ranks, and -1.0 if a rank's weights are bad.
+    """Return the place of the first bad loss of all ranks, and -1.0 if a rank has bad weights.
 
     Args:
         places: For each loss its iteration times the number of ranks, plus this rank.

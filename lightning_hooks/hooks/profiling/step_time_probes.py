@@ -18,7 +18,6 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -274,5 +273,6 @@ def _events_of(hook: Any) -> list[str]:
     """Return the Lightning events that a native hook overrides."""
     if not isinstance(hook, Hook) or _is_timer(hook):
         return []
-    own = [n for n in EVENTS if getattr(type(hook), n) is not getattr(Callback, n)]
+    events = [n for n in vars(Callback) if n.startswith("on_") and not n.endswith("_checkpoint")]
+    own = [n for n in events if getattr(type(hook), n) is not getattr(Callback, n)]
     return [name for name in own if callable(getattr(hook, name))]

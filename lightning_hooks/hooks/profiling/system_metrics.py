@@ -25,7 +25,7 @@ MIB = 2**20
 
 @HOOKS.register_module()
 class SystemMetricsHook(Hook):
-    """Logs how busy and how full the machine is, read by a separate thread.
+    """Logs the load of processors, memory and GPU, read by a separate thread.
 
     ===========================  ==========================================================
     key                          value
@@ -39,9 +39,9 @@ class SystemMetricsHook(Hook):
     ``system/gpu_temperature``   degrees Celsius
     ===========================  ==========================================================
 
-    Each line of a logger has the averages of the readings in the line's interval, and none of these
-    keys without a reading. The numbers describe rank 0's machine and GPU. A GPU has numbers if NVML
-    and the package ``nvidia-ml-py`` are installed; values unknown to NVML are absent.
+    Each line of a logger has the averages of the readings in the line's interval; a line without a
+    reading has none of these keys. The numbers describe rank 0's machine and GPU. The numbers of
+    a GPU need NVML and the package ``nvidia-ml-py``; values unknown to NVML are absent.
 
     Args:
         interval: Seconds between two readings.
@@ -109,7 +109,7 @@ class _Readings(threading.Thread):
         self._logger.warning("SystemMetricsHook: %s (%s: %s)", message, kind, error)
 
     def stop(self) -> None:
-        """End the thread, or leave a thread that hangs in a driver behind."""
+        """End the thread; after a second, leave a thread behind that hangs in a driver."""
         self._ended.set()
         self.join(timeout=1.0)
 
@@ -162,7 +162,7 @@ def _open_gpu(device: torch.device) -> Callable[[], dict[str, float]]:
     import pynvml
 
     pynvml.nvmlInit()
-    # CUDA and NVML count differently: CUDA_VISIBLE_DEVICES hides GPUs from one of them
+    # CUDA_VISIBLE_DEVICES hides GPUs from CUDA but not from NVML, so the indices differ
     uuid = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
     handle = pynvml.nvmlDeviceGetHandleByUUID(uuid)
     return lambda: read_gpu(pynvml, handle)

@@ -57,6 +57,7 @@ from lightning_hooks.hooks.saving.store import (
 from lightning_hooks.storage import files
 from lightning_hooks.storage.earlier_files import best_series
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
@@ -586,7 +587,7 @@ class EvalHook(SavingHook):
             }
             target = self.store.target(name, best_series(new.key), **fields)
             what = "Best" if new.path == entries[0][1] else f"Among the best {ranking.keep},"
-            line = f"{what} {new.key} is {new.score:0.4f} at {new.when}: saved {name}"
+            line = f"{what} {printable(new.key)} is {new.score:0.4f} at {new.when}: saved {name}"
             self.store.write(trainer, target, line)
 
     # -- keys that are not logged ----------------------------------------------------------

@@ -275,8 +275,8 @@ class SavingHook(Hook):
     @property
     def _messages(self) -> dict[str, Any]:
         meta = None if self.store.runner is None else self.store.runner.meta
-        found: dict[str, Any] | None = (meta or {}).get("hook_msgs")
-        return {} if found is None else found
+        found: dict[str, Any] = (meta or {}).get("hook_msgs", {})
+        return found
 
     @property
     def last_checkpoint(self) -> str:

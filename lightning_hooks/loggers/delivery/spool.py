@@ -187,7 +187,7 @@ class Spool:
         with contextlib.suppress(OSError), create(self.refused_path) as file:
             file.write(self._head)
         with contextlib.suppress(OSError):
-            append(self.refused_path, to_line(record))
+            append(self.refused_path, to_line(record), local=True)
 
     def take_back(self) -> None:
         """Count refused records as unsent: the backend refuses everything."""

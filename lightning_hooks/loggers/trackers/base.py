@@ -19,7 +19,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook, by_kind, in_fit, peak_memory
+from lightning_hooks.loggers.base import LoggerHook, by_kind, has_rates, in_fit, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -308,7 +308,8 @@ class TrackerHook(LoggerHook):
             return False
         earlier = itertools.takewhile(lambda hook: hook is not self, peers)
         same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
-        return own in (hook.run_folder(runner) for hook in same)
+        folders = filter(None, (hook.run_folder(runner) for hook in same))
+        return os.path.realpath(own) in map(os.path.realpath, folders)
 
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
@@ -341,7 +342,9 @@ class TrackerHook(LoggerHook):
         if (session := self._session) is None:
             return
         step = self.get_iter(runner)
-        if self._repeats_rates(runner, step):
+        follows = self.interval == 1 and runner.iter != runner.max_iters
+        # a line of training at the same step has the rates and the epoch of a validation
+        if (follows or step == self._rates_at) and self.get_mode(runner) != "train":
             tags = {k: v for k, v in tags.items() if k.split("/")[0] not in RATES}
         self._rates_at = step
         session.append(step, **by_kind(tags))
@@ -355,11 +358,6 @@ class TrackerHook(LoggerHook):
         self._restored = self._ended if runner.mode != "train_epoch" else None
         super().log_values(runner)
 
-    def _repeats_rates(self, runner: Runner, step: int) -> bool:
-        """Whether a line of training at the same step has the rates and epoch of a validation."""
-        follows = self.interval == 1 and runner.iter != runner.max_iters
-        return self.get_mode(runner) != "train" and (follows or step == self._rates_at)
-
     def _tags(self, runner: Runner) -> dict[str, Any]:
         is_mmcv = self.names == "mmcv"
         skipped = () if self.timings else ("time", "data_time")
@@ -370,7 +368,7 @@ class TrackerHook(LoggerHook):
             prefix = f"{self.get_mode(runner)}/" if is_mmcv else ""
             memory = peak_memory(runner)
             tags.update({} if memory is None else {f"{prefix}memory": memory})
-        if self.all_groups:
+        if self.all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))
         if not is_mmcv and self.get_mode(runner) == "train":

@@ -249,4 +249,4 @@ class DvcliveLoggerHook(TrackerHook):
             super()._log_end_of_epoch(runner)
             return
         # the window ends with the next iteration
-        self._log_line(runner, self._window(runner.log_buffer, runner.inner_iter + 2))
+        self._log_line(runner, runner.inner_iter + 2)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,6 +27,7 @@ from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
+    from lightning_hooks.loggers.delivery.session import Session
 
 __all__ = ["TensorboardLoggerHook", "TensorboardWriter", "as_markdown", "clean_tag", "moments"]
 
@@ -257,12 +259,14 @@ class TensorboardLoggerHook(TrackerHook):
             text = "TensorboardLoggerHook: graph=True draws nothing (%s)"
             runner.logger.warning(text, describe(error))
 
-    def after_run(self, runner: Runner) -> None:
-        """Log the best score as ``hp_metric``, and close the run."""
-        scores = [each.best_model_score for each in _keepers_of_best(runner)]
-        if self._session is not None and in_fit(runner) and scores and scores[0] is not None:
-            self._session.append(self.get_iter(runner), scalars={"hp_metric": float(scores[0])})
-        super().after_run(runner)
+    def close_session(self, runner: Runner | None, folders: ExitStack) -> Session | None:
+        """Log the best score as ``hp_metric``, and begin to close the session."""
+        if self._session is not None and runner is not None and in_fit(runner):
+            scores = [each.best_model_score for each in _keepers_of_best(runner)]
+            if scores and scores[0] is not None:
+                value = {"hp_metric": float(scores[0])}
+                self._session.append(self.get_iter(runner), scalars=value)
+        return super().close_session(runner, folders)
 
 
 def _keepers_of_best(runner: Runner) -> Iterator[Any]:

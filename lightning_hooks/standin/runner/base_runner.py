@@ -357,7 +357,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         """Load the weights of a file into the model; return the whole checkpoint."""
         return load_checkpoint(self.model, filename, map_location, strict, self.logger, revise_keys)
 
-    def _load_for_resume(self, checkpoint: str, map_location: Any) -> dict[str, Any]:
+    def _load_for_resume(
+        self, checkpoint: str, resume_optimizer: bool, map_location: Any
+    ) -> dict[str, Any]:
         if map_location == "default":
             cuda = torch.cuda.is_available()
             map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
@@ -368,16 +370,16 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             )
         self._epoch = found["meta"]["epoch"]
         self._iter = found["meta"]["iter"]
+        if resume_optimizer:
+            resume_optimizers(self, found)
         return found
 
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
         """Resume from a checkpoint: weights, counters, meta and optimizers."""
-        found = self._load_for_resume(checkpoint, map_location)
+        found = self._load_for_resume(checkpoint, resume_optimizer, map_location)
         self.meta = copy.copy(found["meta"])
-        if resume_optimizer:
-            resume_optimizers(self, found)
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- hooks -----------------------------------------------------------------------------

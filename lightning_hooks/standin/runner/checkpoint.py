@@ -24,6 +24,7 @@ from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.plain_types import plain
+from lightning_hooks.utils.printable import printable
 
 __all__ = [
     "get_state_dict",
@@ -84,7 +85,7 @@ def load_state_dict(
     load(module)
     missing = [key for key in missing if "num_batches_tracked" not in key]
     if unexpected:
-        errors.append(f"unexpected key in source state_dict: {', '.join(unexpected)}\n")
+        errors.append(f"unexpected key in source state_dict: {printable(', '.join(unexpected))}\n")
     if missing:
         errors.append(f"missing keys in source state_dict: {', '.join(missing)}\n")
     if not errors or get_dist_info()[0] != 0:

@@ -8,7 +8,6 @@ from typing import Any, ClassVar
 
 import torch
 
-from lightning_hooks.engine.runner.mmcv_checkpoint import resume_optimizers
 from lightning_hooks.engine.runner.runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
@@ -17,7 +16,7 @@ from lightning_hooks.standin.runner.engine import LastValues, check_workflow
 __all__ = ["IterBasedRunner", "IterLoader"]
 
 AGREEMENT_INTERVAL = 100
-"""Iterations after which the ranks agree on ``should_stop``: a run by iteration has no epochs."""
+"""Iterations between two agreements of the ranks on ``should_stop``, as there are no epochs."""
 
 
 class IterLoader:
@@ -140,10 +139,8 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
         """Resume from a checkpoint: weights, counters and optimizers."""
-        found = self._load_for_resume(checkpoint, map_location)
+        found = self._load_for_resume(checkpoint, resume_optimizer, map_location)
         self._inner_iter = found["meta"]["iter"]  # as in mmcv, until the first part of the workflow
-        if resume_optimizer:
-            resume_optimizers(self, found)
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
 
     def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments

@@ -18,7 +18,7 @@ PAUSE = 0.05
 
 
 class ProcessGroup(TorchElasticEnvironment):
-    """The environment of an existing process group: other programs than torchrun may start it."""
+    """Describes the initialized process group, whichever launcher started the processes."""
 
     @staticmethod
     def detect() -> bool:
@@ -30,15 +30,15 @@ class ProcessGroup(TorchElasticEnvironment):
         return dist.get_world_size()
 
     def global_rank(self) -> int:
-        """Return this rank."""
+        """Return the rank of this process."""
         return dist.get_rank()
 
     def local_rank(self) -> int:
-        """Return the rank on this machine."""
+        """Return the rank of this process on its machine."""
         return int(os.environ.get("LOCAL_RANK", self.global_rank() % _ranks_here()))
 
     def node_rank(self) -> int:
-        """Return the number of this machine."""
+        """Return the index of this machine."""
         return self.global_rank() // _ranks_here()
 
 
@@ -46,7 +46,7 @@ class WrappedStrategy(DDPStrategy):
     """DDPStrategy for a model already wrapped in DistributedDataParallel."""
 
     def configure_ddp(self) -> None:
-        """Do nothing: the model has a wrapper."""
+        """Do nothing: the model is in DistributedDataParallel already."""
 
 
 def wait_for_threads() -> None:

@@ -63,6 +63,8 @@ class Registry(native.Registry):
     (True, True)
     """
 
+    kinds = "classes and functions"
+
     def __init__(
         self,
         name: str,
@@ -154,7 +156,7 @@ class Registry(native.Registry):
         if inspect.isclass(name):
             return self.deprecated_register_module(name, force)
         if inspect.isfunction(name):
-            return self._register(name, None, force)
+            return self._register(name, None, force)  # type: ignore[type-var]
         return super().register_module(name, force, module)
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
@@ -168,19 +170,8 @@ class Registry(native.Registry):
             return functools.partial(self.deprecated_register_module, force=force)
         return self._register(cls, None, force)
 
-    def _register(self, cls: Any, names: Any, force: bool) -> Any:
-        if not (inspect.isclass(cls) or inspect.isfunction(cls)):
-            raise TypeError(f"only classes and functions can be registered, got {cls!r}")
-        table: dict[str, Any] = self.module_dict
-        for name in [names] if isinstance(names, str) else names or [cls.__name__]:
-            if not force and self._is_taken(name, cls):
-                raise KeyError(f"{name} is already registered in {self.name}; force=True replaces")
-            table[name] = cls
-        return cls
-
-    def _is_taken(self, name: str, new: Any) -> bool:
-        taken = self.module_dict.get(name)
-        return taken is not None and not (self.gives_way and self.gives_way(name, taken, new))
+    def _accepts(self, new: object) -> bool:
+        return inspect.isclass(new) or inspect.isfunction(new)
 
     def _register_module(self, module: Any, module_name: Any = None, force: bool = False) -> None:
-        self._register(module, module_name, force)  # old code calls it
+        self.register_module(module_name, force, module)  # old code calls it

@@ -291,3 +291,36 @@ def test_a_hook_added_in_setup_is_set_up(tmp_path: Path) -> None:
         NoValidation(), make_loader(2)
     )
     assert hook.events == ["setup"]
+
+
+class Finds(Callback):
+    """Notes the Trainer's checkpoint callback in setup."""
+
+    found: Any = None
+
+    def setup(self, trainer: Any, *args: Any, **kwargs: Any) -> None:
+        self.found = trainer.checkpoint_callback
+
+
+def test_a_checkpoint_hook_in_an_adapter_is_found_in_the_setup_of_others(tmp_path: Path) -> None:
+    hook, callback = CheckpointHook(interval=1), Finds()
+    make_trainer(tmp_path, HookAdapter([hook]), callback).fit(NoValidation(), make_loader(1))
+    assert callback.found is hook
+
+
+@pytest.mark.parametrize("hosted", [False, True])
+def test_a_setup_wrapped_by_others_joins_too(
+    hosted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls, own = list[str](), EMAHook.setup
+
+    def wrapped(*args: Any, **kwargs: Any) -> None:
+        calls.append("wrapped")
+        own(*args, **kwargs)
+
+    monkeypatch.setattr(EMAHook, "setup", wrapped)
+    hook = EMAHook(warm_up=0)
+    given = HookAdapter([hook]) if hosted else hook
+    make_trainer(tmp_path, given).fit(NoValidation(), make_loader(2))
+    assert calls[0] == "wrapped"
+    assert hook.steps == 2

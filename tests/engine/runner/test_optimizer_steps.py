@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks import EMAHook, LinearAnnealingLrUpdaterHook
+from lightning_hooks import EMAHook, Hook, LinearAnnealingLrUpdaterHook, TextLoggerHook
 from support.training import NoValidation, make_loader, make_trainer
 
 
@@ -71,3 +71,31 @@ def test_nothing_is_left_on_the_optimizers(tmp_path: Path) -> None:
     (optimizer,) = trainer.optimizers
     assert not optimizer._optimizer_step_pre_hooks
     assert not optimizer._optimizer_step_post_hooks
+
+
+class Scheduled(NoValidation):
+    """Has a scheduler of its own."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
+        return [optimizer], [torch.optim.lr_scheduler.StepLR(optimizer, 1)]
+
+
+class Unfreezes(Hook):
+    """Adds a group after the first step; reads the rates of the step."""
+
+    def __init__(self) -> None:
+        self.rates: list[Any] = []
+
+    def after_train_iter(self, runner: Any) -> None:
+        if runner.iter == 0:
+            group = {"params": [torch.nn.Parameter(torch.zeros(1))], "lr": 0.2}
+            runner.optimizer.add_param_group(group)
+        self.rates.append(runner.step_rates.of_groups("lr", "learning_rate"))
+
+
+def test_a_group_added_after_a_step_has_a_rate_from_the_next_step_on(tmp_path: Path) -> None:
+    hook = Unfreezes()
+    make_trainer(tmp_path, hook, TextLoggerHook()).fit(Scheduled(), make_loader(2))
+    first, second = {"learning_rate/0": 0.1}, {"learning_rate/0": 0.1, "learning_rate/1": 0.2}
+    assert hook.rates == [pytest.approx(first), pytest.approx(second)]

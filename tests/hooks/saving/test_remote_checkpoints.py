@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
-from lightning_hooks.storage import checkpoints, manifest
+from lightning_hooks.storage import checkpoints, files, manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
@@ -146,13 +146,13 @@ def test_a_hosted_hooks_work_dir(tmp_path, remote):
 def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
     path, seen = f"{remote}/a.pth", []
     fs, there = fsspec.core.url_to_fs(path)
-    write = manifest.Manifest.write
+    write = files.write_bytes
 
-    def note(self: Any) -> None:
-        write(self)
-        seen.append((len(self.entries), fs.exists(there)))
+    def note(path: str, contents: bytes) -> None:
+        write(path, contents)
+        seen.append((len(manifest.read(remote)), fs.exists(there)))
 
-    monkeypatch.setattr(manifest.Manifest, "write", note)
+    monkeypatch.setattr(files, "write_bytes", note)
     target = checkpoints.Target(remote, "a.pth", "0123456789ab", "series")
     content: Any = {"meta": {"epoch": 1, "iter": 1}, "x": torch.arange(5000.0)}
     checkpoints.save(content, target)

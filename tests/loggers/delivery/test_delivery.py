@@ -708,6 +708,25 @@ def test_departure_all_groups_and_timings_are_sent_on_request(tmp_path: Path) ->
     }
 
 
+def test_the_groups_rates_are_in_lines_of_steps_alone(tmp_path: Path) -> None:
+    class Logs(Grouped):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.log("epoch_only", 1.0, on_step=False, on_epoch=True)
+            return self.loss(batch)
+
+        def test_step(self, batch: Any, batch_idx: int) -> None:
+            self.log("hits", 1.0)
+
+    hook = KeepHook(interval=2, all_groups=True)
+    trainer = make_trainer(tmp_path, hook, limit_val_batches=0)
+    trainer.fit(Logs(), make_loader(), make_loader())
+    records = hook.kept.records
+    trainer.test(Logs(), make_loader(), verbose=False)
+    lines = [{*record.scalars} for record in (*records, *hook.kept.records)]
+    assert ["learning_rate/body" in line for line in lines] == [True, True, False, False]
+    assert (lines[2], lines[3]) == ({"train/epoch_only", "epoch"}, {"test/hits"})
+
+
 def test_memory_is_sent_with_the_timings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("lightning_hooks.loggers.trackers.base.peak_memory", lambda runner: 512)
     usual, more = KeepHook(), KeepHook(timings=True)

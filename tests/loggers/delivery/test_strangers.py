@@ -18,14 +18,14 @@ from lightning_hooks.loggers.delivery.record import seal
 from lightning_hooks.loggers.delivery.session import replay_command
 from lightning_hooks.loggers.delivery.spool import Spool, read_head
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
-from lightning_hooks.loggers.replay import replay
+from lightning_hooks.loggers.replay import open_writer, replay
 from lightning_hooks.loggers.trackers.table import (
     OPTIONS,
     TRACKERS,
-    arguments_of,
     options_of,
     writer_class,
 )
+from lightning_hooks.utils.secrets import without_secrets
 from support import training
 from support.logs.kept import KeepHook
 
@@ -69,8 +69,9 @@ def test_a_spool_is_sent_where_the_command_says(
     pytest.importorskip(name)
     evil = {"log_dir": "/evil", "uri": "http://evil", "init": {"dir": "/evil", "server": "evil"}}
     path = spool_of(tmp_path / "work", name, arguments=evil, resume={"run_id": "evil"})
-    place = {"dir": tmp_path / "to", "run_id": "1f", "mode": "offline", "experiment": "digits"}
-    place["tracking_uri"] = f"sqlite:///{tmp_path}/to/mlflow.db"  # type: ignore[assignment]
+    place: dict[str, Any] = {"dir": tmp_path / "to", "run_id": "1f", "mode": "offline"}
+    place |= {"experiment": "digits", "name": "it's first"}
+    place["tracking_uri"] = f"sqlite:///{tmp_path}/to/mlflow.db"
     options = {key: value for key, value in place.items() if key in TRACKERS[name].options}
     (tmp_path / "to").mkdir()
     with pytest.raises(SystemExit, match="0"):
@@ -151,7 +152,8 @@ def test_the_options_of_a_run_lead_to_it(name: str, monkeypatch: pytest.MonkeyPa
     options = {k: v for k, v in options_of(cls, None, ARGUMENTS[name]).items() if v is not None}
     assert {*options} <= {*TRACKERS[name].options} <= {*OPTIONS}
     monkeypatch.setattr(cls, "connect", dict)
-    found: Any = cls.reopen(**arguments_of(cls, {k: str(v) for k, v in options.items()}))
+    monkeypatch.setattr("lightning_hooks.loggers.replay.require", lambda *args: None)
+    found: Any = open_writer(name, **{k: str(v) for k, v in options.items()})
     again = {k: v for k, v in options_of(cls, None, found).items() if v is not None}
     assert again == options
 
@@ -174,6 +176,10 @@ def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for uri in (secret, "http://host"):
         assert options_of(mlflow, None, {"uri": uri})["tracking_uri"] is None  # read there
     assert options_of(mlflow, None, {"uri": "http://other"})["tracking_uri"] == "http://other"
+    store = "postgresql:///db?user=me&password=s3cret"
+    assert without_secrets(store) == "postgresql:///db?user=me&password=***"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    assert options_of(mlflow, None, {"uri": store})["tracking_uri"] is None
     loggers = [{"type": "CometLogger", "api_key": "s3cret", "name": "first"}]
     options = options_of(writer_class("lightning"), None, {"loggers": loggers})
     assert json.loads(options["logger"]) == [{"type": "CometLogger", "name": "first"}]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import math
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +14,7 @@ import pytest
 
 from lightning_hooks import (
     DvcliveLoggerHook,
+    LightningLoggerHook,
     MlflowLoggerHook,
     TensorboardLoggerHook,
     TextLoggerHook,
@@ -57,6 +60,12 @@ def in_json(work: Path) -> list[Any]:
     return [row["odd"] for row in rows if row["mode"] == "train"]
 
 
+def in_csv(work: Path) -> list[Any]:
+    (path,) = work.rglob("metrics.csv")
+    with path.open() as file:
+        return [row["train/odd"] for row in csv.DictReader(file) if row["train/odd"]]
+
+
 CASES: dict[str, tuple[Any, Callable[[Path], list[Any]], list[Any]]] = {
     "text": (TextLoggerHook, in_json, [None, None, None, 1.5]),
     "tensorboard": (
@@ -79,6 +88,11 @@ CASES: dict[str, tuple[Any, Callable[[Path], list[Any]], list[Any]]] = {
         lambda work: by_mlflow(client_of(work / "mlflow.db")),
         [math.nan, LARGEST, -LARGEST, 1.5],
     ),
+    "csv": (
+        partial(LightningLoggerHook, {"type": "CSVLogger"}),
+        in_csv,
+        ["nan", "inf", "-inf", "1.5"],
+    ),
     "visdom": (
         VisdomLoggerHook,
         lambda work: column(read_visdom_log(work / "visdom")),
@@ -90,7 +104,7 @@ CASES: dict[str, tuple[Any, Callable[[Path], list[Any]], list[Any]]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_what_the_reader_sees(work: Path, name: str) -> None:
     kind, read, wanted = CASES[name]
-    if name != "text":
+    if name not in ("text", "csv"):
         pytest.importorskip(name)
     fit(work, Odd(), kind(interval=1, by_epoch=False), epochs=1)
     assert repr(read(work)) == repr(wanted)  # nan is not equal to nan

@@ -119,8 +119,9 @@ def test_hparams_has_metrics(work: Path, lightnings: bool) -> None:
     keeper: Any = BestCheckpointHook("val_loss", rule="less")
     if lightnings:
         keeper = ModelCheckpoint(work / "kept", monitor="val_loss")
+    first = TensorboardLoggerHook(str(work / "first"), interval=2)  # closes the runs of both
     hook = TensorboardLoggerHook(str(work / "tb"), interval=2)
-    trainer = make_trainer(work, keeper, hook, max_epochs=3, enable_checkpointing=True)
+    trainer = make_trainer(work, keeper, first, hook, max_epochs=3, enable_checkpointing=True)
     trainer.fit(Tuned(0.2), make_loader(4), make_loader(2))
     rows, events = read_tensorboard(work / "tb")
     assert metrics_in_hparams(events) == ["hp_metric", "val/val_loss"]

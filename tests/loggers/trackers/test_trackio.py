@@ -21,7 +21,7 @@ from lightning_hooks import (
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.trackers.trackio import TrackioWriter
-from support.logs.trackers import Sent, Tuned, fit, quiet
+from support.logs.trackers import Odd, Sent, Tuned, fit, quiet
 from support.training import TinyModule, make_loader, make_trainer
 
 trackio = pytest.importorskip("trackio")
@@ -62,6 +62,13 @@ def test_a_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> Non
     assert run.config["lr"] == 0.2
     assert quiet(caplog)
     assert os.listdir() == []
+
+
+def test_nan_and_infinities_are_read_back(work: Path) -> None:
+    fit(work, Odd(), TrackioLoggerHook(project="odd", name="first", interval=1), epochs=1)
+    rows = rows_of("odd", "first")
+    found = [rows[step]["train/odd"] for step in sorted(rows) if "train/odd" in rows[step]]
+    assert repr(found) == "[nan, inf, -inf, 1.5]"
 
 
 class Sampling(TinyModule):

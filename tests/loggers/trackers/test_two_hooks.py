@@ -178,8 +178,9 @@ def test_two_clearml_hooks_share_the_task(work: Path, caplog: pytest.LogCaptureF
     assert clearml.Task.current_task() is None
 
 
+@pytest.mark.parametrize("again", ["b", "link/"])
 def test_folders_of_the_user_stay_and_a_test_goes_to_the_folder_of_its_hook(
-    tmp_path: Path,
+    tmp_path: Path, again: str
 ) -> None:
     pytest.importorskip("tensorboard")
 
@@ -187,7 +188,8 @@ def test_folders_of_the_user_stay_and_a_test_goes_to_the_folder_of_its_hook(
         def test_step(self, batch: Any, batch_idx: int) -> None:
             self.log("acc", 0.5)
 
-    folders = [str(tmp_path / name) for name in ("a", "b", "b")]
+    (tmp_path / "link").symlink_to(tmp_path / "b")
+    folders = [f"{tmp_path}/{name}" for name in ("a", "b", again)]
     hooks = [TensorboardLoggerHook(folder, interval=1) for folder in folders]
     trainer = make_trainer(tmp_path, *hooks)
     trainer.fit(Tested(), make_loader(), make_loader(2))
