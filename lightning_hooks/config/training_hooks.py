@@ -46,14 +46,21 @@ EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHo
 """Evaluation hooks by name; mmcv's registry lacks both."""
 
 
+def _unchanged(config: Config) -> Config:
+    return config
+
+
 class Item(NamedTuple):
-    """A hook of a config."""
+    """A hook of a training config."""
 
     key: str
     """The key in the training config."""
-    hook: Any
-    """The complete config dict, or the hook object."""
+    config: Config
     priority: Any
+    complete: Callable[[Config], Config] = _unchanged
+    """Returns the config with ``type`` and the arguments that other keys imply."""
+    default: Mapping[str, Any] = {}
+    """Arguments for a config without them."""
 
 
 class ConfiguredHooks(HookAdapter):
@@ -71,18 +78,32 @@ class ConfiguredHooks(HookAdapter):
     """The Trainer's arguments implied by the config."""
 
     def __init__(self, configs: Sequence[Item], **settings: Any) -> None:
-        self.configs = [(item.hook, item.priority) for item in configs]
-        """Each hook's complete config dict and priority."""
+        self.configs: list[tuple[Config, Any]] = []
+        """Each hook's complete config dict, or object, and priority."""
         self.registered: list[Any] = []
         """The hooks made from ``configs``."""
         super().__init__(configs, **settings)
 
     def _made(self, item: Item) -> tuple[Any, int]:
-        """Name the key of the config in an error."""
+        """Return the hook of an item and the priority; an error names the key."""
+        key, config, priority, complete, default = item
+        if isinstance(config, tuple) and len(config) == 2:
+            config, priority = config
+        if isinstance(config, (Sequence, int, float, set, type)):
+            check_python_lists(key, [config])
+            allowed = (
+                "a hook or (hook, priority)" if isinstance(config, tuple) else "a hook or None"
+            )
+            raise TypeError(f"{key} must be a dict, {allowed}, got {masked(config)!r}")
         try:
-            entry = super()._made((item.hook, item.priority))
+            config = complete(config)
+            if isinstance(config, Mapping):
+                config = copied({**default, **config})
+                priority = config.pop("priority", priority)
+            self.configs.append((config, priority))
+            entry = super()._made((config, priority))
         except Exception as error:
-            add_note(error, f"in {item.key} of the config")
+            add_note(error, f"in {key} of the config")
             raise
         self.registered.append(entry[0])
         return entry
@@ -205,25 +226,24 @@ def register_training_hooks(
     lr = partial(_with_type_of_policy, family="LrUpdaterHook")
     momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
     step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
-    optimizer = partial(_with_fp16, fp16=fp16)
+    optimizer = {} if optimizer_config is None and fp16 is not None else optimizer_config
     save = {"type": "CheckpointHook", **count}
-    custom = custom_hooks_config
-    judge = partial(_with_evaluation, by_epoch=by_epoch)
+    several = isinstance(custom_hooks_config, (list, tuple))
     items = [
-        *_items("lr_config", lr_config, "VERY_HIGH", count, lr),
-        *_items("momentum_config", momentum_config, "HIGH", count, momentum),
-        *_items(step, optimizer_config, "ABOVE_NORMAL", complete=optimizer),
-        *_items("checkpoint_config", checkpoint_config, "NORMAL", save),
-        *_items("timer_config", timer_config, "LOW"),
-        *_logger_items(log_config, count),
+        Item("lr_config", lr_config, "VERY_HIGH", lr, count),
+        Item("momentum_config", momentum_config, "HIGH", momentum, count),
+        Item(step, optimizer, "ABOVE_NORMAL", partial(_with_fp16, fp16=fp16)),
+        Item("checkpoint_config", checkpoint_config, "NORMAL", default=save),
+        Item("timer_config", timer_config, "LOW"),
+        *_loggers(log_config, count),
         *(
-            item
-            for config in (custom if isinstance(custom, (list, tuple)) else [custom])
-            for item in _items("custom_hooks", config, "NORMAL")
+            Item("custom_hooks", config, "NORMAL")
+            for config in (custom_hooks_config if several else [custom_hooks_config])
         ),
-        *_items("evaluation", evaluation, "LOW", complete=judge),
+        Item("evaluation", evaluation, "LOW", partial(_with_evaluation, by_epoch=by_epoch)),
     ]
-    hooks = ConfiguredHooks(configs=items, by_epoch=by_epoch, **adapter)
+    given = [item for item in items if item.config is not None]
+    hooks = ConfiguredHooks(given, by_epoch=by_epoch, **adapter)
     kwargs: dict[str, Any] = {**length}
     for hook in hooks.registered:
         if isinstance(hook, OptimizerHook) and is_family(hook, *FP16.values()):
@@ -236,38 +256,7 @@ def register_training_hooks(
     return hooks
 
 
-def _items(
-    key: str,
-    config: Config,
-    priority: str,
-    default: Mapping[str, Any] | None = None,
-    complete: Callable[[Config], Config] = lambda config: config,
-) -> list[Item]:
-    """Return the hook of a key, with ``default`` arguments; an empty list for None."""
-    try:
-        config = complete(config)
-    except Exception as error:
-        add_note(error, f"in {key} of the config")
-        raise
-    if config is None:
-        return []
-    if isinstance(config, tuple):
-        if len(config) != 2:
-            raise TypeError(
-                f"{key} must be a dict, a hook or (hook, priority), got {masked(config)!r}"
-            )
-        config, priority = config
-    if isinstance(config, Mapping):
-        arguments = copied({**(default or {}), **config})
-        priority = arguments.pop("priority", priority)
-        return [Item(key, arguments, priority)]
-    if isinstance(config, (Sequence, int, float, set, type)):
-        check_python_lists(key, [config])
-        raise TypeError(f"{key} must be a dict, a hook or None, got {masked(config)!r}")
-    return [Item(key, config, priority)]
-
-
-def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
+def _loggers(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list[Item]:
     """Return the loggers of ``log_config``."""
     if config is None:
         return []
@@ -279,9 +268,7 @@ def _logger_items(config: Mapping[str, Any] | None, count: Mapping[str, Any]) ->
         given = masked(config["hooks"])
         raise TypeError(f'log_config["hooks"] must be a list, got {given!r}')
     default = {"interval": config["interval"], **count}
-    return [
-        item for one in config["hooks"] for item in _items("log_config", one, "VERY_LOW", default)
-    ]
+    return [Item("log_config", one, "VERY_LOW", default=default) for one in config["hooks"]]
 
 
 def _with_type_of_policy(config: Config, family: str) -> Config:
@@ -304,9 +291,9 @@ def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
     """Add the type of optimizer hook, and the arguments of a top-level ``fp16``."""
     if fp16 is None:
         return {"type": "OptimizerHook", **config} if isinstance(config, Mapping) else config
-    if not (config is None or isinstance(config, Mapping)):
+    if not isinstance(config, Mapping):
         raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
-    arguments = {"type": "OptimizerHook", **(config or {}), **fp16}
+    arguments = {"type": "OptimizerHook", **config, **fp16}
     hook_type = FP16.get(arguments["type"], arguments["type"])
     if hook_type not in FP16.values():
         raise ValueError(

@@ -114,6 +114,11 @@ def test_trainer_kwargs(given: dict[str, Any], kwargs: dict[str, Any]) -> None:
     assert register_training_hooks(**given).trainer_kwargs == kwargs
 
 
+def test_a_policy_with_a_priority_of_its_own() -> None:
+    made = register_training_hooks(lr_config=({"policy": "step", "step": [1]}, 20))
+    assert table(made) == [("StepLrUpdaterHook", 20), ("IterTimerHook", 70)]
+
+
 def test_hook_objects_in_place_of_configs() -> None:
     timer = IterTimerHook()
     adapter = register_training_hooks(timer_config=None, custom_hooks_config=timer)
