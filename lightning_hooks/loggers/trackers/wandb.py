@@ -263,8 +263,9 @@ def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
     for row in (record.history.item for file in files for record in stored_records(file)):
         values = {".".join(item.nested_key) or item.key: item.value_json for item in row}
         step = values.get(AXIS, values.get("global_step", values.get("_step")))
-        for name in values if step is not None else ():
-            steps.setdefault(name, set()).add(int(float(step)))
+        if step is not None:
+            for name in values:
+                steps.setdefault(name, set()).add(int(float(step)))
     return steps
 
 
@@ -274,7 +275,7 @@ def stored_records(file: str) -> Iterator[Any]:
     After a head of 7 bytes the file is a log of LevelDB's: fragments of records with a checksum, a
     size and a kind, in blocks of 32 KiB that end with zeros if no further fragment fits.
     """
-    from wandb.proto.wandb_internal_pb2 import Record
+    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
 
     with open(file, "rb") as opened:
         data = opened.read()
