@@ -227,10 +227,14 @@ class Driver(Callback):
 
     def _given(self, participants: Sequence[Participant]) -> list[Participant]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
-        inside = [hook for one in participants for hook, _ in one.entries() if hook is not one]
-        known = [*inside, *self._hosted]  # of an adapter in the list, or of an adapter that is gone
-        hosted = [p for p in participants if p.hosted_at is not None and is_one_of(p, known)]
-        return [one for one in participants if not is_one_of(one, hosted)]
+
+        def is_hosted(one: Participant) -> bool:
+            if one.hosted_at is None:
+                return False
+            inside = (hook for p in participants for hook, _ in p.entries() if hook is not p)
+            return is_one_of(one, self._hosted) or is_one_of(one, inside)
+
+        return [one for one in participants if not is_hosted(one)]
 
     def take_in(self, hook: Participant, trainer: L.Trainer, stage: str) -> bool:
         """Set the driver up for a fit at the first hook's ``setup``; have the hook take part.
