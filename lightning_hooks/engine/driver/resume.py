@@ -294,9 +294,10 @@ class HookBuffers:
         before = set(state_here(module))
         yield
         state = state_here(module)
-        names, added = _names(module), set(state) - before
-        names.update(added)
+        added = set(state) - before
+        names = _names(module) | added
         if names:
+            vars(module)["hook_buffers"] = names
             self._fit.patch(module, "on_save_checkpoint", partial(take_out, module))
         waiting, self._waiting = self._waiting, {}
         self._warn(waiting.keys() - state.keys(), added - waiting.keys())
@@ -332,7 +333,7 @@ def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
 
 def _names(module: L.LightningModule) -> set[str]:
     """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
-    names: set[str] = vars(module).setdefault("hook_buffers", set())
+    names: set[str] = vars(module).get("hook_buffers", set())
     return names
 
 

@@ -106,6 +106,17 @@ def test_a_fit_cut_short_leaves_nothing_to_the_next_one(hooked: bool, tmp_path: 
     assert {*vars(module)} - given[0] <= {"hook_buffers", "_hparams"}
 
 
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_a_fit_leaves_no_attribute_on_the_module(host: bool, tmp_path: Path) -> None:
+    def attributes(*callbacks: Callback) -> set[str]:
+        module = NoValidation()
+        make_trainer(tmp_path, *callbacks).fit(module, make_loader(2))
+        return {*vars(module)}
+
+    hooks = [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0}), EMAHook()]
+    assert attributes(*([HookAdapter(hooks)] if host else hooks)) == attributes()
+
+
 @pytest.mark.parametrize("hook", [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0})])
 def test_a_callback_may_wrap_the_events_of_others(hook: Hook, tmp_path: Path) -> None:
     events = ("on_train_batch_start", "on_train_batch_end", "on_before_backward")
