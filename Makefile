@@ -49,9 +49,10 @@ peers: .oracle/recipe
 	benchmarks/peers.sh
 	.bench/bin/python -m pytest -c tests/peers/pytest.ini --rootdir . tests/peers $(ARGS)
 
-# the pages of docs/ into docs/build/index.html; a warning is an error
+# the pages of docs/ into docs/build/index.html, all anew (else the search forgets words of the rest);
+# a warning is an error
 docs: $(INSTALLED)
-	$(BIN)/python -m sphinx -q -W --keep-going -b html docs docs/build
+	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/build
 
 # runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)

@@ -99,6 +99,12 @@ class Participant(Callback):
     def log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
 
+    def on_checkpoint_saved(self, path: str) -> None:
+        """Use a file that a hook of the run has written; the writing thread of rank 0 calls."""
+
+    def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
+        """Note files that a hook of the run has deleted; the writing thread of rank 0 calls."""
+
 
 def callbacks_of(trainer: L.Trainer) -> list[Callback]:
     """Return the Trainer's callbacks; Lightning does not declare the attribute."""

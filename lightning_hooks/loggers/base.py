@@ -56,11 +56,15 @@ def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     >>> by_kind({"loss": 0.5, "best": "cat", "recalls": [0.1, 0.2]})
     {'scalars': {'loss': 0.5}, 'texts': {'best': 'cat'}, 'images': {}}
     """
-    return {
-        "scalars": {name: float(v) for name, v in tags.items() if is_scalar(v)},
-        "texts": {name: v for name, v in tags.items() if isinstance(v, str)},
-        "images": {name: as_image(v) for name, v in tags.items() if is_image(v)},
-    }
+    kinds: dict[str, dict[str, Any]] = {"scalars": {}, "texts": {}, "images": {}}
+    for name, value in tags.items():
+        if is_scalar(value):
+            kinds["scalars"][name] = float(value)
+        elif isinstance(value, str):
+            kinds["texts"][name] = value
+        elif is_image(value):
+            kinds["images"][name] = as_image(value)
+    return kinds
 
 
 class LoggerHook(Hook):

@@ -59,7 +59,7 @@ def _open(path: str, flags: int) -> int:
     return file
 
 
-def append(path: str, data: bytes, local: bool) -> None:
+def append(path: str, data: bytes, local: bool = True) -> None:
     """Append to a local or remote file; a full disk takes no part of the data."""
     if not local:
         with fsspec.open(path, "ab") as remote:

@@ -175,7 +175,7 @@ def _data(text: str, path: Path) -> Any:
         if _size(content, {}) <= LARGEST_CONFIG:  # aliases and merge keys are not copied yet
             is_node = isinstance(content, yaml.Node)
             return loader.construct_document(content) if is_node else content
-    except (yaml.YAMLError, ValueError, RecursionError) as error:
+    except Exception as error:  # the constructors of YAML's tags raise errors of many types
         raise ValueError(f"the config {path} is damaged: {error}") from None
     raise ValueError(f"the config {path} has more than {LARGEST_CONFIG} values")
 

@@ -197,6 +197,17 @@ def test_a_config_in_yaml_is_data(tmp_path: Path) -> None:
     assert not (tmp_path / "ran").exists()
 
 
+@pytest.mark.parametrize(
+    "value",
+    ["!!timestamp x", "!!bool maybe", '!!int ""', ":".join(["1"] * 2000) + ".5"],
+    ids="abcd",
+)
+def test_a_value_that_is_not_of_its_type_in_yaml_is_damage(tmp_path: Path, value: str) -> None:
+    (tmp_path / "odd.yaml").write_text(f"a: {value}\n")
+    with pytest.raises(ValueError, match=r"odd\.yaml is damaged: "):
+        read_config(tmp_path / "odd.yaml")
+
+
 def test_the_error_of_a_config_that_is_code_keeps_its_type(tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text("import nowhere_to_be_found\n")
     with pytest.raises(ModuleNotFoundError) as caught:

@@ -42,8 +42,8 @@ QUICK = ("01_quickstart",)
 
 DOCS = ROOT / "docs" / "pictures"
 
-SHOWN = {"03_schedules": "schedules.png", "07_averages": "averages.png"}
-"""Notebooks with a first picture that the pages show."""
+SHOWN = {"07_averages": "averages.png"}
+"""Notebooks with a first picture that a page shows."""
 
 by_name = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
 

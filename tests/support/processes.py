@@ -27,12 +27,18 @@ __all__ = [
 ]
 
 
+# the rank; and by what W&B's and ClearML's clients in a child are parts of the run of its parent
+_OF_THIS_PROCESS = (
+    *("LOCAL_RANK", "WANDB_SERVICE"),
+    *("CLEARML_PROC_MASTER_ID", "TRAINS_PROC_MASTER_ID"),
+)
+
+
 def environment(**variables: str) -> dict[str, str]:
     """Return an environment in which programs import what the tests import, and see no GPU."""
     paths = os.pathsep.join(map(str, (ROOT, TESTS, GOLDEN)))
     found = {**os.environ, "PYTHONPATH": paths, "CUDA_VISIBLE_DEVICES": "", **variables}
-    found.pop("LOCAL_RANK", None)
-    return found
+    return {name: value for name, value in found.items() if name not in _OF_THIS_PROCESS}
 
 
 class Forks:

@@ -6,32 +6,41 @@ The files are imported with the stand-in installed. Code for ``__main__`` is not
 from __future__ import annotations
 
 import ast
-import dataclasses
+import difflib
 import faulthandler
 import importlib
 import importlib.util
+import inspect
 import json
 import os
+import re
 import sys
 import traceback
 import types
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import TextIO
+from typing import Any, TextIO
 
 import torch
 
 from lightning_hooks import standin
-from lightning_hooks.cli.check.hooks import HookReport, hooks_in
 from lightning_hooks.cli.check.packages import AbsentPackages, provider_of
 from lightning_hooks.cli.check.project import Project, find
 from lightning_hooks.cli.check.report import ABSENT, Finding
+from lightning_hooks.dialects import DIALECTS, detect
+from lightning_hooks.dialects.dialect import MMCV
+from lightning_hooks.engine.points import POINTS
 from lightning_hooks.standin import habits, placeholders
 from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Probe", "main"]
+
+EMPTY = {"Hook", "HookBase", *(dialect.base for dialect in DIALECTS.values())}
+"""Base classes with points that do nothing."""
+EVERY_POINT = MMCV.union(*(dialect.methods for dialect in DIALECTS.values()))
+ORDER = [*POINTS, *sorted(EVERY_POINT - MMCV)]
 
 
 class Probe:
@@ -77,8 +86,8 @@ class Probe:
         for hook in hooks_in(modules):
             self._write("hook", hook)
 
-    def _write(self, kind: str, value: Finding | HookReport) -> None:
-        line = json.dumps({kind: dataclasses.asdict(value)})
+    def _write(self, kind: str, value: Finding | dict[str, Any]) -> None:
+        line = json.dumps({kind: value}, default=vars)
         if line not in self._written:
             self._written.add(line)
             print(line, file=self._out, flush=True)
@@ -186,6 +195,60 @@ class Probe:
             if found:
                 what = f"{', '.join(found)} raises an error when it is used"
                 yield Finding(str(path), 0, what, "", "note")
+
+
+# -- hooks --------------------------------------------------------------------------------------
+
+
+def hooks_in(modules: Mapping[Path, types.ModuleType]) -> Iterator[dict[str, Any]]:
+    """Yield a report for each hook class in some modules, as in ``Report.hooks``.
+
+    Args:
+        modules: The imported modules by file.
+    """
+    texts = {path: path.read_text("utf-8", "replace") for path in modules}
+    for path, module in modules.items():
+        for cls in vars(module).copy().values():
+            if isinstance(cls, type) and cls.__module__ == module.__name__ and _is_hook(cls):
+                yield _report(cls, path, texts)
+
+
+def _is_hook(cls: type) -> bool:
+    bases = [base.__name__ for base in cls.__mro__[1:-1]]
+    if any(name.endswith(("Hook", "HookBase")) for name in bases):
+        return True
+    return not bases and any(point in vars(cls) for point in EVERY_POINT)
+
+
+def _report(cls: type, path: Path, texts: Mapping[Path, str]) -> dict[str, Any]:
+    found = re.search(rf"^class {cls.__name__}\b", texts[path], re.MULTILINE)
+    line = texts[path].count("\n", 0, found.start()) + 1 if found else 0
+    attention = []
+    try:
+        dialect = detect(object.__new__(cls))
+    except (TypeError, ValueError) as error:  # abstract, without points, or of several dialects
+        dialect = ""
+        if not inspect.isabstract(cls):
+            attention.append(masked(str(error)))
+    known = DIALECTS[dialect].methods if dialect in DIALECTS else MMCV
+    points = [point for point in ORDER if point in known and _implements(cls, point)]
+    uncalled = {name for name in vars(cls) if name.startswith(("before_", "after_"))} - known
+    for name in sorted(uncalled) if dialect else ():
+        call = re.compile(rf"\.{name}\(|['\"]{name}['\"]")
+        if inspect.isfunction(vars(cls)[name]) and not any(map(call.search, texts.values())):
+            close = difflib.get_close_matches(name, known, n=1, cutoff=0.9)
+            hint = f"; did you mean {close[0]}?" if close else ""
+            attention.append(f"{name} is called at no point{hint}")
+    found_at = {"path": str(path), "line": line, "name": cls.__name__}
+    return {**found_at, "dialect": dialect, "points": points, "attention": attention}
+
+
+def _implements(cls: type, point: str) -> bool:
+    owner = next((base for base in cls.__mro__ if point in vars(base)), None)
+    return owner is not None and owner.__name__ not in EMPTY
+
+
+# -- the process --------------------------------------------------------------------------------
 
 
 def _reason(error: BaseException) -> str:

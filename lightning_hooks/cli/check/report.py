@@ -45,7 +45,9 @@ class Report:
 
     findings: tuple[Finding, ...]
     hooks: tuple[dict[str, Any], ...]
-    """The fields of each :class:`~lightning_hooks.cli.check.hooks.HookReport`."""
+    """For each hook class of the project a dict: ``path``, ``line``, ``name``; ``dialect`` for an
+    adapter (empty if no adapter takes the hook); ``points`` of the class and its bases, without
+    empty methods; ``attention``, methods without a point, or why no adapter takes the hook."""
     script: str
     """The training script; empty for a project without a script."""
 

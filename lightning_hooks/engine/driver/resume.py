@@ -73,9 +73,8 @@ def write(
     """
     trainer = runner.trainer
     closed = runner.counts_epochs and not in_epoch
-    done, epoch = runner.iter, runner.epoch + (not closed)
-    done += progress.batch_is_open(trainer)
-    checkpoint["meta"] = runner.run_meta(epoch, done)
+    done = runner.iter + progress.batch_is_open(trainer)
+    checkpoint["meta"] = runner.run_meta(runner.epoch + (not closed), done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}

@@ -14,9 +14,9 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
-from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, precision
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
+from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -69,7 +69,7 @@ class CheckpointStore:
     reported: str = ""
     """The last run that other runs' files were reported to."""
     written: tuple[str, int] = ("", 0)
-    """Path and iteration of the last file."""
+    """Path and iteration of the fit's last file."""
 
     def __init__(
         self,
@@ -234,28 +234,19 @@ class CheckpointStore:
         self.runner.logger.info("%s%s", line, removed)
         self._report_deleted(deleted)
         if files.exists(target.path):  # a user's writer may not have finished
-            own = [] if self.on_saved is None else [self.on_saved]
-            for receive in [*own, *self._receivers("on_checkpoint_saved")]:
-                receive(target.path)
-
-    def _receivers(self, name: str) -> list[Callable[[Any], object]]:
-        """Return the methods of a name that hooks of the run have.
-
-        Args:
-            name: ``on_checkpoint_saved(path)``, called for a file on the disk, or
-                ``on_checkpoints_deleted(paths)``.
-        """
-        hooks = [hook for hook in self.runner.hooks if isinstance(hook, Hook)]
-        return [getattr(hook, name) for hook in hooks if hasattr(hook, name)]
+            if self.on_saved is not None:
+                self.on_saved(target.path)
+            for hook in natives_with("on_checkpoint_saved", self.runner.hooks):
+                hook.on_checkpoint_saved(target.path)
 
     def _report_deleted(self, names: Sequence[str]) -> None:
         """Pass the paths of deleted files to the hooks."""
-        receivers = self._receivers("on_checkpoints_deleted") if names else []
-        if receivers:
+        hooks = natives_with("on_checkpoints_deleted", self.runner.hooks) if names else []
+        if hooks:
             paths = [files.join(self.path, name) for name in names]
             gone = [path for path in paths if not files.exists(path)]
-            for receive in receivers:
-                receive(gone)
+            for hook in hooks:
+                hook.on_checkpoints_deleted(gone)
 
 
 def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:

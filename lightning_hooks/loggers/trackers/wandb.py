@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import atexit
 import glob
-import json
 import os
-import subprocess
-import sys
+import struct
 import threading
-from collections.abc import Callable, Collection, Mapping, Sequence
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -38,6 +37,7 @@ AXIS = "trainer/global_step"
 """The x-axis of the charts, as in Lightning's ``WandbLogger``."""
 
 _FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
+_BLOCK, _WHOLE, _LAST = 32768, 1, 4  # of LevelDB's log: bytes, kinds of fragments
 
 
 class WandbWriter(Writer):
@@ -119,8 +119,6 @@ class WandbWriter(Writer):
         writer = cls(run, owned=owned, with_step=with_step, commit=commit)
         if earlier and run.offline:
             writer.keep_stored(_stored_steps(earlier), after or 0)
-            if not hasattr(run.settings, _FLUSH):
-                writer.note = "wandb before 0.31 doubles rows sent beyond the checkpoint"
         return writer
 
     @classmethod
@@ -260,17 +258,40 @@ def _offline_files(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
-    """Return the steps in W&B's offline files, read by W&B's own command."""
+    """Return the steps in W&B's offline files."""
     steps: dict[str, set[int]] = {}
-    for file in files:
-        command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-        for line in done.stdout.splitlines():
-            row = json.loads(line).get("history", {}).get("item", {})
-            step = row.get(AXIS, row.get("global_step", row.get("_step")))
-            for name in row if step is not None else ():
-                steps.setdefault(name, set()).add(int(step))
+    for row in (record.history.item for file in files for record in stored_records(file)):
+        values = {".".join(item.nested_key) or item.key: item.value_json for item in row}
+        step = values.get(AXIS, values.get("global_step", values.get("_step")))
+        for name in values if step is not None else ():
+            steps.setdefault(name, set()).add(int(float(step)))
     return steps
+
+
+def stored_records(file: str) -> Iterator[Any]:
+    """Yield the records of an offline file, up to a record torn by a kill.
+
+    After a head of 7 bytes the file is a log of LevelDB's: fragments of records with a checksum, a
+    size and a kind, in blocks of 32 KiB that end with zeros if no further fragment fits.
+    """
+    from wandb.proto.wandb_internal_pb2 import Record
+
+    with open(file, "rb") as opened:
+        data = opened.read()
+    record, at = b"", 7
+    while at + 7 <= len(data):
+        left = _BLOCK - at % _BLOCK
+        if left < 7:
+            at += left
+            continue
+        checksum, size, kind = struct.unpack_from("<IHB", data, at)
+        end = at + 7 + size
+        if zlib.crc32(data[at + 6 : end]) != checksum:  # of the kind and the fragment
+            return
+        record, at = record + data[at + 7 : end], end
+        if kind in (_WHOLE, _LAST):
+            yield Record.FromString(record)
+            record = b""
 
 
 def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[str, Any]:

@@ -25,6 +25,7 @@ from lightning_hooks.loggers.trackers.table import (
     options_of,
     writer_class,
 )
+from lightning_hooks.utils.secrets import without_secrets
 from support import training
 from support.logs.kept import KeepHook
 
@@ -175,6 +176,10 @@ def test_no_secret_is_printed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     for uri in (secret, "http://host"):
         assert options_of(mlflow, None, {"uri": uri})["tracking_uri"] is None  # read there
     assert options_of(mlflow, None, {"uri": "http://other"})["tracking_uri"] == "http://other"
+    store = "postgresql:///db?user=me&password=s3cret"
+    assert without_secrets(store) == "postgresql:///db?user=me&password=***"
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", store)
+    assert options_of(mlflow, None, {"uri": store})["tracking_uri"] is None
     loggers = [{"type": "CometLogger", "api_key": "s3cret", "name": "first"}]
     options = options_of(writer_class("lightning"), None, {"loggers": loggers})
     assert json.loads(options["logger"]) == [{"type": "CometLogger", "name": "first"}]

@@ -94,6 +94,7 @@ module = Net(aug={"crop": 32})
 trainer.fit(module, make_loader(4), make_loader(2), ckpt_path=ckpt)
 trainer.test(module, make_loader(2), verbose=False)
 """
+OPEN_RUN = "values in a run that the program has opened"
 KINDS = ("MLFlowLogger", "autolog", "MlflowLoggerHook", "WandbLogger", "WandbLoggerHook")
 
 
@@ -136,7 +137,8 @@ def in_mlflow(work: Path) -> dict[str, bool]:
         "one run after a kill and a resume": len(runs) == 1 and len({*losses}) == len(losses) > 4,
         "metrics of trainer.test": any("test_acc" in name for name in metrics),
         "hyper-parameters of the module": "32" in runs[0].data.params.values(),
-        "nested hyper-parameters": False,
+        "nested hyper-parameters": "aug/crop" not in runs[0].data.params
+        and "aug" in runs[0].data.params,
         "user and source": {"mlflow.user", "mlflow.source.name"} <= tags.keys(),
         "the epoch": "epoch" in metrics,
         "system metrics": any(name.startswith("system/") for name in metrics),
@@ -188,7 +190,7 @@ def in_wandb(work: Path) -> dict[str, bool]:
     }
 
 
-def column(kind: str) -> dict[str, bool]:
+def column(kind: str, of_open_run: bool = False) -> dict[str, bool]:
     """The cells of the page's table for one of the ways, without the empty cells and the costs.
 
     What a step costs is in tests/project/test_benchmarks.py.
@@ -198,7 +200,8 @@ def column(kind: str) -> dict[str, bool]:
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table]
     at = rows[0].index(kind)
     rows = [row for row in rows[2:] if row[at] and "costly" not in row[0]]
-    return {row[0]: row[at].startswith("yes") for row in rows}
+    found = {row[0]: row[at].startswith("yes") for row in rows}
+    return {name: found[name] for name in found if (name == OPEN_RUN) == of_open_run}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -208,3 +211,50 @@ def test_the_table_of_the_page_has_what_is_read_back(kind: str, tmp_path: Path) 
     train(kind, tmp_path / "work")
     found = (in_wandb if "Wandb" in kind else in_mlflow)(tmp_path / "work")
     assert column(kind) == found
+
+
+OPENED = """
+import sys
+import mlflow, wandb
+import lightning_hooks as h
+from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
+from support.training import TinyModule, make_loader, make_trainer
+
+kind, uri = sys.argv[1], "sqlite:///mlflow.db"
+mlflow.set_tracking_uri(uri)
+callbacks, logger = [], False
+if kind.endswith("Hook"):
+    callbacks = [h.HookAdapter([getattr(h, kind)(interval=2)], work_dir="work")]
+elif kind == "MLFlowLogger":
+    logger = MLFlowLogger(tracking_uri=uri)
+elif kind == "WandbLogger":
+    logger = WandbLogger(offline=True)
+else:
+    mlflow.pytorch.autolog(log_models=False)
+opened = wandb.init() if "Wandb" in kind else mlflow.start_run(run_name="mine")
+with opened:
+    trainer = make_trainer(".", *callbacks, logger=logger, max_epochs=1, log_every_n_steps=2)
+    trainer.fit(TinyModule(), make_loader(4), make_loader(2))
+"""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_table_of_the_page_has_who_uses_an_open_run(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    pytest.importorskip("wandb")
+    variables = {"WANDB_MODE": "offline", "WANDB_SILENT": "true"}
+    variables |= {"MLFLOW_DISABLE_TELEMETRY": "true", "PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}"}
+    command = [sys.executable, "-W", "ignore", "-c", OPENED, kind]
+    subprocess.run(
+        command, env={**environment(), **variables}, cwd=tmp_path, check=True, timeout=120
+    )
+    if "Wandb" in kind:
+        (file,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+        names = set().union(*history(inspect_wandb(file)).values())
+    else:
+        client = client_of(tmp_path / "mlflow.db")
+        experiments = [each.experiment_id for each in client.search_experiments()]
+        runs = client.search_runs(experiments, "attributes.run_name = 'mine'")
+        names = set(runs[0].data.metrics)
+    used = bool({"train/loss", "train_loss", "val_loss"} & names)
+    assert column(kind, of_open_run=True) == {OPEN_RUN: used}

@@ -26,6 +26,7 @@ from support.logs.trackers import (
     series,
     warnings_in,
 )
+from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -128,6 +129,14 @@ def test_a_replay_names_and_counts_what_it_leaves_out(
         f"{folder}: left out, as no numbers: sys/tags (tags: 2), notes (texts: 2), "
         "when (dates: 1), data/x (files: 1)"
     )
+
+
+def test_the_pages_that_offer_neptune_say_that_the_service_has_ended() -> None:
+    pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs/hooks.yaml"]
+    texts = [page.read_text() for page in pages if page.is_file()]
+    offers = [text for text in texts if "Neptune" in text and "CHANGELOG" not in text]
+    assert len(offers) >= 3
+    assert all("hosted service ended in March 2026" in text for text in offers)
 
 
 def test_departure_neptune_captures_neither_output_nor_hardware(work: Path) -> None:

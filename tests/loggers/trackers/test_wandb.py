@@ -12,7 +12,12 @@ from typing import Any
 import pytest
 
 from lightning_hooks.loggers.delivery.spool import read_spool
-from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook, WandbWriter, has_wandb_key
+from lightning_hooks.loggers.trackers.wandb import (
+    WandbLoggerHook,
+    WandbWriter,
+    has_wandb_key,
+    stored_records,
+)
 from support.logs.trackers import (
     Crash,
     Sent,
@@ -192,3 +197,28 @@ def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Pa
     axes = {r["metric"]["name"]: r["metric"] for r in records if r["type"] == "metric"}
     assert axes["train/loss"]["step_metric"] == "trainer/global_step"
     assert [row["global_step"] for row in history(records).values()] == [2, 4, 5]
+
+
+def test_a_file_has_the_rows_of_wandb_s_own_command_up_to_a_tear(work: Path) -> None:
+    wandb = pytest.importorskip("wandb")
+    with wandb.init(dir=str(work), mode="offline", settings={"console": "off"}) as run:
+        for step in range(300):
+            run.log({"text": "x" * (40000 if step == 150 else 500)}, step=step)  # of many blocks
+    (file,) = work.glob("wandb/offline-run-*/run-*.wandb")
+    while not any(record.HasField("exit") for record in stored_records(str(file))):
+        time.sleep(0.05)  # the service still writes
+    assert steps_in(file) == [*history(inspect_wandb(file))]
+    whole = file.read_bytes()
+    for torn in (whole[:-3], whole[:90000], whole[:-9000] + bytes(9000)):
+        file.write_bytes(torn)
+        found = steps_in(file)
+        assert found == [*range(len(found))]
+        assert 50 < len(found) <= 300
+    file.write_bytes(whole[:5])
+    assert steps_in(file) == []
+
+
+def steps_in(file: Path) -> list[int]:
+    """The steps of W&B's own that the rows of an offline file have."""
+    items = (item for record in stored_records(str(file)) for item in record.history.item)
+    return [int(item.value_json) for item in items if "_step" in (item.key, *item.nested_key)]

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from packaging.version import Version
 
 from lightning_hooks import Hook, WandbLoggerHook
 from support.logs.trackers import Talk, Tuned, exit_code, fit, history, read_wandb
@@ -24,6 +25,10 @@ pytestmark = [
 ]
 
 
+IS_OLD = Version(wandb.__version__) < Version("0.31")
+goes_on = pytest.mark.skipif(IS_OLD, reason="a client that writes late ends the run with the fit")
+
+
 def config_in(records: list[dict[str, Any]]) -> dict[str, Any]:
     """The config that the records of a run add up to."""
     config: dict[str, Any] = {}
@@ -36,9 +41,10 @@ def test_the_config_is_nested_as_the_users(work: Path) -> None:
     aug = {"crop": 32, "scales": (0.5, 2.0), "kind": dict}
     hook = WandbLoggerHook({"config": {"seed": 3}}, log_artifact=False)
     fit(work, hook, module=Tuned(0.2, {"aug": aug}), epochs=1)
+    config = config_in(read_wandb(work))
+    config.pop("_wandb", None)
     found = {**aug, "scales": [0.5, 2.0], "kind": "<class 'dict'>"}
-    assert dict(wandb.run.config) == {"lr": 0.2, "data": {"aug": found}, "seed": 3}
-    assert config_in(read_wandb(work))["data"] == {"aug": found}
+    assert config == {"lr": 0.2, "data": {"aug": found}, "seed": 3}
 
 
 def test_the_axis_is_lightnings(work: Path) -> None:
@@ -64,6 +70,7 @@ class Patient(Hook):
             time.sleep(0.02)
 
 
+@pytest.mark.skipif(IS_OLD, reason="an old client keeps no console of a run begun in a thread")
 @pytest.mark.parametrize("console", ["", "off"])
 def test_the_console_is_kept_unless_it_is_turned_off(
     work: Path, console: str, monkeypatch: pytest.MonkeyPatch
@@ -76,6 +83,7 @@ def test_the_console_is_kept_unless_it_is_turned_off(
     assert ("a line for the console" in "".join(kept)) == (not console)
 
 
+@goes_on
 def test_a_fit_and_its_tests_have_one_folder(tmp_path: Path) -> None:
     hook = WandbLoggerHook({"dir": str(tmp_path)}, interval=2, log_artifact=False)
     trainer = make_trainer(tmp_path, hook)
@@ -96,6 +104,7 @@ class Evaluated(TinyModule):
         self.log("acc", 0.5)
 
 
+@goes_on
 def test_a_second_fit_is_a_run_of_its_own(work: Path) -> None:
     hook = WandbLoggerHook(interval=2, log_artifact=False)
     fit(work, hook, epochs=1)
