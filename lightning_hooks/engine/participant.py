@@ -51,22 +51,6 @@ class Participant(Callback):
     joined_fit: Fit | None = None
     """The fit, or evaluation, for which the callback is set up; None between fits."""
 
-    def end_earlier_fit(self, trainer: L.Trainer) -> None:
-        """End a fit that was cut short.
-
-        Raises:
-            RuntimeError: if the callback takes part in a running fit of another Trainer.
-        """
-        fit = self.joined_fit
-        if fit is None:
-            return
-        if fit.is_running and fit.trainer is not trainer:
-            raise RuntimeError(
-                f"{type(self).__name__} is in a fit of another Trainer, which goes on: give "
-                "this Trainer a hook of its own"
-            )
-        fit.close()
-
     def entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given; for a single hook the hook itself."""
         return [(self, default_priority(self))]

@@ -50,7 +50,7 @@ from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, progress, validation
@@ -194,7 +194,7 @@ class Driver(Callback):
             hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)
         ]
         for one in [*given, *hosted]:
-            one.end_earlier_fit(trainer)
+            _end_earlier_fit(one, trainer)
         self.fit.close()
         self.fit = fit = Fit(trainer)
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
@@ -247,7 +247,7 @@ class Driver(Callback):
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
-        hook.end_earlier_fit(trainer)
+        _end_earlier_fit(hook, trainer)
         hook.joined_fit = self.fit
         self.fit.callback(setattr, hook, "joined_fit", None)
         return True
@@ -557,6 +557,23 @@ class Driver(Callback):
         """Keep the entry of a checkpoint until the run starts; a validation resumes nothing."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
+
+
+def _end_earlier_fit(one: Participant, trainer: L.Trainer) -> None:
+    """End a hook's, or an adapter's, fit that was cut short.
+
+    Raises:
+        RuntimeError: if the hook takes part in a running fit of another Trainer.
+    """
+    fit = one.joined_fit
+    if fit is None:
+        return
+    if fit.is_running and fit.trainer is not trainer:
+        raise RuntimeError(
+            f"{class_name(one)} is in a fit of another Trainer, which goes on: give "
+            "this Trainer a hook of its own"
+        )
+    fit.close()
 
 
 def is_lightnings_default(callback: Callback) -> bool:
