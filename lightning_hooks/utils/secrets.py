@@ -58,7 +58,10 @@ def masked(value: Any) -> Any:
         return type(value)(map(masked, value))
     if isinstance(value, Mapping):
         return {masked(name): _masked_value(name, one) for name, one in value.items()}
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # an object of the user's, which may have another str
+        return value
     return value if masked(text) == text else masked(text)
 
 

@@ -74,6 +74,15 @@ def test_secrets_are_masked_in_objects_of_any_type(value: Any) -> None:
     assert "1234" not in repr(masked({"at": [value]}))
 
 
+def test_an_object_without_a_repr_is_returned() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("no repr")
+
+    odd = Odd()
+    assert masked({"odd": odd}) == {"odd": odd}
+
+
 class Sends(Hook):
     def __init__(self, api_token: str, headers: Any = None) -> None:
         if api_token == "bad 1234":
