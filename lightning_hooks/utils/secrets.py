@@ -66,7 +66,8 @@ def masked(value: Any) -> Any:
 
 
 def _masked_value(name: object, value: Any) -> Any:
-    is_shown = value is None or isinstance(value, bool)
+    is_count = type(value) is int and str(name).endswith(("s", "S"))  # num_session_keys=7
+    is_shown = value is None or is_count or isinstance(value, (bool, float))
     return masked(value) if is_shown or not _IS_SECRET.search(str(name)) else "***"
 
 
