@@ -117,7 +117,7 @@ class Driver(Callback):
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
         self._gone: list[Participant] = []
-        """Hooks in the Trainer's list of an adapter that is not in the list any more."""
+        """Hooks left in the Trainer's list by an adapter that the list no longer has."""
         self._in_run = self._logs_epochs = False
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
