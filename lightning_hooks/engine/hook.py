@@ -171,9 +171,10 @@ class Hook(Participant):
         return hook
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make a subclass's own ``setup`` join the Trainer."""
+        """Make a subclass's own ``setup``, or a mixin's, join the Trainer."""
         super().__init_subclass__(**kwargs)
-        if "setup" in vars(cls):
+        owner = next(base for base in cls.__mro__ if "setup" in vars(base))
+        if owner is cls or not issubclass(owner, Hook):
             cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
 
     @_joins

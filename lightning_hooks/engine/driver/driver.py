@@ -117,7 +117,7 @@ class Driver(Callback):
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
         self._gone: list[Participant] = []
-        """Hooks in the Trainer's list of an adapter that is not in the list any more."""
+        """Hooks left in the Trainer's list by an adapter that the list no longer has."""
         self._in_run = self._logs_epochs = False
         self._resumed = resume.ResumeState()
         self._batches_are_new = False
@@ -180,6 +180,9 @@ class Driver(Callback):
             TypeError: for a class, or a hook that is no callback, among the callbacks.
             RuntimeError: if another Trainer's fit with the same hook is running.
         """
+        drivers = _drivers(trainer)
+        if drivers and self is not drivers[0]:  # of a list replaced since, or of another Trainer
+            return
         add(trainer, self)  # another callback may have left the driver out of a new list
         if self.fit.is_of(trainer):
             return
@@ -240,10 +243,11 @@ class Driver(Callback):
         """Set the driver up for a fit at the first hook's ``setup``; have the hook take part.
 
         Returns:
-            Whether the hook is to be set up, too: not if its adapter is gone.
+            Whether the hook is to be set up, too: not if its adapter is gone, or if the driver has
+            just set up the hook with the other hooks of its adapter.
         """
         self.setup(trainer, trainer.lightning_module, stage)
-        if is_one_of(hook, self._gone):
+        if hook.joined_fit is self.fit or is_one_of(hook, self._gone):
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
@@ -254,7 +258,7 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        take_out(trainer, [self, *self._gone, *self._hosted])
+        take_out(trainer, [*_drivers(trainer), *self._gone, *self._hosted])
         insert(trainer, self, lambda one: isinstance(one, Participant))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
@@ -557,6 +561,11 @@ class Driver(Callback):
         """Keep the entry of a checkpoint until the run starts; a validation resumes nothing."""
         if trainer.state.fn == TrainerFn.FITTING:
             self._resumed.load(checkpoint)
+
+
+def _drivers(trainer: L.Trainer) -> list[Driver]:
+    """Return the driver in the list of callbacks; lists of two Trainers put together have two."""
+    return [one for one in callbacks_of(trainer) if isinstance(one, Driver)]
 
 
 def _end_earlier_fit(one: Participant, trainer: L.Trainer) -> None:

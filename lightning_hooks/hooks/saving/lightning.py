@@ -91,9 +91,9 @@ class SavingHook(Hook):
     iteration is written at the end of the batch, or of the validation after the batch, or, after
     the last batch of an epoch, at the end of the epoch.
 
-    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``, but
-    not with ``fast_dev_run``. A
-    subclass that is a ``ModelCheckpoint`` too answers ``ckpt_path="last"`` and ``"best"``.
+    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``;
+    with ``fast_dev_run`` no file is written. A subclass that is a ``ModelCheckpoint`` too answers
+    ``ckpt_path="last"`` and ``"best"``.
     """
 
     # without the events of a ModelCheckpoint

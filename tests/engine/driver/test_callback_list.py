@@ -56,6 +56,16 @@ class Counts(Hook):
         self.calls.append("hook.on_train_start")
 
 
+class NotesRuns(Hook):
+    """Notes the runs."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self.calls = calls
+
+    def before_run(self, runner: Any) -> None:
+        self.calls.append("before_run")
+
+
 @pytest.mark.parametrize("hosted", [False, True])
 def test_callbacks_that_others_add_in_setup_are_set_up_once_each(
     hosted: bool, tmp_path: Path
@@ -148,6 +158,58 @@ def test_the_list_is_replaced_while_callbacks_are_set_up(
         assert names(trainer) == [*expected, *(["Counts"] if hosted else [])]
         assert calls.count("hook.setup") == calls.count("hook.on_train_start") == 1
         calls.clear()
+
+
+def test_the_list_is_replaced_between_the_setups_of_two_hooks(tmp_path: Path) -> None:
+    calls: list[str] = []
+    given = [HookAdapter([Counts(calls)]), Replaces("replaces", calls), NotesRuns(calls)]
+    trainer = make_trainer(tmp_path, *given)
+    for epochs in (1, 2):
+        trainer.fit_loop.max_epochs = epochs
+        trainer.fit(NoValidation(), make_loader(1))
+        assert names(trainer) == ["Driver", "HookAdapter", "replaces", "NotesRuns", "Counts"]
+        assert calls.count("before_run") == calls.count("hook.on_train_start") == 1
+        calls.clear()
+
+
+def test_the_lists_of_two_trainers_put_together(tmp_path: Path) -> None:
+    calls: list[str] = []
+    lists = []
+    for hook in (NotesRuns(calls), HookAdapter([Counts(calls)])):
+        trainer = make_trainer(tmp_path, hook)
+        trainer.fit(NoValidation(), make_loader(1))
+        lists += trainer.callbacks  # type: ignore[attr-defined]
+    calls.clear()
+    both = make_trainer(tmp_path, *lists)
+    both.fit(NoValidation(), make_loader(1))
+    assert names(both) == ["Driver", "NotesRuns", "HookAdapter", "Counts"]
+    assert sorted(calls) == ["before_run", "hook.on_train_start", "hook.setup"]
+
+
+def test_a_hosted_hook_in_front_of_the_driver_is_set_up_once(tmp_path: Path) -> None:
+    calls: list[str] = []
+    first = make_trainer(tmp_path, HookAdapter([Counts(calls)]))
+    first.fit(NoValidation(), make_loader(1))
+    calls.clear()
+    turned = make_trainer(tmp_path, *reversed(first.callbacks))  # type: ignore[attr-defined]
+    turned.fit(NoValidation(), make_loader(1))
+    assert names(turned) == ["Driver", "HookAdapter", "Counts"]
+    assert calls == ["hook.setup", "hook.on_train_start"]
+
+
+def test_a_mixins_setup_is_called_once(tmp_path: Path) -> None:
+    calls: list[str] = []
+
+    class Mixin:
+        def setup(self, *args: Any, **kwargs: Any) -> None:
+            calls.append("setup")
+
+    class Mixed(Mixin, Hook):  # type: ignore[misc]
+        pass
+
+    trainer = make_trainer(tmp_path, HookAdapter([Mixed()]))
+    trainer.fit(NoValidation(), make_loader(1))
+    assert calls == ["setup"]
 
 
 def test_a_hook_put_in_front_of_all_callbacks_between_fits(tmp_path: Path) -> None:
