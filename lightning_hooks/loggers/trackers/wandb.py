@@ -262,10 +262,11 @@ def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
     steps: dict[str, set[int]] = {}
     for row in (record.history.item for file in files for record in stored_records(file)):
         values = {".".join(item.nested_key) or item.key: item.value_json for item in row}
-        step = values.get(AXIS, values.get("global_step", values.get("_step")))
-        if step is not None:
+        step = values.get(AXIS, values.get("global_step", values.get("_step", "")))
+        with contextlib.suppress(ValueError, OverflowError):  # a value of the user's by this name
+            at = int(float(step))
             for name in values:
-                steps.setdefault(name, set()).add(int(float(step)))
+                steps.setdefault(name, set()).add(at)
     return steps
 
 
