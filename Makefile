@@ -2,7 +2,7 @@
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
 .PHONY: demo test lint slow torture old-code peers docs notebooks gallery walks check fmt \
-    release-check pythons golden golden-check bench clean
+    release-check pythons clients golden golden-check bench clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -84,6 +84,10 @@ release-check:
 # the suite of the wheel with Python 3.10, 3.11, 3.12 and 3.13, or PYTHONS: 6 GB, one after the other
 pythons:
 	.ci/pythons $(ARGS)
+
+# the trackers' tests with the oldest clients that the extras allow and the newest, or CLIENTS
+clients: $(INSTALLED)
+	VENV=$(VENV) .ci/clients $(ARGS)
 
 # real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
 golden:

@@ -75,7 +75,7 @@ TRACKERS: Mapping[str, Tracker] = {
         | {"run_id": "run_id"},
     ),
     "wandb": Tracker(
-        *("WandbWriter", "wandb>=0.22"),
+        *("WandbWriter", "wandb>=0.31"),
         {name: f"init/{name} init/settings/{name}" for name in ("project", "entity", "mode")}
         | {"server": "init/settings/base_url", "dir": "init/dir", "name": "init/name"}
         | {"run_id": "run_id init/id"},

@@ -382,16 +382,25 @@ def test_what_an_evaluation_has_left_does_not_make_a_failed_run(tmp_path: Path) 
     assert read_spool(str(path))[2] is False
 
 
-def test_a_closed_spool_is_not_closed_again_by_an_evaluation(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize("trouble", [broken, hang])
+def test_a_close_that_times_out_is_a_line_with_the_command_and_so_is_its_evaluations(
+    trouble: Any, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "lightning_hooks")
-    hooks = [KeepHook(lambda: Kept(broken), timeout=0.2), KeepHook()]
+    hooks = [KeepHook(lambda: Kept(trouble), timeout=0.4), KeepHook()]
     adapter = HookAdapter(hooks, work_dir=str(tmp_path / "work"))
     trainer = make_trainer(tmp_path, adapter, num_sanity_val_steps=0)
     trainer.fit(TinyModule(), make_loader(4), make_loader(1))
-    trainer.validate(TinyModule(), make_loader(1), verbose=False)
-    assert not [text for text in caplog.messages if "could not hold" in text]
+    (spool,) = spools(tmp_path)
+    (line,) = (text for text in caplog.messages if "kept has taken 2 of " in text)
+    assert line.endswith(f"; to send the rest: lightning-hooks replay {spool} --to kept")
+    assert "could not hold" not in caplog.text
+    caplog.clear()
+    trainer.validate(TinyModule(), make_loader(1), verbose=False)  # tries once more
+    (spool,) = spools(tmp_path)
+    (line,) = (text for text in caplog.messages if "kept has taken " in text)
+    assert line.endswith(f"; to send the rest: lightning-hooks replay {spool} --to kept")
+    assert "could not hold" not in caplog.text
 
 
 class Clinging(Kept):

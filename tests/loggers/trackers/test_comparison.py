@@ -14,10 +14,21 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from lightning.pytorch.loggers import TensorBoardLogger
 
-from support.logs.trackers import client_of, history, inspect_wandb
+from lightning_hooks import TensorboardLoggerHook
+from support.logs.trackers import (
+    Tuned,
+    client_of,
+    history,
+    in_hparams,
+    inspect_wandb,
+    read_tensorboard,
+)
 from support.paths import ROOT
 from support.processes import environment
+from support.training import make_loader, make_trainer
 
 pytestmark = [
     pytest.mark.slow,
@@ -190,18 +201,17 @@ def in_wandb(work: Path) -> dict[str, bool]:
     }
 
 
-def column(kind: str, of_open_run: bool = False) -> dict[str, bool]:
-    """The cells of the page's table for one of the ways, without the empty cells and the costs.
+def column(kind: str, corner: str = "the run in the tracker has") -> dict[str, bool]:
+    """The cells of a table of the page for one of the ways, without the empty cells and the costs.
 
     What a step costs is in tests/project/test_benchmarks.py.
     """
     page = (ROOT / "docs/families/writers.md").read_text()
-    table = page[page.index("| the run in the tracker has |") :].partition("\n\n")[0].splitlines()
+    table = page[page.index(f"| {corner} |") :].partition("\n\n")[0].splitlines()
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in table]
     at = rows[0].index(kind)
     rows = [row for row in rows[2:] if row[at] and "costly" not in row[0]]
-    found = {row[0]: row[at].startswith("yes") for row in rows}
-    return {name: found[name] for name in found if (name == OPEN_RUN) == of_open_run}
+    return {row[0]: row[at].startswith("yes") for row in rows}
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -210,7 +220,9 @@ def test_the_table_of_the_page_has_what_is_read_back(kind: str, tmp_path: Path) 
     pytest.importorskip("wandb")
     train(kind, tmp_path / "work")
     found = (in_wandb if "Wandb" in kind else in_mlflow)(tmp_path / "work")
-    assert column(kind) == found
+    in_table = column(kind)
+    del in_table[OPEN_RUN]
+    assert in_table == found
 
 
 OPENED = """
@@ -257,4 +269,26 @@ def test_the_table_of_the_page_has_who_uses_an_open_run(kind: str, tmp_path: Pat
         runs = client.search_runs(experiments, "attributes.run_name = 'mine'")
         names = set(runs[0].data.metrics)
     used = bool({"train/loss", "train_loss", "val_loss"} & names)
-    assert column(kind, of_open_run=True) == {OPEN_RUN: used}
+    assert column(kind)[OPEN_RUN] == used
+
+
+@pytest.mark.parametrize("kind", ["TensorBoardLogger", "TensorboardLoggerHook"])
+def test_the_table_of_the_page_has_what_the_tab_hparams_shows(kind: str, tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    best = ModelCheckpoint(tmp_path / "kept", monitor="val_loss")
+    callbacks: list[Callback] = [best]
+    if kind == "TensorboardLoggerHook":
+        callbacks.append(TensorboardLoggerHook(str(tmp_path / "tb"), interval=2))
+    logger = kind == "TensorBoardLogger" and TensorBoardLogger(tmp_path, "tb", version="")
+    options = {"max_epochs": 2, "log_every_n_steps": 2, "enable_checkpointing": True}
+    trainer = make_trainer(tmp_path, *callbacks, logger=logger, **options)
+    trainer.fit(Tuned(0.2), make_loader(4), make_loader(2))
+    _, events = read_tensorboard(tmp_path / "tb")
+    params, metrics = in_hparams(events)
+    scores = [point.value for point in events.Scalars("hp_metric")]
+    assert column(kind, "TensorBoard's tab HPARAMS has") == {
+        "hyper-parameters of the module": params["lr"].number_value == 0.2,
+        "the monitored metric": any("val_loss" in name for name in metrics),
+        "an `hp_metric` that is the best score": scores
+        == pytest.approx([float(best.best_model_score)]),
+    }

@@ -17,6 +17,7 @@ from support.logs.trackers import (
     Tuned,
     close,
     fit,
+    in_hparams,
     quiet,
     read_tensorboard,
     replay_as_told,
@@ -44,10 +45,7 @@ def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) 
     image = events.Images("val/sample")[0]
     assert (image.width, image.height, image.step) == (4, 4, 5)
     assert "val/best/text_summary" in events.Tags()["tensors"]
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-    content = events.PluginTagToContent("hparams")["_hparams_/session_start_info"]
-    found = HParamsPluginData.FromString(content).session_start_info.hparams
+    found, _ = in_hparams(events)
     assert found["lr"].number_value == 0.2
     assert found["data/size"].number_value == 8
     assert found["data/kind"].string_value == "<class 'dict'>"
@@ -106,14 +104,6 @@ def test_tensorboard_uses_a_writer_that_is_given(work: Path, tmp_path: Path) -> 
     assert not (work / "tf_logs").exists()
 
 
-def metrics_in_hparams(events: Any) -> list[str]:
-    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
-
-    content = events.PluginTagToContent("hparams")["_hparams_/experiment"]
-    infos = HParamsPluginData.FromString(content).experiment.metric_infos
-    return [info.name.tag for info in infos]
-
-
 @pytest.mark.parametrize("lightnings", [False, True])
 def test_hparams_has_metrics(work: Path, lightnings: bool) -> None:
     keeper: Any = BestCheckpointHook("val_loss", rule="less")
@@ -124,7 +114,8 @@ def test_hparams_has_metrics(work: Path, lightnings: bool) -> None:
     trainer = make_trainer(work, keeper, first, hook, max_epochs=3, enable_checkpointing=True)
     trainer.fit(Tuned(0.2), make_loader(4), make_loader(2))
     rows, events = read_tensorboard(work / "tb")
-    assert metrics_in_hparams(events) == ["hp_metric", "val/val_loss"]
+    _, metrics = in_hparams(events)
+    assert metrics == ["hp_metric", "val/val_loss"]
     losses = [row["val/val_loss"] for row in rows.values() if "val/val_loss" in row]
     found = [row["hp_metric"] for row in rows.values() if "hp_metric" in row]
     assert found == [min(losses)]

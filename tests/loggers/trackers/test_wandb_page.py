@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from packaging.version import Version
 
 from lightning_hooks import Hook, WandbLoggerHook
 from support.logs.trackers import Talk, Tuned, exit_code, fit, history, read_wandb
@@ -23,10 +22,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore::DeprecationWarning"),
     pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
-
-
-IS_OLD = Version(wandb.__version__) < Version("0.31")
-goes_on = pytest.mark.skipif(IS_OLD, reason="a client that writes late ends the run with the fit")
 
 
 def config_in(records: list[dict[str, Any]]) -> dict[str, Any]:
@@ -70,7 +65,6 @@ class Patient(Hook):
             time.sleep(0.02)
 
 
-@pytest.mark.skipif(IS_OLD, reason="an old client keeps no console of a run begun in a thread")
 @pytest.mark.parametrize("console", ["", "off"])
 def test_the_console_is_kept_unless_it_is_turned_off(
     work: Path, console: str, monkeypatch: pytest.MonkeyPatch
@@ -83,7 +77,6 @@ def test_the_console_is_kept_unless_it_is_turned_off(
     assert ("a line for the console" in "".join(kept)) == (not console)
 
 
-@goes_on
 def test_a_fit_and_its_tests_have_one_folder(tmp_path: Path) -> None:
     hook = WandbLoggerHook({"dir": str(tmp_path)}, interval=2, log_artifact=False)
     trainer = make_trainer(tmp_path, hook)
@@ -104,7 +97,6 @@ class Evaluated(TinyModule):
         self.log("acc", 0.5)
 
 
-@goes_on
 def test_a_second_fit_is_a_run_of_its_own(work: Path) -> None:
     hook = WandbLoggerHook(interval=2, log_artifact=False)
     fit(work, hook, epochs=1)

@@ -36,6 +36,7 @@ __all__ = [
     "exit_code",
     "fit",
     "history",
+    "in_hparams",
     "inspect_wandb",
     "points",
     "quiet",
@@ -184,6 +185,19 @@ def read_tensorboard(folder: Path) -> tuple[dict[int, dict[str, float]], Any]:
         for event in events.Scalars(tag):
             rows.setdefault(event.step, {})[tag] = event.value
     return rows, events
+
+
+def in_hparams(events: Any) -> tuple[Any, list[str]]:
+    """The parameters by name in TensorBoard's tab HPARAMS, and the names of its metrics."""
+    from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
+
+    content = events.PluginTagToContent("hparams")
+    start, experiment = (
+        HParamsPluginData.FromString(content[f"_hparams_/{name}"])
+        for name in ("session_start_info", "experiment")
+    )
+    metrics = [info.name.tag for info in experiment.experiment.metric_infos]
+    return start.session_start_info.hparams, metrics
 
 
 def read_dvclive(folder: Path) -> dict[int, dict[str, float]]:
