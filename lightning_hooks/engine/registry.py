@@ -153,7 +153,7 @@ class Registry:
             gives_way = self.gives_way is not None and taken and self.gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(
-                    f"{name} is already registered as a {self.name} "
+                    f"{name} is already registered in {self.name} "
                     f"({taken.__module__}); pass force=True to replace it"
                 )
             self._module_dict[name] = cls

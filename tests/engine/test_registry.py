@@ -42,7 +42,7 @@ def test_every_way_to_register() -> None:
 def test_a_taken_name_needs_force() -> None:
     registry, thing = make()
     registry.register_module()(thing)
-    with pytest.raises(KeyError, match="Thing is already registered as a thing"):
+    with pytest.raises(KeyError, match="Thing is already registered in thing"):
         registry.register_module()(type("Thing", (), {}))
     registry.register_module(force=True)(thing)
 
@@ -140,7 +140,7 @@ def test_departure_a_cell_of_a_notebook_runs_again(
 @pytest.mark.parametrize("name", sorted(MMCV_HOOKS & HOOKS.module_dict.keys()))
 def test_names_of_mmcv_are_taken_as_there(name: str) -> None:
     before = HOOKS.get(name)
-    with pytest.raises(KeyError, match="is already registered as a hook"):
+    with pytest.raises(KeyError, match="is already registered in hook"):
         HOOKS.register_module()(own(name))
     assert HOOKS.get(name) is before
 

@@ -89,7 +89,7 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
     found = json.loads(run_program(program))  # forked before we were imported
     assert found["built"] == "lightning_hooks.hooks.profiling.iter_timer"
     assert not found["others"]
-    assert found["taken"].startswith("'EMAHook is already registered as a hook")
+    assert found["taken"].startswith("'EMAHook is already registered in hook")
     assert found["mine"] == [True, True]
     assert "did you mean 'StepLrUpdaterHook'" in found["meant"]
     assert len(re.findall(r"'\w+Hook'", found["meant"].partition("did you mean")[2])) <= 3

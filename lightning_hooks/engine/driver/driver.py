@@ -381,6 +381,10 @@ class Driver(Callback):
         """Call the events of the next batch: :meth:`_begin_batches` skips the unused ones."""
         self._batches_are_new = True
         restore_events([self], BATCH_EVENTS)
+        hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
+        self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
+        if not self._after_backward:
+            skip_events(self, Driver, "on_after_backward")
 
     def _begin_batches(self) -> None:
         """Have Lightning skip the events of a batch without any work."""
@@ -396,10 +400,6 @@ class Driver(Callback):
         acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
             skip_events(self, Driver, "on_train_batch_end")
-        hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
-        self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
-        if not self._after_backward:
-            skip_events(self, Driver, "on_after_backward")
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""

@@ -133,7 +133,8 @@ def test_a_replay_names_and_counts_what_it_leaves_out(
 
 def test_the_pages_that_offer_neptune_say_that_the_service_has_ended() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs/hooks.yaml"]
-    texts = [page.read_text() for page in pages if page.is_file()]
+    written = [page for page in pages if page.parent.name != "hooks"]  # hooks.yaml has the rest
+    texts = [page.read_text() for page in written]
     offers = [text for text in texts if "Neptune" in text and "CHANGELOG" not in text]
     assert len(offers) >= 3
     assert all("hosted service ended in March 2026" in text for text in offers)
