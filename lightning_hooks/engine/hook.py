@@ -185,7 +185,7 @@ class Hook(Participant):
                 that is a class or no callback.
         """
 
-    transient: Sequence[str] = ("joined_fit", "log", "log_dict")
+    transient: Sequence[str] = ("joined_fit", "log", "log_dict", "_key_of_arguments")
     """Attributes of a run, left out of copies and pickles; those of all base classes count."""
 
     def __getstate__(self) -> dict[str, Any]:

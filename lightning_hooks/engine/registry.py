@@ -149,7 +149,9 @@ class Registry:
         if not self._accepts(cls):
             raise TypeError(f"only {self.kinds} can be registered as a {self.name}, got {cls!r}")
         for name in names or [cls.__name__]:
-            taken = self.get(name)  # imports the class: a later import would replace the new class
+            # Registry.get imports the class, which a later import would register again; a
+            # subclass's get may read a dot in a name as a scope, or raise
+            taken = Registry.get(self, name)
             gives_way = self.gives_way is not None and taken and self.gives_way(name, taken, cls)
             if taken is not None and not (force or gives_way):
                 raise KeyError(

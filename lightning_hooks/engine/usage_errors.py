@@ -160,7 +160,7 @@ def _check_first(cls: type, value: object) -> None:
     Traceback (most recent call last):
     TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
     """
-    _, first, *others = [*parameter_names(cls.__init__), ""]  # type: ignore[misc]
+    _, first, *others = [*parameter_names(cls.__init__), "", ""]  # type: ignore[misc]
     is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
     if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
         raise TypeError(

@@ -58,12 +58,16 @@ def masked(value: Any) -> Any:
         return type(value)(map(masked, value))
     if isinstance(value, Mapping):
         return {masked(name): _masked_value(name, one) for name, one in value.items()}
-    text = repr(value)
+    try:
+        text = repr(value)
+    except Exception:  # an object of the user's, which may have another str
+        return value
     return value if masked(text) == text else masked(text)
 
 
 def _masked_value(name: object, value: Any) -> Any:
-    is_shown = value is None or isinstance(value, bool)
+    is_count = type(value) is int and str(name).endswith(("s", "S"))  # num_session_keys=7
+    is_shown = value is None or is_count or isinstance(value, (bool, float))
     return masked(value) if is_shown or not _IS_SECRET.search(str(name)) else "***"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,7 @@ from lightning_hooks import (
 from lightning_hooks.dialects import detectron2
 from lightning_hooks.engine.hook_states import Identity, adopt_states, pair
 from support.foreign_hooks import OldEMA
-from support.training import NoValidation, fit
+from support.training import NoValidation, fit, make_trainer
 
 hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 
@@ -93,6 +94,20 @@ def test_a_state_goes_with_its_class_and_its_arguments(
     ten, other = Total(10), Total(2)  # an argument that is new
     assert train(tmp_path, ten, other, host=host) == []
     assert (ten.total, other.total) == (80, 4 + 8)
+
+
+def test_a_changed_copy_has_a_key_of_its_own(tmp_path: Path) -> None:
+    class Every(Total):
+        n = 1
+
+        def state_arguments(self) -> dict[str, Any]:
+            return {"n": self.n}
+
+    one = Every(1)
+    assert one.state_key.endswith("Every{'n': 1}")
+    ten = copy.deepcopy(one)
+    ten.n = 10
+    make_trainer(tmp_path, one, ten)  # Lightning refuses two equal keys
 
 
 @hosted

@@ -47,6 +47,17 @@ def test_a_taken_name_needs_force() -> None:
     registry.register_module(force=True)(thing)
 
 
+def test_a_get_of_ones_own_is_not_asked_for_a_taken_name() -> None:
+    class Scoped(Registry):
+        def get(self, key: str) -> type:
+            raise KeyError(f"no scope for {key}")
+
+    registry = Scoped("model")
+    registry.register_module("torch.Net")(type("Net", (), {}))
+    with pytest.raises(KeyError, match=r"torch\.Net is already registered in model"):
+        registry.register_module("torch.Net")(type("Net", (), {}))
+
+
 def test_build() -> None:
     registry, thing = make()
     registry.register_module()(thing)

@@ -64,6 +64,16 @@ def test_an_argument_with_a_wrong_name(make: Callable[[], Any], message: str) ->
         make()
 
 
+def test_a_constructor_without_named_arguments_takes_any() -> None:
+    class Takes(Hook):
+        def __init__(*given: Any) -> None:
+            self, self.given = given  # type: ignore[misc]
+
+    assert Takes(3).given == 3  # type: ignore[attr-defined]
+    with pytest.raises(TypeError, match=r"Hook\(\) takes no arguments, got \(3,\)"):
+        Hook(3)
+
+
 def test_a_class_of_ones_own_is_asked_only_what_can_be_told() -> None:
     class Takes(EMAHook):
         def __init__(self, **kwargs: Any) -> None:

@@ -646,8 +646,19 @@ def test_a_score_of_exactly_0_is_never_the_best(by_epoch: bool, tmp_path: Path) 
     assert runner.meta["hook_msgs"]["best_score"] == -2.0
 
 
-@pytest.mark.parametrize("name", ["thesis.pth", "best_acc_epoch_1.pth", "work/notes.pth"])
-def test_departure_no_checkpoint_names_a_file_to_delete(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("name", "is_deleted"),
+    [
+        ("thesis.pth", False),
+        ("best_acc_epoch_1.pth", False),
+        ("work/notes.pth", False),
+        ("work/best_acc_epoch_7.pth", True),
+        ("same/best_acc_epoch_7.pth", True),
+    ],
+)
+def test_departure_no_checkpoint_names_a_file_to_delete(
+    name: str, is_deleted: bool, tmp_path: Path
+) -> None:
     from mmcv.runner import EvalHook
 
     class Scored(TensorDataset):
@@ -655,6 +666,7 @@ def test_departure_no_checkpoint_names_a_file_to_delete(name: str, tmp_path: Pat
             return {"acc": 0.5}
 
     (tmp_path / "work").mkdir()
+    (tmp_path / "same").symlink_to("work")
     mine = tmp_path / name
     mine.write_text("mine")
     meta = {"hook_msgs": {"best_score": 0.1, "best_ckpt": str(mine)}}
@@ -666,7 +678,7 @@ def test_departure_no_checkpoint_names_a_file_to_delete(name: str, tmp_path: Pat
     runner.register_hook(EvalHook(loader, save_best="acc", test_fn=lambda model, data: []))
     runner.run(loaders(1), [("train", 1)])
     assert (tmp_path / "work" / "best_acc_epoch_1.pth").is_file()
-    assert mine.read_text() == "mine"
+    assert mine.exists() is not is_deleted
 
 
 def test_wrong_hooks_and_configs_fail_as_in_mmcv_with_what_to_write(tmp_path: Path) -> None:

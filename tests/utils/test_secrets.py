@@ -35,9 +35,11 @@ SECRETS = {
     "uri": "http://me:1234@host/x",
     "note": "Bearer 1234",
     "store": "postgresql:///db?user=me&password=1234",
+    "login": {"password": 1234},
     "of_service": ["hf_1234567890", "sk-" + "1234" * 6, "AKIA" + "1234" * 4],
 }
 SHOWN = {"pad_token": "<pad>", "key_indicator": "acc", "tokens": 1234, "monkey": "1234"}
+SHOWN |= {"num_session_keys": 7, "maxAccessTokens": 9, "keypoint_auth": 0.5}
 
 
 def test_secrets_are_masked_by_name_and_by_form() -> None:
@@ -72,6 +74,15 @@ Login = namedtuple("Login", ["password"])
 )
 def test_secrets_are_masked_in_objects_of_any_type(value: Any) -> None:
     assert "1234" not in repr(masked({"at": [value]}))
+
+
+def test_an_object_without_a_repr_is_returned() -> None:
+    class Odd:
+        def __repr__(self) -> str:
+            raise RuntimeError("no repr")
+
+    odd = Odd()
+    assert masked({"odd": odd}) == {"odd": odd}
 
 
 class Sends(Hook):

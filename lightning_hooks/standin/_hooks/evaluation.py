@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from typing import Any
 
@@ -79,7 +80,8 @@ class EvalHook(evaluation.EvalHook):
         messages["best_score"] = key_score
         start = self.file_client.join_path(self._best_dir, f"best_{self.key_indicator}_{unit}_")
         old = str(self.best_ckpt_path)  # perhaps of a stranger's checkpoint
-        if re.fullmatch(re.escape(start) + r"\d+\.pth", old) and self.file_client.isfile(old):
+        ours = re.escape(os.path.realpath(start)) + r"\d+\.pth"
+        if re.fullmatch(ours, os.path.realpath(old)) and self.file_client.isfile(old):
             self.file_client.remove(old)
             runner.logger.info(f"The previous best checkpoint {old} was removed")
         name = f"best_{self.key_indicator}_{unit}_{number}.pth"
