@@ -42,6 +42,7 @@ NAMES = (
     "invalid_loss",
     "imports",
     "growth",
+    "ranks",
 )
 ROOT = Path(__file__).parents[1]
 CLIENTS = ROOT / ".venv" / "bin" / "python"
@@ -64,7 +65,7 @@ def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
         python = CLIENTS if name == "logging" and CLIENTS.exists() else sys.executable
         command = [str(python), "-m", "benchmarks", name, "--into", str(path)]
         command += [] if rounds is None else ["--rounds", str(rounds)]
-        python_path = os.pathsep.join([str(ROOT), str(ROOT / "tests" / "golden")])
+        python_path = os.pathsep.join(map(str, (ROOT, ROOT / "tests", ROOT / "tests" / "golden")))
         environment = {**os.environ, "PYTHONPATH": python_path}
         if name != "device":
             environment["CUDA_VISIBLE_DEVICES"] = ""

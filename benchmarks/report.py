@@ -127,6 +127,7 @@ def draw(ratios: Sequence[Ratio], path: Path) -> None:
 
     mpl.use("Agg")
     from matplotlib import pyplot as plt
+    from PIL import Image
 
     # as narrow as a phone needs it: names stand above the dots, not beside them
     figure, axes = plt.subplots(figsize=(5, 0.3 * len(ratios) + 1), layout="constrained")
@@ -153,3 +154,4 @@ def draw(ratios: Sequence[Ratio], path: Path) -> None:
     axes.grid(axis="x", alpha=0.3)
     figure.savefig(path, dpi=120)
     plt.close(figure)
+    Image.open(path).convert("RGB").quantize(64).save(path, optimize=True)

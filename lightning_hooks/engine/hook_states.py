@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
@@ -101,9 +102,7 @@ def _stateful(hooks: Iterable[Any]) -> list[Any]:
     return [
         hook
         for hook in hooks
-        if isinstance(hook, Callback)
-        and hasattr(hook, "state_arguments")
-        and type(hook).state_dict is not Callback.state_dict
+        if isinstance(hook, Participant) and type(hook).state_dict is not Callback.state_dict
     ]
 
 

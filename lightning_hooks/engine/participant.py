@@ -76,6 +76,9 @@ class Participant(Callback):
     The values are added when the batch ends, at a lower cost than the step's result.
     """
 
+    keeps: str = ""
+    """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
+
     @property
     def writes_files(self) -> bool:
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""

@@ -21,6 +21,7 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.saving.lightning import SavingHook
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
 from lightning_hooks.utils.plain_types import plain
@@ -119,8 +120,8 @@ class HubCheckpointHook(Hook):
         self._runner, self._api, self._has_warned = runner, None, False
         self._newest = self._uploaded = ""
         self._job = None
-        writers = [h for h in runner.hooks if getattr(h, "keeps", "") == self.upload]
-        writers = [hook for hook in writers if hook.writes_files]
+        savers = [hook for hook in runner.hooks if isinstance(hook, SavingHook)]
+        writers = [hook for hook in savers if hook.keeps == self.upload and hook.writes_files]
         if runner.writes_mmcv_files:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import lightning_hooks
+from lightning_hooks.loggers.trackers.table import TRACKERS
 from support.paths import ROOT
 
 sys.path.insert(0, str(ROOT / "docs"))
@@ -19,23 +20,9 @@ PACKAGE = Path(lightning_hooks.__file__).parent
 MODULES = sorted(PACKAGE.rglob("*.py"))
 
 OPTIONAL = {
-    "aim",
-    "clearml",
-    "dvclive",
-    "huggingface_hub",
-    "jsonargparse",
-    "matplotlib",
-    "mlflow",
-    "mmcv",
-    "mmengine",
-    "neptune",
-    "rich",
-    "sklearn",
-    "tensorboard",
-    "trackio",
-    "visdom",
-    "wandb",
-    "yaml",
+    *{name for name, tracker in TRACKERS.items() if tracker.requirement},
+    *("aim", "huggingface_hub", "jsonargparse", "matplotlib", "mmcv", "mmengine", "rich"),
+    *("sklearn", "yaml"),
 }
 
 

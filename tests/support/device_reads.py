@@ -1,4 +1,4 @@
-"""Record or refuse reads of tensor values, for which the host would wait."""
+"""Record or refuse what the host waits for: reads of tensor values, and other ranks."""
 
 from __future__ import annotations
 
@@ -11,14 +11,16 @@ from typing import Any, NamedTuple
 from unittest import mock
 
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import lightning_hooks
 
-__all__ = ["NoReads", "Read", "Reads"]
+__all__ = ["NoReads", "Read", "Reads", "Waits"]
 
 PACKAGE = os.path.dirname(lightning_hooks.__file__)
 METHODS = ("__bool__", "__float__", "__format__", "__int__", "cpu", "item", "tolist")
+COLLECTIVES = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast")
 
 
 class Read(NamedTuple):
@@ -80,3 +82,29 @@ class NoReads(TorchDispatchMode):
     def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None):
         assert function is not torch.ops.aten._local_scalar_dense.default, "a read of the device"
         return function(*args, **(kwargs or {}))
+
+
+class Waits(Callback):
+    """Records the collectives and the reads of tensors from the second to the last but one batch.
+
+    DDP's own exchange of gradients is not among them: torch does it without a call from Python.
+    """
+
+    def __init__(self) -> None:
+        self.collectives: list[str] = []
+        self.reads: list[str] = []
+        self._reads, self._stack = Reads(), ExitStack()
+
+    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
+        if batch_idx == 1:
+            self._stack.enter_context(self._reads)
+            for name in COLLECTIVES:
+                note = functools.partial(self._note, name, getattr(torch.distributed, name))
+                self._stack.enter_context(mock.patch.object(torch.distributed, name, note))
+        elif batch_idx == trainer.num_training_batches - 1:
+            self._stack.close()
+            self.reads += [read.method for read in self._reads.found]
+
+    def _note(self, name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
+        self.collectives.append(name)
+        return call(*args, **kwargs)

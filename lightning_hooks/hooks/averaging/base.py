@@ -18,6 +18,7 @@ from lightning_hooks.engine.driver.resume import restore_raw_weights
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
+from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
@@ -536,7 +537,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     """
     name = class_name(hook)
     for other in hooks_of(trainer):
-        if hasattr(getattr(other, "foreign_hook", other), "_swap_ema_parameters"):
+        if hasattr(foreign(other), "_swap_ema_parameters"):
             raise ValueError(
                 f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
                 "of the model for an average, and training would go on from the other's; leave one "

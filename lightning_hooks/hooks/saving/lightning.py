@@ -120,9 +120,6 @@ class SavingHook(Hook):
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
-    keeps: str = ""
-    """The kind of files kept and exported, ``"best"`` or ``"last"``."""
-
     _due: Any = None
     """The files to write, None for none."""
     _best_path_override: str = ""

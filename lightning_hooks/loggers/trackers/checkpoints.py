@@ -7,6 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from lightning_hooks.engine.participant import Participant
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
@@ -60,7 +61,8 @@ class CheckpointUploads:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
-        writers = [h for h in runner.hooks if getattr(h, "keeps", "") and h.writes_files]
+        natives = [hook for hook in runner.hooks if isinstance(hook, Participant)]
+        writers = [hook for hook in natives if hook.keeps and hook.writes_files]
         nothing = f"upload={self._which!r} sends nothing, as"
         if runner.writes_mmcv_files:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")

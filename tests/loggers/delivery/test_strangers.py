@@ -27,6 +27,7 @@ from lightning_hooks.loggers.trackers.table import (
 )
 from lightning_hooks.utils.secrets import without_secrets
 from support import training
+from support.contract.loggers import CONNECTED
 from support.logs.kept import KeepHook
 
 
@@ -130,26 +131,10 @@ def test_a_spool_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert not any(word in text for word in ("127.0.0.1", "s3cret", "digits", str(tmp_path)))
 
 
-ARGUMENTS: dict[str, dict[str, Any]] = {
-    "clearml": {"init": {"project_name": "digits", "task_name": "first"}, "folder": "/w/clearml"},
-    "dvclive": {"options": {"dir": "/w/dvclive"}, "after": None},
-    "lightning": {"loggers": [{"type": "CSVLogger", "save_dir": "/w", "version": 0}]},
-    "mlflow": {"uri": "http://host", "experiment": "digits", "label": "1f", "tags": {}},
-    "neptune": {"init": {"project": "me/x", "mode": "sync"}, "folder": "/w", "custom_run_id": "1f"},
-    "tensorboard": {"log_dir": "/w/tf_logs", "purge_step": 5},
-    "trackio": {"init": {"project": "digits", "name": "first"}},
-    "visdom": {"init": {"server": "http://host", "port": 8097, "env": "digits"}},
-    "wandb": {
-        "init": {"project": "digits", "mode": "online", "settings": {"base_url": "http://host"}},
-        "run_id": "1f",
-    },
-}
-
-
 @pytest.mark.parametrize("name", TRACKERS)
 def test_the_options_of_a_run_lead_to_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = writer_class(name)
-    options = {k: v for k, v in options_of(cls, None, ARGUMENTS[name]).items() if v is not None}
+    options = {k: v for k, v in options_of(cls, None, CONNECTED[name]).items() if v is not None}
     assert {*options} <= {*TRACKERS[name].options} <= {*OPTIONS}
     monkeypatch.setattr(cls, "connect", dict)
     monkeypatch.setattr("lightning_hooks.loggers.replay.require", lambda *args: None)

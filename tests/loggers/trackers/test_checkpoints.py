@@ -217,13 +217,21 @@ def test_checkpoints_outside_of_the_work_dir_are_sent(work: Path) -> None:
     assert in_mlflow(work)[0] == {path.name}
 
 
+class Keeper:
+    """A hook of the user's, with an attribute that our checkpoint hooks have too."""
+
+    keeps = "best"
+
+    def after_train_iter(self, runner: Any) -> None: ...
+
+
 def test_what_cannot_be_sent_is_answered(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     pytest.importorskip("mlflow")
     with pytest.raises(ValueError, match="upload"):
         mlflow(upload="first")
     with pytest.raises(TypeError, match="upload"):
         TensorboardLoggerHook(upload="best")  # type: ignore[call-arg]
-    fit(work, CheckpointHook(), mlflow(upload="best"), host=True, epochs=1)
+    fit(work, Keeper(), CheckpointHook(), mlflow(upload="best"), host=True, epochs=1)
     (warning,) = warnings_in(caplog)
     assert "upload='best' sends nothing, as no hook writes such a file: add Best" in warning
     assert in_mlflow(work)[0] == set()

@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
 
+import lightning_hooks
 from lightning_hooks import (
     ClearMLLoggerHook,
     DvcliveLoggerHook,
@@ -29,6 +30,7 @@ from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook
+from support import contract
 from support.logs.trackers import (
     Sent,
     Tuned,
@@ -53,15 +55,8 @@ from support.logs.trackers import (
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
-HOOKS = [
-    ClearMLLoggerHook,
-    DvcliveLoggerHook,
-    MlflowLoggerHook,
-    NeptuneLoggerHook,
-    TensorboardLoggerHook,
-    TrackioLoggerHook,
-    VisdomLoggerHook,
-    WandbLoggerHook,
+HOOKS: list[Any] = [
+    getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})
 ]
 pytestmark = [
     pytest.mark.usefixtures("nothing_elsewhere"),

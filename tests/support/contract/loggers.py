@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from support.contract.case import Case
 
-__all__ = ["CASES"]
+__all__ = ["CASES", "CONNECTED"]
 
 CASES: dict[str, Case] = {
     "ClearMLLoggerHook": ({"interval": 2}, {"interval": -1}),
@@ -21,3 +23,19 @@ CASES: dict[str, Case] = {
     "VisdomLoggerHook": ({"interval": 2}, {"timeout": -1.0}),
     "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
 }
+
+CONNECTED: dict[str, dict[str, Any]] = {
+    "clearml": {"init": {"project_name": "digits", "task_name": "first"}, "folder": "/w/clearml"},
+    "dvclive": {"options": {"dir": "/w/dvclive"}, "after": None},
+    "lightning": {"loggers": [{"type": "CSVLogger", "save_dir": "/w", "version": 0}]},
+    "mlflow": {"uri": "http://host", "experiment": "digits", "label": "1f", "tags": {}},
+    "neptune": {"init": {"project": "me/x", "mode": "sync"}, "folder": "/w", "custom_run_id": "1f"},
+    "tensorboard": {"log_dir": "/w/tf_logs", "purge_step": 5},
+    "trackio": {"init": {"project": "digits", "name": "first"}},
+    "visdom": {"init": {"server": "http://host", "port": 8097, "env": "digits"}},
+    "wandb": {
+        "init": {"project": "digits", "mode": "online", "settings": {"base_url": "http://host"}},
+        "run_id": "1f",
+    },
+}
+"""Arguments of each writer's ``connect``, as a run leaves them for ``lightning-hooks replay``."""

@@ -6,11 +6,8 @@ import copy
 import os
 import pickle
 import sys
-from contextlib import ExitStack
-from functools import partial
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -31,7 +28,7 @@ from lightning_hooks import (
 from lightning_hooks.dialects import detectron2
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.standin.utils.dist import master_only
-from support.device_reads import Reads
+from support.device_reads import Waits
 from support.foreign_hooks import OptimizerHook
 from support.jobs.ddp import make
 from support.processes import write_rank
@@ -170,30 +167,6 @@ class SavesAt(Callback):
             trainer.save_checkpoint(f"{trainer.default_root_dir}/border.ckpt")
 
 
-class Waits(Callback):
-    """Notes the collectives and the reads of tensors from the second to the last but one batch."""
-
-    COLLECTIVES = ("all_gather", "all_gather_object", "all_reduce", "barrier", "broadcast")
-
-    def __init__(self) -> None:
-        self.found: list[str] = []
-        self.reads, self.stack = Reads(), ExitStack()
-
-    def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, batch_idx: int) -> None:
-        if batch_idx == 1:
-            self.stack.enter_context(self.reads)
-            for name in self.COLLECTIVES:
-                note = partial(self._note, name, getattr(torch.distributed, name))
-                self.stack.enter_context(mock.patch.object(torch.distributed, name, note))
-        elif batch_idx == trainer.num_training_batches - 1:
-            self.stack.close()
-            self.found += [read.method for read in self.reads.found]
-
-    def _note(self, name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
-        self.found.append(name)
-        return call(*args, **kwargs)
-
-
 class Quiet(NoValidation):
     """Reads nothing in a step."""
 
@@ -250,7 +223,7 @@ def waits(out: Path) -> dict[str, list[str]]:
     }.items():
         look = Waits()
         make(out, look, *hooks, epochs=1).fit(Quiet(), make_loader(16))
-        found[name] = look.found
+        found[name] = look.collectives + look.reads
     return found
 
 
