@@ -74,6 +74,9 @@ def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
 
 def test_clearml(work: Path) -> None:
     clearml = pytest.importorskip("clearml")
+    # a fork of this process that writes would outlive the task, beside the next tests' tasks
+    settings = pytest.importorskip("clearml.config").config_obj
+    settings.set_overrides({"sdk": {"development": {"report_use_subprocess": False}}})
     clearml.Task.set_offline(True)
     task = clearml.Task.init("p", "mine", auto_connect_frameworks=False, reuse_last_task_id=False)
     try:
