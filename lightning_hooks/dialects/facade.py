@@ -15,10 +15,11 @@ from lightning_hooks.dialects.hosting import Hosted, host_as
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "setting", "state_of"]
+__all__ = ["Facade", "load_state_of", "of_runner", "scalars_of", "state_of"]
 
 
 def of_runner(name: str, assigned: str = "") -> Any:
@@ -242,20 +243,6 @@ class Facade:
                             *(class_name(hosted), name, error),
                         )
         self.end()
-
-
-@contextlib.contextmanager
-def setting(runner: Runner, **values: Any) -> Iterator[None]:
-    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
-    own = vars(runner)
-    before = {name: own[name] for name in values if name in own}
-    own.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            own.pop(name, None)
-        own.update(before)
 
 
 def state_of(owner: Any) -> Any:

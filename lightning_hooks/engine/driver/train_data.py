@@ -57,7 +57,7 @@ class TrainData:
             for loader in data.train_loaders(trainer):
                 persists = isinstance(loader, DataLoader) and loader.persistent_workers
                 if persists and loader not in self._workers:
-                    self._workers[loader] = random_state.WorkerStates(loader, self._fit)
+                    self._workers[loader] = data.keep_worker_states(loader, self._fit)
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)

@@ -22,7 +22,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
-from lightning_hooks.engine.lightning_api import validation
+from lightning_hooks.engine.lightning_api import model_state, validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.participant import callbacks_of
@@ -809,7 +809,8 @@ def _averages_as_mmcv(logger: Any) -> bool:
 def _state_restored(runner: Runner) -> Iterator[None]:
     """Restore train flags and random state after the block, and mute the module's logging."""
     try:
-        with isolated_model_calls(runner), validation.keep_train_flags(runner.module, runner.model):
+        flags = model_state.keep_train_flags(runner.module, runner.model)
+        with isolated_model_calls(runner), flags:
             yield
     finally:
         runner.flags_before_eval = None
