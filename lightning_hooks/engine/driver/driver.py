@@ -53,7 +53,7 @@ from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
-from lightning_hooks.engine.lightning_api import logged_values, progress, validation
+from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import (
     add,
     after_setups,
@@ -74,7 +74,6 @@ from lightning_hooks.engine.participant import (
     callbacks_of,
     check_each_once,
     merge_options,
-    natives_with,
     participants_of,
 )
 from lightning_hooks.engine.runner import metrics
@@ -96,30 +95,21 @@ class Driver(Callback):
     state_key = "Driver"
     """A constant, as Lightning reads the key at each event."""
 
-    _runner: Runner  # from the first fit on
     calls: Calls
-    """The calls of the runner's hooks."""
-    # of the present fit or evaluation, or of the last
-    _buffers: resume.HookBuffers
-    _loading: contextlib.ExitStack
+    """The calls of the runner's hooks, from the first fit on."""
+
     model_watch: ModelWatch
-    """What trains and validates with a model assigned by a hook."""
-    # of the present fit, or of the last
+    """What trains and validates with a model assigned by a hook, in the present or last fit."""
+
     ownership: Ownership
-    """The owner of backward in the fit."""
-    _step: StepCapture
-    _cycle: EpochCycle
-    _train_data: TrainData
+    """The owner of backward in the present or last fit."""
 
     def __init__(self) -> None:
         self.fit = Fit()
         """What the hooks have changed for the present fit or evaluation."""
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
-        self._gone: list[Participant] = []
-        """Hooks left in the Trainer's list by an adapter that the list no longer has."""
-        self._in_run = self._logs_epochs = False
-        self._resumed = resume.ResumeState()
+        self._in_run = False
         self._batches_are_new = False
         self._after_backward: list[HostedHook] = []
         self._first_iter: int | None = None
@@ -187,46 +177,51 @@ class Driver(Callback):
         if self.fit.is_of(trainer):
             return
         check_callbacks(trainer)
-        participants = participants_of(trainer)
-        given = self._given(participants)
+        given = self._given(participants_of(trainer))
         self._entries = [entry for one in given for entry in one.entries()]
         check_each_once(self._entries)
-        hooks = [hook for hook, _ in self._entries]
         check_private_names(trainer)
-        hosted = [
-            hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)
-        ]
+        hooks = [hook for hook, _ in self._entries]
+        natives = [hook for hook in hooks if isinstance(hook, Participant)]
+        hosted = [hook for hook in natives if not is_one_of(hook, given)]
         for one in [*given, *hosted]:
             _end_earlier_fit(one, trainer)
-        self.fit.close()
-        self.fit = fit = Fit(trainer)
-        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
-        # called first in the next fit of any Trainer, also after an error that was not cleaned up
-        fit.patch(pl_module, "configure_callbacks", before=fit.close)
-        after_setups(trainer, partial(self._arrange, trainer), fit)
-        self._loading = fit.part()
-        self._buffers = resume.HookBuffers(trainer, pl_module, fit, self._loading)
+            one.hosted_at = None
+        self._open_fit(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._hosted = hosted
-        self._gone = [one for one in participants if not is_one_of(one, [*given, *hosted])]
         for place, hook in enumerate(hosted):
             hook.hosted_at = place
             add(trainer, hook)
             hook.setup(trainer, pl_module, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook in hooks):
             # else a checkpoint hook checks read files
-            check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
-        runner = self.prepare(trainer, pl_module)
-        self._logs_epochs = False
+            check_reads(trainer, self.fit, trainer.strategy.checkpoint_io.save_checkpoint)
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._make_parts(self.prepare(trainer, pl_module))
+
+    def _open_fit(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Undo what is left of an earlier fit; open the stack of the fit or evaluation."""
+        self.fit.close()
+        self.fit = fit = Fit(trainer)
+        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        # called first in the next fit of any Trainer, also after an error that was not cleaned up
+        fit.patch(module, "configure_callbacks", before=fit.close)
+        after_setups(trainer, partial(self._arrange, trainer), fit)
+        self._loading = fit.part()
+        self._buffers = resume.HookBuffers(trainer, module, fit, self._loading)
+
+    def _make_parts(self, runner: Runner) -> None:
+        """Make the parts of a fit."""
+        fit, calls = self.fit, self.calls
         fit.callback(setattr, self, "_in_run", False)
+        self._resumed = resume.ResumeState()
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
-        self._step = StepCapture(runner, self.calls, self.ownership, fit)
+        self._step = StepCapture(runner, calls, self.ownership, fit)
         self._train_data = TrainData(runner, self._resumed, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
-        self._cycle = cycle(runner, self.calls, self._train_data, fit)
+        self._cycle = cycle(runner, calls, self._train_data, fit)
 
     def _given(self, participants: Sequence[Participant]) -> list[Participant]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
@@ -247,7 +242,8 @@ class Driver(Callback):
             just set up the hook with the other hooks of its adapter.
         """
         self.setup(trainer, trainer.lightning_module, stage)
-        if hook.joined_fit is self.fit or is_one_of(hook, self._gone):
+        is_gone = hook.hosted_at is not None and not is_one_of(hook, self._hosted)
+        if hook.joined_fit is self.fit or is_gone:
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
@@ -258,7 +254,8 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        take_out(trainer, [*_drivers(trainer), *self._gone, *self._hosted])
+        hosted = [one for one in participants_of(trainer) if one.hosted_at is not None]
+        take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, self, lambda one: isinstance(one, Participant))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
@@ -275,6 +272,7 @@ class Driver(Callback):
                 default_logger(trainer.global_rank),
             )
             self.calls = Calls(self._runner)
+            self._resumed = resume.ResumeState()
         runner = self._runner
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
@@ -308,7 +306,7 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
-        self._cycle.in_epoch = self._resumed.restore_counters(runner)
+        self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self.ownership.start()
         self._in_run, self._has_begun = True, False
@@ -324,7 +322,6 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
-        self._watch_epoch_end()
         self._first_iter = runner.iter
         self._expect_batches()
         if not runner.loops_itself:
@@ -416,7 +413,6 @@ class Driver(Callback):
                     self._join_run(hook)
             self.model_watch.guard()
             self._step.patch()
-            self._watch_epoch_end()
 
     def _join_run(self, hook: Any) -> None:
         """Make a native hook registered during the run a callback, and prepare it for the run.
@@ -496,19 +492,6 @@ class Driver(Callback):
         """Call ``after_train_epoch``, unless a validation has ended the epoch."""
         self._cycle.end_epoch()
 
-    def _watch_epoch_end(self) -> None:
-        """Patch the module's hook if a hook is a logger; with several ranks always."""
-        runner, module = self._runner, self._runner.module
-        has_logger = natives_with("log_values", runner.hooks)
-        if not self._logs_epochs and (has_logger or runner.world_size > 1):
-            self._logs_epochs = True
-            self.fit.patch(module, "on_train_epoch_end", after=self._log_epoch)
-
-    def _log_epoch(self, result: Any) -> None:
-        """Have the loggers write the values of the epoch, after the module's own hook."""
-        runner = self._runner
-        metrics.log_values(runner, "train_epoch", logged_values.epoch_values(runner.trainer))
-
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
         if not self._runner.loops_itself:
@@ -547,12 +530,10 @@ class Driver(Callback):
         if self._has_runner:
             if self._in_run and not trainer.interrupted:
                 self.calls.agree_to_stop()
-            in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
-            more = {"in_epoch": in_epoch, "alone": trainer.interrupted}
-            workers = self._train_data.worker_states() if hasattr(self, "_train_data") else []
-            resume.write(checkpoint, self._runner, hooks, workers=workers, **more)
+            workers = self._resumed.worker_states(trainer)
+            resume.write(checkpoint, self._runner, hooks, workers, alone=trainer.interrupted)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(

@@ -1,4 +1,4 @@
-"""Capture the result of each training step for the hooks and the log buffer."""
+"""Capture the results of training steps and epochs for hooks, the log buffer and loggers."""
 
 from __future__ import annotations
 
@@ -14,8 +14,9 @@ from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.participant import Participant, natives_with
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
@@ -27,19 +28,20 @@ __all__ = ["StepCapture", "feed_log_buffer", "trim_log_buffer"]
 class StepCapture:
     """Give hooks the result of ``training_step``; run hooks that own backward inside the step.
 
-    The step is patched only if a hook reads the result.
+    After an epoch the loggers write the module's values. A method of the module is patched only if
+    a hook reads the results.
     """
 
     def __init__(self, runner: Runner, calls: Calls, ownership: Ownership, fit: Fit) -> None:
         self._runner, self._calls, self._ownership, self._fit = runner, calls, ownership, fit
-        self._is_patched = self._seeks_loss = self._watches_steps = False
+        self._is_patched = self._seeks_loss = self._watches_steps = self._logs_epochs = False
         self._inside = False
         self._warned = False
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
 
     def patch(self) -> None:
-        """Patch the step if a hook reads the result; call again when the list of hooks changes."""
+        """Patch what the hooks read; call again when the list of hooks changes."""
         hooks, owned = self._runner.hooks, self._ownership.is_taken
         if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
             self._is_patched = True
@@ -54,6 +56,16 @@ class StepCapture:
             self._seeks_loss = True
             names_loss = partial(setattr, self._runner.train_log, "loss_names")
             logged_values.LossNames(self._runner.module, names_loss, self._fit)
+        # the ranks compute metrics together, and some of them may have no logger
+        has_logger = self._runner.world_size > 1 or natives_with("log_values", hooks)
+        if has_logger and not self._logs_epochs:
+            self._logs_epochs = True
+            self._fit.patch(self._runner.module, "on_train_epoch_end", after=self._log_epoch)
+
+    def _log_epoch(self, result: Any) -> None:
+        """Have the loggers write the values of the epoch, after the module's own hook."""
+        values = logged_values.epoch_values(self._runner.trainer)
+        metrics.log_values(self._runner, "train_epoch", values)
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward."""

@@ -110,6 +110,9 @@ class Runner(MmcvCheckpoints):
     steps_before: int = 0
     """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
 
+    in_epoch: bool = False
+    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
+
     closed_epoch: int | None = None
     """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
 
