@@ -26,6 +26,7 @@ from lightning_hooks.engine.hook_states import (
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
+from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.layout import ENTRY, RAW, entry_of, has_average
@@ -74,7 +75,7 @@ def write(
     trainer = runner.trainer
     closed = runner.counts_epochs and not runner.in_epoch
     done = runner.iter + progress.batch_is_open(trainer)
-    checkpoint["meta"] = runner.run_meta(runner.epoch + (not closed), done)
+    checkpoint["meta"] = run_meta(runner, runner.epoch + (not closed), done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
@@ -204,7 +205,7 @@ class ResumeState:
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
         runner.iter = entry.get("iter", progress.batches(trainer).total.processed)
-        runner.steps_before = 0
+        runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0

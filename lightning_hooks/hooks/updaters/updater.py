@@ -70,9 +70,8 @@ class Updater(Hook):
     With ``by_step`` an iteration is an optimizer step: under
     ``Trainer(accumulate_grad_batches=4)``, or with ``GradientCumulativeOptimizerHook``, four
     batches. A policy then sees the steps made as ``runner.iter`` and the steps of the run as
-    ``runner.max_iters``
-    (:func:`~lightning_hooks.engine.runner.optimizer_steps.steps_of_run`). The state of the hook is
-    the number of steps skipped by the Trainer's gradient scaler.
+    ``runner.max_iters`` (``runner.max_optimizer_steps``). The state of the hook is the number of
+    steps skipped by the Trainer's gradient scaler.
 
     Args:
         by_epoch: Count in epochs (the value changes before each), or in iterations.
