@@ -37,7 +37,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
@@ -48,7 +48,7 @@ from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
-from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
+from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
@@ -81,9 +81,6 @@ from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
 __all__ = ["Driver", "is_lightnings_default"]
 
 BATCH_EVENTS = ("on_train_batch_start", "on_after_backward", "on_train_batch_end")
@@ -109,7 +106,7 @@ class Driver(Callback):
         """What the hooks have changed for the present fit or evaluation."""
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
-        self._in_run = False
+        self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
         self._after_backward: list[HostedHook] = []
         self._first_iter: int | None = None
@@ -138,21 +135,20 @@ class Driver(Callback):
         return self._has_runner and self._runner.trainer is trainer
 
     @classmethod
-    def of(cls, trainer: L.Trainer) -> Self:
+    def of(cls, trainer: L.Trainer) -> Driver:
         """Return the Trainer's driver; the first call adds a driver to the callbacks."""
-        for callback in callbacks_of(trainer):
-            if isinstance(callback, cls):
-                return callback
-        driver = cls()
-        add(trainer, driver)
-        return driver
+        drivers = _drivers(trainer)
+        if not drivers:
+            drivers = [cls()]
+            add(trainer, drivers[0])
+        return drivers[0]
 
-    @classmethod
-    def work_dir(cls, trainer: L.Trainer) -> str:
+    @staticmethod
+    def work_dir(trainer: L.Trainer) -> str:
         """Return the directory for the hooks' files, also before the first fit."""
-        for callback in callbacks_of(trainer):
-            if isinstance(callback, cls) and callback.is_of(trainer):
-                return callback.runner.work_dir
+        for driver in _drivers(trainer):
+            if driver.is_of(trainer):
+                return driver.runner.work_dir
         return _work_dir(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -371,8 +367,7 @@ class Driver(Callback):
         self.calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
-        if hasattr(runner, "data_batch"):  # a hook may have deleted the batch
-            del runner.data_batch
+        vars(runner).pop("data_batch", None)  # a hook may have deleted the batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
         if runner.stop_requested and runner.world_size == 1:
@@ -440,7 +435,7 @@ class Driver(Callback):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch`` if the epoch's batches are done; ``before_val_epoch``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self._cycle.begin_validation()
             self.model_watch.take()
 
@@ -448,7 +443,7 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_idx: Any
     ) -> None:
         """Call ``before_val_iter``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self.runner.inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
             self.calls.run("before_val_iter")
@@ -462,18 +457,18 @@ class Driver(Callback):
         *_index: Any,
     ) -> None:
         """Call ``after_val_iter``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             runner = self.runner
             runner.take_result(outputs)
-            if "log_vars" in runner.outputs:
-                feed_log_buffer(runner, runner.outputs)
+            found = runner.outputs
+            if "log_vars" in found:
+                runner.log_buffer.update(found["log_vars"], found.get("num_samples", 1))
             self.calls.run("after_val_iter")
-            if hasattr(runner, "data_batch"):
-                del runner.data_batch
+            vars(runner).pop("data_batch", None)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_val_epoch``; outside of a fit have the loggers write the values."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self._cycle.end_validation()
         elif trainer.state.fn == TrainerFn.VALIDATING:
             self._log_evaluation(trainer, pl_module, "val")
@@ -499,11 +494,6 @@ class Driver(Callback):
             self.calls.run_at_border("after_run")
             self._runner.announce_end()
         self._in_run = False
-
-    def _is_in_validation(self, trainer: L.Trainer) -> bool:
-        """Whether a validation inside a fit runs, not the sanity check."""
-        fitting = trainer.state.fn == TrainerFn.FITTING
-        return self._in_run and fitting and not trainer.sanity_checking
 
     # -- after the run ---------------------------------------------------------------------
 

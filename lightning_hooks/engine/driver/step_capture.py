@@ -22,7 +22,7 @@ from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["StepCapture", "feed_log_buffer", "trim_log_buffer"]
+__all__ = ["StepCapture", "trim_log_buffer"]
 
 
 class StepCapture:
@@ -37,6 +37,7 @@ class StepCapture:
         self._is_patched = self._seeks_loss = self._watches_steps = self._logs_epochs = False
         self._inside = False
         self._warned = False
+        self._seen: dict[str, torch.Tensor] = {}  # the module's logged values of earlier steps
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
 
@@ -77,7 +78,7 @@ class StepCapture:
             runner.outputs = StepOutputs.of(runner, _without_backward(found))
             return
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
-        feed_log_buffer(runner, runner.outputs)
+        self._feed_log_buffer(runner.outputs)
         calls, _ = ownership.split(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
@@ -137,12 +138,26 @@ class StepCapture:
         if not outputs and not self._warned:
             self._warn_of_none()
         if self._is_patched:
-            feed_log_buffer(runner, getattr(runner, "outputs", {}))
+            self._feed_log_buffer(getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches
             if batches > 1 and outputs.get("loss") is not None:  # Lightning has divided the loss
                 outputs = {**outputs, "loss": outputs["loss"] * batches}
-            feed_log_buffer(runner, outputs)
+            self._feed_log_buffer(outputs)
+
+    def _feed_log_buffer(self, outputs: dict[str, Any]) -> None:
+        """Add the ``log_vars``, else the loss and the module's logged values."""
+        runner = self._runner
+        if runner.fills_log_buffer:
+            return
+        if "log_vars" in outputs:
+            values = outputs["log_vars"]
+        else:
+            values, loss = {}, outputs.get("loss")
+            if loss is not None:
+                values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
+            values.update(logged_values.step_metrics(runner.trainer, self._seen))
+        runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 
 def _step_point(hook: Any) -> str:
@@ -157,22 +172,6 @@ def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
         else value
         for key, value in outputs.items()
     }
-
-
-def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
-    """Add a step's ``log_vars`` to the log buffer, else the loss and the module's logged values."""
-    if runner.fills_log_buffer:
-        return
-    if "log_vars" in outputs:
-        runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
-        return
-    values = {}
-    loss = outputs.get("loss")
-    if loss is not None:
-        values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
-    if runner.mode == "train" and runner.step_results:
-        values.update(logged_values.step_metrics(runner.trainer, runner.seen_metrics))
-    runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 
 def _plain(loss: Any) -> Any:

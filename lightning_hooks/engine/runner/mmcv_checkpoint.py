@@ -25,15 +25,7 @@ from lightning_hooks.utils.printable import printable
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = [
-    "file_name",
-    "load",
-    "resume",
-    "resume_optimizers",
-    "run_meta",
-    "save",
-    "with_keys_of",
-]
+__all__ = ["file_name", "load", "resume", "resume_optimizers", "run_meta", "save", "with_keys_of"]
 
 LAYOUT = "1.7.2"
 """The version of mmcv with the files' layout."""
@@ -127,11 +119,7 @@ def save(runner: Runner, path: str, save_optimizer: bool, meta: dict[str, Any] |
 
 
 def load(
-    runner: Runner,
-    filename: str,
-    map_location: Any,
-    strict: bool,
-    revise_keys: list[tuple[str, str]] | None,
+    runner: Runner, filename: str, map_location: Any, strict: bool, revisions: list[tuple[str, str]]
 ) -> dict[str, Any]:
     """Load the weights of a file into the runner's model and return the whole checkpoint."""
     _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
@@ -139,7 +127,7 @@ def load(
     state = checkpoint.get("state_dict", checkpoint)
     # Lightning's files keep buffers added by hooks apart
     state = {**state, **entry_of(checkpoint).get("buffers", {})}
-    for pattern, replacement in revise_keys or [(r"^module\.", "")]:
+    for pattern, replacement in revisions:
         state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
     model = unwrap(runner.model)
     state = with_keys_of(model, state)

@@ -20,7 +20,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, foreign
-from lightning_hooks.engine.lightning_api import data, logged_values, progress
+from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
@@ -73,20 +73,11 @@ class Runner:
     log_buffer_class: type[LogBuffer] = LogBuffer
     """The class of the training's log buffer."""
 
-    adopts_new_groups: bool = True
-    """Whether schedules set parameter groups added during the run, unlike mmcv's."""
-
-    guards_model: bool = True
-    """Whether calls of the model by hooks are isolated."""
-
     given_attributes: frozenset[str] = frozenset()
     """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
 
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
-
-    step_results: Any
-    """Lightning's collection of the module's logged values in training."""
 
     run_id: str
     """The run's name in manifests; a resumed run keeps the name."""
@@ -105,6 +96,9 @@ class Runner:
 
     hooks_step: bool = False
     """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
+
+    wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Has a loss run backward through the strategy, for hooks that own backward."""
 
     steps_directly: bool = False
     """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
@@ -166,7 +160,6 @@ class Runner:
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
-        self.seen_metrics: dict[str, torch.Tensor] = {}
         self.published: dict[str, Any] = {}
         """The logged values passed on to Lightning's callbacks."""
         self.step_counts = StepCounts(self)
@@ -179,7 +172,6 @@ class Runner:
     def _watch(self, trainer: L.Trainer) -> None:
         batches = progress.batches(trainer)
         self._counts, self._counts_of_epoch = batches.total, batches.current
-        self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
@@ -188,17 +180,12 @@ class Runner:
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
-        self._model = self.wrapped(inner)
-
-    def wrapped(self, model: torch.nn.Module) -> ModelWrapper:
-        """Return a model in mmcv's wrapper."""
-        return ModelWrapper(model, self)
+        self._model = ModelWrapper(inner, self)
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if imported."""
-        mmcv_runner = sys.modules.get("mmcv.runner")
-        twin = getattr(mmcv_runner, self.twin, None)
-        if twin is not None and hasattr(twin, "register"):
+        twin: Any = getattr(sys.modules.get("mmcv.runner"), self.twin, None)
+        if hasattr(twin, "register"):
             twin.register(type(self))
 
     def renew(self) -> None:
@@ -451,7 +438,8 @@ class Runner:
             RuntimeError: if ``strict`` and keys or shapes differ. Else differences are logged.
             ValueError: if the parameters are spread over the ranks.
         """
-        return mmcv_checkpoint.load(self, filename, map_location, strict, revise_keys)
+        revisions = revise_keys or [(r"^module\.", "")]
+        return mmcv_checkpoint.load(self, filename, map_location, strict, revisions)
 
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
@@ -739,7 +727,7 @@ class IterRunner(Runner):
     @property
     def data_loader(self) -> Any:
         """The current loader as mmcv's endless IterLoader."""
-        loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
+        loader = super().data_loader
         if id(loader) not in self._iter_loaders:
             self._iter_loaders = {**self._iter_loaders, id(loader): IterLoader(self, loader)}
         return self._iter_loaders[id(loader)]

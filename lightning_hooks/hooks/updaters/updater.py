@@ -262,7 +262,7 @@ class Updater(Hook):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
-        if runner.adopts_new_groups and self._adopt_new_groups(runner) and self.by_epoch:
+        if not runner.loops_itself and self._adopt_new_groups(runner) and self.by_epoch:
             self.update(self.as_counted(runner))
 
     def _adopt_new_groups(self, runner: Runner) -> bool:
