@@ -182,7 +182,8 @@ class Driver(Callback):
         hosted = [hook for hook in natives if not is_one_of(hook, given)]
         for one in [*given, *hosted]:
             _end_earlier_fit(one, trainer)
-            one.hosted_at = None
+        for one in given:
+            one.hosted_at = None  # a place in an adapter of an earlier Trainer
         self._open_fit(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._hosted = hosted
@@ -347,12 +348,7 @@ class Driver(Callback):
             hook.call("after_backward")
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        *_index: Any,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, *_idx: Any
     ) -> None:
         """Call ``after_train_iter``; for hooks that own backward, the calls after the step."""
         if batch is None:  # the loader gave none: no step has run
@@ -449,12 +445,7 @@ class Driver(Callback):
             self.calls.run("before_val_iter")
 
     def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        *_index: Any,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, *_idx: Any
     ) -> None:
         """Call ``after_val_iter``."""
         if self._in_run:

@@ -271,11 +271,7 @@ class HookBuffers:
     """
 
     def __init__(
-        self,
-        trainer: L.Trainer,
-        module: L.LightningModule,
-        fit: Fit,
-        until: contextlib.ExitStack,
+        self, trainer: L.Trainer, module: L.LightningModule, fit: Fit, until: contextlib.ExitStack
     ) -> None:
         self._trainer, self._module, self._fit = trainer, module, fit
         self._waiting: dict[str, Any] = {}
