@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import importlib
 import json
 import math
 import os
 import random
+import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -52,6 +55,8 @@ class NeptuneWriter(Writer):
     replayed: Mapping[str, Any] = {"init": _QUIET}
     chunk = 8
 
+    _start: ClassVar = threading.Lock()
+
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
         super().__init__(run, owned=owned)
         self.note = note
@@ -78,15 +83,16 @@ class NeptuneWriter(Writer):
             custom_run_id: A name for a server to find the run again.
         """
         import neptune
-        from neptune.internal.operation_processors import utils
 
         if run is not None:
             return cls(run, owned=False, with_step=with_step)
-        if hasattr(utils, "random"):  # else folders get their names from the training's numbers
-            utils.random = random.SystemRandom()
         init = {"custom_run_id": custom_run_id, **(init or {})}
         note = "Neptune's hosted service closed in March 2026: "
-        with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):
+        with (
+            one_at_a_time(cls._start),
+            environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})),
+            _unseeded(),
+        ):
             if init.get("mode", "offline") == "offline":
                 note += f"this run is kept in files below {folder} that no server will take"
             else:
@@ -134,6 +140,21 @@ class NeptuneWriter(Writer):
         if failed:
             self.run["sys/failed"] = True
         self.run.stop()
+
+
+@contextlib.contextmanager
+def _unseeded() -> Iterator[None]:
+    """Keep a new run from drawing the training's random numbers.
+
+    The client draws the name of the run's folder from the module ``random``, and accepts neither a
+    name nor a generator. Inside the block the client's file for names has the system's generator.
+    """
+    names: Any = importlib.import_module("neptune.internal.operation_processors.utils")
+    names.random = random.SystemRandom()
+    try:
+        yield
+    finally:
+        names.random = random
 
 
 @HOOKS.register_module()
