@@ -12,27 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+import lightning_hooks
 from lightning_hooks import (
-    ClearMLLoggerHook,
     DvcliveLoggerHook,
     Hook,
     HookAdapter,
     MlflowLoggerHook,
     NeptuneLoggerHook,
-    TensorboardLoggerHook,
-    VisdomLoggerHook,
-    WandbLoggerHook,
 )
+from support import contract
 from support.training import TinyModule, make_loader, make_trainer
 
 TRACKERS = [
-    ClearMLLoggerHook,
-    DvcliveLoggerHook,
-    MlflowLoggerHook,
-    NeptuneLoggerHook,
-    TensorboardLoggerHook,
-    VisdomLoggerHook,
-    WandbLoggerHook,
+    getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})
 ]
 SLOW = pytest.mark.slow
 pytestmark = [
