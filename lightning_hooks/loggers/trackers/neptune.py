@@ -9,10 +9,9 @@ import json
 import math
 import os
 import random
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -55,8 +54,6 @@ class NeptuneWriter(Writer):
     replayed: Mapping[str, Any] = {"init": _QUIET}
     chunk = 8
 
-    _start: ClassVar = threading.Lock()
-
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
         super().__init__(run, owned=owned)
         self.note = note
@@ -89,7 +86,7 @@ class NeptuneWriter(Writer):
         init = {"custom_run_id": custom_run_id, **(init or {})}
         note = "Neptune's hosted service closed in March 2026: "
         with (
-            one_at_a_time(cls._start),
+            one_at_a_time(cls.name),
             environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})),
             _unseeded(),
         ):
