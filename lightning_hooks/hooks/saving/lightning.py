@@ -20,7 +20,7 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.participant import callbacks_of, hooks_of
+from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
@@ -398,8 +398,8 @@ class SavingHook(Hook):
 
     def _require_present_weights(self, path: str) -> None:
         """Raise unless a directory of shards holds the module's present weights."""
-        hooks = self.store.runner.hooks
-        averages = [type(hook).__name__ for hook in hooks if hasattr(hook, "ema_state_dict")]
+        natives = [hook for hook in self.store.runner.hooks if isinstance(hook, Participant)]
+        averages = [type(hook).__name__ for hook in natives if hook.averages_weights]
         if self.keeps == "last" and not averages:
             return
         own = f", or {averages[0]}.export() for the average of the last step" if averages else ""
