@@ -1,4 +1,4 @@
-"""All changes of objects of Lightning, torch and the user, and all private names of Lightning.
+"""What hooks change on objects of Lightning, torch and the user; Lightning's private names.
 
 No class is changed. The changes of an object are on a stack that undoes them, also after an error:
 :class:`~lightning_hooks.engine.lightning_api.method_patch.Fit`, or a part of the fit.
@@ -57,5 +57,6 @@ loader ``worker_init_fn``, ``generator``      restore_workers             making
 Two patches outlive the fit: ``save_checkpoint`` of the strategy until the next fit, and of a
 Trainer with an invalid loss until the next file. For good is what a hook wishes for the run, as any
 callback may: ``trainer.should_stop``, ``trainer.optimizers``, ``max_epochs`` and ``max_steps``, a
-replaced submodule, and ``module.hook_buffers``, the names of buffers added by hooks.
+replaced submodule, mmcv's ``fp16_enabled``, and ``module.hook_buffers``, the names of buffers added
+by hooks. For old scripts alone, ``lightning_hooks/standin/habits.py`` changes modules.
 """
