@@ -195,6 +195,7 @@ STAYS = "|".join(
         r"_strategy_flag\.save_checkpoint",  # averages are in files saved after the fit, too
         "optim_progress|optim_step_progress",  # steps by hooks are counted as manual ones
         r"\.scaler\.",  # the user has given Fp16OptimizerHook the scale
+        r"^copies.*\.training:",  # in the fit FreezeHook's parts are in eval mode
     )
 )
 

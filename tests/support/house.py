@@ -80,7 +80,12 @@ def classes_of(**roots: Any) -> House:
 def changes(before: House, after: House) -> House:
     """Return the attributes of classes that are not what they were."""
     return {
-        kind: {n: shown(v) for n, v in after[kind].items() if before[kind].get(n, after) is not v}
+        kind: {
+            name: shown(value)
+            for name, value in after[kind].items()
+            # Lightning itself wraps those of DataLoader
+            if before[kind].get(name, after) is not value and not name.startswith("__")
+        }
         for kind in before.keys() & after.keys()
     }
 
