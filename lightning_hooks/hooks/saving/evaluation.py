@@ -268,10 +268,10 @@ class EvalHook(SavingHook):
             self.compare_func = self.rule_map[rule]
 
     def _add_rule(self) -> None:
-        self.ranking.key = self.key_indicator
+        """Put mmcv's attributes before the other keys of the ranking."""
         if self.rule is not None and self.key_indicator != "auto":
-            worst = self.init_value_map[self.rule]
-            self.ranking.rules[self.key_indicator] = self.compare_func, worst
+            first = {self.key_indicator: (self.compare_func, self.init_value_map[self.rule])}
+            self.ranking.rules = {**first, **self.ranking.rules}
 
     @property
     def writes_files(self) -> bool:

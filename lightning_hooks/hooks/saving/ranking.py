@@ -37,10 +37,13 @@ class Ranking:
 
     def __init__(self, keep: int = 1) -> None:
         self.keep = keep
-        self.key = ""
-        """The first key, or ``"auto"`` before the first score."""
         self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
         """By key: whether a score is better than another, and the worst possible score."""
+
+    @property
+    def key(self) -> str:
+        """The first key, or ``"auto"`` before the first score."""
+        return next(iter(self.rules), "auto")
 
     def rule(self, key: str) -> str:
         """Return which scores of a key are better, ``"greater"`` or ``"less"``."""
@@ -100,7 +103,7 @@ class Ranking:
 
     def fields(self, messages: Mapping[str, Any]) -> BestFields:
         """Return the attributes of a ``ModelCheckpoint``, by the first key."""
-        if self.key not in self.rules:  # "auto", before the first score
+        if not self.rules:  # before the first score by "auto"
             return BestFields(save_top_k=self.keep)
         mode = "max" if self.rule(self.key) == "greater" else "min"
         current = None if self.current is None else torch.tensor(float(self.current))
