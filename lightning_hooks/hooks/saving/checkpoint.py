@@ -347,13 +347,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
-        fields = {"is_latest": self.create_symlink is not False, "choose_old": self._choose_old()}
-        target = store.target(due.name, self._series, **fields)
-        store.thread.wait()  # what is told of the file before names that file
+        after, is_latest = [hook.store for hook in best], self.create_symlink is not False
+        target = store.next_file(due.name, self._series, self._choose_old(), is_latest=is_latest)
         if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
         if not (self._others and store.claim(target, self._others)):
-            after = [hook.store for hook in best]
             store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
 
     # -- the best files --------------------------------------------------------------------

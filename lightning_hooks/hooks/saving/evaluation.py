@@ -567,12 +567,8 @@ class EvalHook(SavingHook):
     def _write(self, trainer: L.Trainer, due: Due) -> None:
         name, moment, key, score = due
         messages, ranking = self._messages, self.ranking
-        fields = {
-            "score": score,
-            "rule": ranking.rule(key),
-            "choose_old": ranking.choose_old(messages, key, name),
-        }
-        target = self.store.target(name, best_series(key), **fields)
+        choose_old, rule = ranking.choose_old(messages, key, name), ranking.rule(key)
+        target = self.store.next_file(name, best_series(key), choose_old, score=score, rule=rule)
         is_best = target.path == ranking.entries(messages, key)[0][1]
         what = "Best" if is_best else f"Among the best {ranking.keep},"
         line = f"{what} {printable(key)} is {score:0.4f} at {moment}: saved {name}"

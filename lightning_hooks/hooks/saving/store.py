@@ -163,10 +163,24 @@ class CheckpointStore:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def target(self, name: str, series: str, **fields: Any) -> Target:
-        """Return the place of a new file of the run; see :class:`Target` for the fields."""
-        fields = {"resumable": self.save_optimizer, "earlier": self._earlier, **fields}
-        return Target(self.path, name, self.runner.run_id, series, **fields)
+    def next_file(
+        self,
+        name: str,
+        series: str,
+        choose_old: ChooseOld | None,
+        *,
+        is_latest: bool = False,
+        score: float | None = None,
+        rule: str | None = None,
+    ) -> Target:
+        """Wait for the file before, and return the place of the run's next file."""
+        self.thread.wait()  # what is told of the file before names that file
+        target = Target(
+            *(self.path, name, self.runner.run_id, series, self.save_optimizer),
+            *(is_latest, score, rule, self._earlier, choose_old),
+        )
+        self.written = target.path, self.runner.iter
+        return target
 
     def write(
         self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
@@ -175,13 +189,11 @@ class CheckpointStore:
 
         Args:
             trainer: The Trainer, in a fit.
-            target: The place of the file.
+            target: The place of the file, from :meth:`next_file`.
             line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
                 the names of deleted files.
             after: Stores with files that must be on the disk before.
         """
-        self.thread.wait()
-        self.written = target.path, self.runner.iter
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -217,7 +229,6 @@ class CheckpointStore:
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
-        self.written = target.path, self.runner.iter
         for other in others:
             if other.written == self.written and other.save_optimizer >= self.save_optimizer:
                 other.thread.wait()
