@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook
+from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook, of_store
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
     checked_out_dir,
@@ -161,7 +161,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     reads_step = False
     keeps = "last"
-    key_arguments = ("out_dir", "filename_tmpl")
+    filename_tmpl = of_store("template")
     transient = ("_others",)
     _has_run = False
     _clock: Clock
@@ -213,7 +213,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
         self.every_minutes = every_minutes
         self.writes_on_exception = on_exception
@@ -240,7 +239,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._has_run, self._clock = True, Clock(runner.iter)
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._open(runner, self.filename_tmpl, make=True)
+        self._open(runner, make=True)
         self._find_others(runner)
         self.store.clean_up(self._series, self._choose_old(), runner.iter)
 

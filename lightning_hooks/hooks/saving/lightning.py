@@ -34,7 +34,7 @@ from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["BestFields", "Due", "SavingHook"]
+__all__ = ["BestFields", "Due", "SavingHook", "of_store"]
 
 
 class Due(NamedTuple):
@@ -83,7 +83,7 @@ class BestFields(NamedTuple):
         return self.best_k_models.get(self.best_model_path)
 
 
-def _of_store(name: str) -> Any:
+def of_store(name: str) -> Any:
     """Return a property of a hook that reads and writes an attribute of the hook's store."""
     return property(
         lambda hook: getattr(hook.store, name),
@@ -124,10 +124,10 @@ class SavingHook(Hook):
     best_k_models = _best("best_k_models")
 
     # mmcv's attributes
-    out_dir = _of_store("out_dir")
-    save_optimizer = _of_store("save_optimizer")
-    on_saved = _of_store("on_saved")
-    background = _of_store("background")
+    out_dir = of_store("out_dir")
+    save_optimizer = of_store("save_optimizer")
+    on_saved = of_store("on_saved")
+    background = of_store("background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
@@ -155,10 +155,10 @@ class SavingHook(Hook):
         self.store.begin(runner)
         self._best_path_override, self._due = "", ()
 
-    def _open(self, runner: Runner, template: str | None = None, *, make: bool) -> None:
+    def _open(self, runner: Runner, *, make: bool) -> None:
         """Check and make the directory of the run's files."""
         stores = [hook.store for hook in runner.hooks if isinstance(hook, SavingHook)]
-        self.store.open(runner, stores, template, make=make)
+        self.store.open(runner, stores, make=make)
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""

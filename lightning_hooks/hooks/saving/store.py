@@ -37,6 +37,9 @@ __all__ = [
     "refuse_other_storage",
 ]
 
+TEMPLATES = "epoch_{}.pth", "iter_{}.pth"
+"""mmcv's file names, to look for in a directory without a manifest."""
+
 LONGEST_NAME = 220
 """Bytes of a file name: most systems allow 255, and a temporary name is longer."""
 
@@ -59,8 +62,8 @@ class CheckpointStore:
     """Whether each rank writes a part of a checkpoint, into a directory."""
     path: str = ""
     """The directory of the last run."""
-    templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
-    """File names to look for in a directory without a manifest."""
+    template: str = ""
+    """The file names, with ``{}`` for a number; empty for names with a score."""
     save_optimizer: bool = True
     resumed_from: str | None = None
     """The file that the present fit goes on from; None for a new run."""
@@ -110,14 +113,7 @@ class CheckpointStore:
             self.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir)
         )
 
-    def open(
-        self,
-        runner: Runner,
-        beside: Sequence[CheckpointStore] = (),
-        template: str | None = None,
-        *,
-        make: bool,
-    ) -> None:
+    def open(self, runner: Runner, beside: Sequence[CheckpointStore], *, make: bool) -> None:
         """Check and make the directory of a run, so that errors come before training.
 
         Other runs' files in the directory are a warning, once in a run.
@@ -125,7 +121,6 @@ class CheckpointStore:
         Args:
             runner: The run.
             beside: The stores of the run.
-            template: The file names, to report unlisted files of equal names.
             make: Whether to make the directory.
 
         Raises:
@@ -140,9 +135,9 @@ class CheckpointStore:
         entries, self.reported = manifest.read(directory), runner.run_id
         self._earlier = frozenset(entries)
         if directory not in begun:
-            resumed = self.resumed_from
+            resumed, template = self.resumed_from, self.template
             if resumed and files.join(directory, os.path.basename(resumed)) == resumed:
-                template = None  # unlisted files beside the file resumed from belong to this run
+                template = ""  # unlisted files beside the file resumed from belong to this run
             found = report_other_runs(entries, directory, runner.run_id, template)
             if found and not resumed and entry_point.asks_for_last(runner.trainer):
                 raise FileExistsError(f'ckpt_path="last" has found no checkpoint to load. {found}')
@@ -285,7 +280,7 @@ def newest_of(
     """
     templates: dict[str, list[str]] = {}
     for store, directory in places:
-        templates.setdefault(directory, []).extend(store.templates)
+        templates.setdefault(directory, []).extend(filter(None, [store.template, *TEMPLATES]))
     iterations: dict[str, int] = {}
     for directory, names in templates.items():
         path = earlier_files.newest_valid(directory, resumable=for_fit)
@@ -298,16 +293,14 @@ def newest_of(
     return max(iterations, key=lambda path: iterations[path], default=None)
 
 
-def report_other_runs(
-    entries: Sequence[Entry], directory: str, run: str, template: str | None
-) -> str:
+def report_other_runs(entries: Sequence[Entry], directory: str, run: str, template: str) -> str:
     """Describe other runs' files in a directory, with advice; empty without any.
 
     Args:
         entries: The files in the manifest.
         directory: The directory, local or remote.
         run: The run that begins.
-        template: The file names of the run, to report unlisted files of equal names; None for
+        template: The file names of the run, to report unlisted files of equal names; empty for
             listed files only.
     """
     others = [entry for entry in entries if entry.run != run]
@@ -315,7 +308,7 @@ def report_other_runs(
     for owner, name in dict.fromkeys((f"run {entry.run}", entry.name) for entry in others):
         if files.exists(files.join(directory, name)):
             found.setdefault(owner, []).append(name)
-    if template is not None:
+    if template:
         known = {entry.name for entry in entries}
         numbers = earlier_files.numbered(directory, template)
         names = [name for name, _ in sorted(numbers, key=lambda x: x[1]) if name not in known]
