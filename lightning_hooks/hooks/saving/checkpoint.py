@@ -18,7 +18,8 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook, of_store
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook, of_store
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
     checked_out_dir,
@@ -240,11 +241,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, make=True)
-        self._find_others(runner)
-        self.store.clean_up(self._series, self._choose_old(), runner.iter)
+        self._clean_up(runner, runner.iter)
 
-    def _find_others(self, runner: Runner) -> None:
-        """Find the other hooks of the same file names, and name the series in the manifest.
+    def _clean_up(self, runner: Runner, resumed_at: int) -> None:
+        """Find the other hooks of the same file names, and delete the hook's superseded files.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
         """
@@ -255,6 +255,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._series = self.filename_tmpl
         if self._others:  # not by position: a resumed run may list the hooks in another order
             self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
+        self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
@@ -315,9 +316,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = Driver.of(trainer).runner
             self.store.begin(runner)
-            self._find_others(runner)
-            resumed_at = progress.batches(trainer).total.processed
-            self.store.clean_up(self._series, self._choose_old(), resumed_at)
+            self._clean_up(runner, progress.batches(trainer).total.processed)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException

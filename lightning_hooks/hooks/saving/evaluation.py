@@ -36,11 +36,12 @@ from lightning_hooks.hooks.saving.inference import (
     predictions,
     single_gpu_test,
 )
-from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook
 from lightning_hooks.hooks.saving.ranking import (
     GREATER,
     LESS,
     LESS_ENDINGS,
+    BestFields,
     Ranking,
     best_name,
     infer_rule,

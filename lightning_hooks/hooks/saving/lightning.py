@@ -23,6 +23,7 @@ from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
 from lightning_hooks.storage import files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import (
@@ -46,41 +47,6 @@ class Due(NamedTuple):
     key: str = ""
     """The name of the score, for a best file."""
     score: float | None = None
-
-
-class BestFields(NamedTuple):
-    """The attributes of a ``ModelCheckpoint`` for the best files.
-
-    With several keys, the attributes show the first key.
-
-    ======================  ====================================================================
-    attribute               value
-    ======================  ====================================================================
-    monitor                 the key; None without a comparison
-    mode                    "max" or "min"
-    save_top_k              the number of files to keep; -1 for all
-    current_score           the latest score among the best, as a tensor; None before
-    best_model_score        the best score, as a tensor; None before
-    best_model_path         the path of the best file; an empty string before
-    best_k_models           the scores of the best files by path
-    ======================  ====================================================================
-    """
-
-    monitor: str | None = None
-    mode: str = "min"
-    save_top_k: int = -1
-    current_score: torch.Tensor | None = None
-    best_k_models: Mapping[str, torch.Tensor] = {}
-
-    @property
-    def best_model_path(self) -> str:
-        """The path of the best file."""
-        return next(iter(self.best_k_models), "")
-
-    @property
-    def best_model_score(self) -> torch.Tensor | None:
-        """The best score."""
-        return self.best_k_models.get(self.best_model_path)
 
 
 def of_store(name: str) -> Any:

@@ -5,19 +5,62 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from lightning_hooks.hooks.saving.lightning import BestFields
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 
-__all__ = ["Ranking", "best_name", "infer_rule", "key_list", "names", "number", "ranked"]
+__all__ = [
+    "BestFields",
+    "Ranking",
+    "best_name",
+    "infer_rule",
+    "key_list",
+    "names",
+    "number",
+    "ranked",
+]
 
 GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
 LESS = ["loss"]
 LESS_ENDINGS = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+
+
+class BestFields(NamedTuple):
+    """The attributes of a ``ModelCheckpoint`` for the best files.
+
+    With several keys, the attributes show the first key.
+
+    ======================  ====================================================================
+    attribute               value
+    ======================  ====================================================================
+    monitor                 the key; None without a comparison
+    mode                    "max" or "min"
+    save_top_k              the number of files to keep; -1 for all
+    current_score           the latest score among the best, as a tensor; None before
+    best_model_score        the best score, as a tensor; None before
+    best_model_path         the path of the best file; an empty string before
+    best_k_models           the scores of the best files by path
+    ======================  ====================================================================
+    """
+
+    monitor: str | None = None
+    mode: str = "min"
+    save_top_k: int = -1
+    current_score: torch.Tensor | None = None
+    best_k_models: Mapping[str, torch.Tensor] = {}
+
+    @property
+    def best_model_path(self) -> str:
+        """The path of the best file."""
+        return next(iter(self.best_k_models), "")
+
+    @property
+    def best_model_score(self) -> torch.Tensor | None:
+        """The best score."""
+        return self.best_k_models.get(self.best_model_path)
 
 
 class Ranking:
