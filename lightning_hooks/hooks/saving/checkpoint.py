@@ -162,6 +162,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     reads_step = False
     keeps = "last"
+    create_symlink = of_store("create_symlink")
     filename_tmpl = of_store("template")
     transient = ("_others",)
     _has_run = False
@@ -345,8 +346,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
-        after, is_latest = [hook.store for hook in best], self.create_symlink is not False
-        target = store.next_file(due.name, self._series, self._choose_old(), is_latest=is_latest)
+        after = [hook.store for hook in best]
+        target = store.next_file(due.name, self._series, self._choose_old())
         if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
         if not (self._others and store.claim(target, self._others)):

@@ -569,7 +569,7 @@ class EvalHook(SavingHook):
         name, moment, key, score = due
         messages, ranking = self._messages, self.ranking
         choose_old, rule = ranking.choose_old(messages, key, name), ranking.rule(key)
-        target = self.store.next_file(name, best_series(key), choose_old, score=score, rule=rule)
+        target = self.store.next_file(name, best_series(key), choose_old, score, rule)
         is_best = target.path == ranking.entries(messages, key)[0][1]
         what = "Best" if is_best else f"Among the best {ranking.keep},"
         line = f"{what} {printable(key)} is {score:0.4f} at {moment}: saved {name}"

@@ -12,16 +12,7 @@ import torch
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 
-__all__ = [
-    "BestFields",
-    "Ranking",
-    "best_name",
-    "infer_rule",
-    "key_list",
-    "names",
-    "number",
-    "ranked",
-]
+__all__ = ["BestFields", "Ranking", "best_name", "infer_rule", "key_list", "names", "number"]
 
 GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
 LESS = ["loss"]
@@ -112,7 +103,7 @@ class Ranking:
         if score is None or not better(score, worst):  # NaN is never better
             return False
         before = self.entries(messages, key)
-        entries = ranked(before, score, path, better)[: self.keep]
+        entries = _ranked(before, score, path, better)[: self.keep]
         if entries == before or [score, path] not in entries:
             return False
         messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: entries}
@@ -222,7 +213,7 @@ def number(score: Any) -> float | int | None:
     raise TypeError(f"a score must be a number, got {score!r}")
 
 
-def ranked(
+def _ranked(
     ranking: Sequence[list[Any]], score: float, path: str, better: Callable[[Any, Any], bool]
 ) -> list[list[Any]]:
     """Insert a score into a ranking of ``[score, path]``, best first; return the new ranking.
@@ -230,7 +221,7 @@ def ranked(
     On ties the older entry stays first. A better entry replaces an entry of the same path.
 
     >>> import operator
-    >>> ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)
+    >>> _ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)
     [[0.9, 'a'], [0.7, 'b'], [0.7, 'c']]
     """
     place = next((i for i, (s, _) in enumerate(ranking) if better(score, s)), len(ranking))

@@ -64,6 +64,8 @@ class CheckpointStore:
     """The directory of the last run."""
     template: str = ""
     """The file names, with ``{}`` for a number; empty for names with a score."""
+    create_symlink: bool | None = False
+    """Whether ``latest.pth`` leads to the last file; None for local directories."""
     save_optimizer: bool = True
     resumed_from: str | None = None
     """The file that the present fit goes on from; None for a new run."""
@@ -163,8 +165,6 @@ class CheckpointStore:
         name: str,
         series: str,
         choose_old: ChooseOld | None,
-        *,
-        is_latest: bool = False,
         score: float | None = None,
         rule: str | None = None,
     ) -> Target:
@@ -172,7 +172,7 @@ class CheckpointStore:
         self.thread.wait()  # what is told of the file before names that file
         target = Target(
             *(self.path, name, self.runner.run_id, series, self.save_optimizer),
-            *(is_latest, score, rule, self._earlier, choose_old),
+            *(self.create_symlink is not False, score, rule, self._earlier, choose_old),
         )
         self.written = target.path, self.runner.iter
         return target
