@@ -279,10 +279,10 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
         raise ValueError(f'a config of a {family} needs the key "policy", got {masked(config)!r}')
     arguments = dict(config)
     policy = arguments.pop("policy")
+    hook_type = HOOKS.spelled(f"{policy}{family}")
+    if hook_type in HOOKS:
+        return {"type": hook_type, **arguments}
     policies = [name.removesuffix(family) for name in HOOKS.module_dict if name.endswith(family)]
-    for known in policies:
-        if known.lower() == str(policy).lower():
-            return {"type": known + family, **arguments}
     hint = suggest(str(policy), policies, "lightning-hooks hooks")
     raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
 

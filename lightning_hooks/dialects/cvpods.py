@@ -26,6 +26,7 @@ version.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -93,8 +94,6 @@ class RunnerFacade(TrainerFacade):
     both for equality.
     """
 
-    packages = ("cvpods", "cvpack2")
-
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self._first_count = self._count = runner.optimizer_steps
@@ -158,8 +157,13 @@ class HookBase(detectron2.HookBase):
 
 get_event_storage = EventStorage.innermost
 
-DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
-MASTER = step_dialect("cvpods_master", RunnerFacade, owners=("OptimizationHook",))
+DIALECT = step_dialect(
+    "cvpods",
+    RunnerFacade,
+    owners=("OptimizationHook",),
+    further_packages=("cvpods", "cvpack2"),
+)
+MASTER = dataclasses.replace(DIALECT, name="cvpods_master")
 
 
 class VisdomWriter(events.VisdomWriter):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -16,22 +16,20 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
+if TYPE_CHECKING:
+    from lightning_hooks.dialects.hosting import Facade
+
 __all__ = [
     "DIALECTS",
-    "EPOCH_POINTS",
     "MMCV",
     "PACKAGES",
     "Arguments",
     "Dialect",
     "detect",
-    "no_arguments",
 ]
 
 MMCV = frozenset(POINTS)
 """The points of an mmcv hook."""
-
-EPOCH_POINTS = ("before_epoch", "after_epoch")
-"""Points of fast-reid's hooks; a loop of steps has no epochs."""
 
 PACKAGES = {"mmcv": "mmcv"}
 """The dialect of a hook by the package of its base class; ``lightning_hooks.dialects`` adds all."""
@@ -54,6 +52,7 @@ class Dialect:
         arguments: Function of the facade, a point's name and the hook's method; returns the
             arguments of the call.
         base: Name of the library's base class, whose methods do nothing.
+        further_packages: Packages of the library, besides a package with the dialect's name.
         delegates: Method called by the base class's default implementation of a point, by point.
         facade_points: Points of mmcv at which the facade has work, with or without hooks.
         on_error: Points also called when training raises.
@@ -66,9 +65,10 @@ class Dialect:
 
     name: str
     points: Mapping[str, tuple[str, ...]]
-    facade: type[Any]
+    facade: type[Facade]
     arguments: Callable[[Any, str, Any], Arguments]
     base: str
+    further_packages: tuple[str, ...] = ()
     delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
     facade_points: tuple[str, ...] = ()
     on_error: tuple[str, ...] = ()
@@ -86,9 +86,9 @@ class Dialect:
     @property
     def packages(self) -> tuple[str, ...]:
         """The library's packages."""
-        return (self.name, *self.facade.packages)
+        return (self.name, *self.further_packages)
 
-    def facade_of(self, runner: Runner, point: str) -> Any:
+    def facade_of(self, runner: Runner, point: str) -> Facade:
         """Return the facade of the current run; make a new facade at the start of a run."""
         facade = runner.dialect_facades.get(self.name)
         if facade is None or (facade.ended and point == "before_run"):
@@ -98,18 +98,13 @@ class Dialect:
             facade.load_states()
         return facade
 
-    def facade_for_evaluation(self, runner: Runner) -> Any:
+    def facade_for_evaluation(self, runner: Runner) -> Facade:
         """Return the facade for a test: the facade of the last fit, or a new facade."""
         facade = runner.dialect_facades.get(self.name) or self.facade(runner, self)
         runner.dialect_facades[self.name] = facade
         facade.ended = False
         facade.begin()
         return facade
-
-
-def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
-    """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
-    return (), {}
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:

@@ -12,9 +12,8 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects import events
-from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
-from lightning_hooks.dialects.facade import Facade, of_runner
-from lightning_hooks.dialects.hosting import Hosted
+from lightning_hooks.dialects.dialect import Arguments, Dialect
+from lightning_hooks.dialects.hosting import Facade, Hosted, of_runner
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -85,7 +84,7 @@ class StepFacade(Facade):
         """Attach the hooks, and enter the storage here and in the loaded library."""
         super().begin()
         for hosted in self.hosted_hooks():
-            for point in filter(hosted.implements, EPOCH_POINTS):
+            for point in filter(hosted.implements, ("before_epoch", "after_epoch")):  # fast-reid's
                 self.native_runner.logger.warning(
                     "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
                     "code to after_step",
@@ -165,6 +164,11 @@ class TrainerFacade(StepFacade):
         """Set the hook's ``trainer`` to a weak reference, as the libraries do."""
         super().attach(hosted)
         hosted.foreign_hook.trainer = weakref.proxy(self)
+
+
+def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
+    """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
+    return (), {}
 
 
 def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect:

@@ -76,6 +76,9 @@ class Participant(Callback):
     The values are added when the batch ends, at a lower cost than the step's result.
     """
 
+    averages_weights: bool = False
+    """Whether the hook evaluates and saves an average of the weights."""
+
     keeps: str = ""
     """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
 

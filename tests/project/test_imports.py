@@ -57,6 +57,15 @@ def test_a_fresh_import_loads_next_to_nothing() -> None:
     assert ours == ["", "_exports", "utils", "utils.suggestions"]
 
 
+def test_a_config_imports_the_modules_of_its_own_hooks() -> None:
+    ours = in_a_fresh_process(
+        "import json, sys; from lightning_hooks import register_training_hooks as make; "
+        "make(lr_config={'policy': 'STEP', 'step': [8]}); print(json.dumps([*sys.modules]))"
+    )
+    assert "lightning_hooks.hooks.updaters.decay" in ours
+    assert not {HOMES["EMAHook"], HOMES["WandbLoggerHook"]} & {*ours}
+
+
 def test_a_fresh_import_builds_hooks_by_name() -> None:
     program = """if True:
         import json, pickle, sys

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, of_runner, setting
+from lightning_hooks.dialects.hosting import Facade, of_runner, setting
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import callback_list, data
 from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags

@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, load_state_of, scalars_of, state_of
+from lightning_hooks.dialects.hosting import Facade, load_state_of, scalars_of, state_of
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.lightning_api.validation import keep_train_flags

@@ -492,7 +492,5 @@ def _policy(config: Any, family: str) -> Any:
         return config
     if "policy" not in config:
         raise AssertionError(f'a config of a {family} needs the key "policy", got {dict(config)}')
-    wanted = f"{config['policy']}{family}"
-    names = {name.lower(): name for name in HOOKS.module_dict}
     rest = {key: value for key, value in config.items() if key != "policy"}
-    return {"type": names.get(wanted.lower(), wanted), **rest}
+    return {"type": HOOKS.spelled(f"{config['policy']}{family}"), **rest}
