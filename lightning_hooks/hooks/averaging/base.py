@@ -414,9 +414,7 @@ class AveragingHook(Hook):
         """Save the averages of all hooks, at the event of the first hook."""
         hooks = averages_of(trainer)
         if hooks and hooks[0] is self:
-            averages = [hook.saved(trainer) for hook in hooks]
-            evaluated = next((hook for hook in hooks if hook.evaluates_in(trainer)), self)
-            write_averages(checkpoint, averages, evaluated.raw_state_dict(trainer))
+            write_averages(checkpoint, [hook.saved(trainer) for hook in hooks])
 
     def saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
@@ -428,13 +426,6 @@ class AveragingHook(Hook):
             return SavedAverage(of)
         self._prepare(trainer)
         return average.saved(of, evaluated)
-
-    def raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
-        """Return the module's state dict with the raw weights, also during a swap."""
-        module, average = trainer.lightning_module, self.average
-        if average is not None and average.module is module:
-            return average.raw_state_dict()
-        return module.state_dict()
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         """Load the averages of all hooks, at the event of the first hook."""
