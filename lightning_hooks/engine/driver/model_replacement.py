@@ -55,7 +55,7 @@ class ModelWatch:
 
     def __init__(self, runner: Runner, fit: Fit) -> None:
         self._runner, self._fit = runner, fit
-        self._trained, self._wrapper = unwrap(runner.model), runner.model
+        self._trained = unwrap(runner.model)
         self._is_whole = self._trained is runner.module
         self._own = {name: vars(runner.module)[name] for name in _PARTS}
         self._guards: contextlib.ExitStack | None = None
@@ -76,7 +76,8 @@ class ModelWatch:
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
-        if runner.guards_model and self._guards is None and has_foreign(runner.hooks):
+        guards = not runner.loops_itself  # a call is mmcv's own in the stand-in's runner
+        if guards and self._guards is None and has_foreign(runner.hooks):
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:
@@ -112,8 +113,7 @@ class ModelWatch:
             )
         self._trained = wanted
         if not (isinstance(runner.model, ModelWrapper) and runner.model.host is not None):
-            wrap_outputs, runner.model = self._wrapper.wrap_outputs, runner.wrapped(wanted)
-            runner.model.wrap_outputs = wrap_outputs
+            runner.model = ModelWrapper(wanted, runner)
         return True
 
 

@@ -228,8 +228,8 @@ class Ownership:
             )
         self._loss_class = strategy_loss_class(runner.trainer.strategy)
         self._show_optimizers()
-        if hasattr(runner.model, "wrap_outputs"):
-            runner.model.wrap_outputs = self.with_strategy_loss
+        if not runner.loops_itself:  # else the runner wraps the outputs
+            runner.wrap_outputs = self.with_strategy_loss
 
     def _show_optimizers(self) -> None:
         self._optimizers = self._runner.trainer.strategy.optimizers
@@ -253,8 +253,7 @@ class Ownership:
 
     def _hide_optimizers(self) -> None:
         self._runner.use_optimizer(None)
-        if hasattr(self._runner.model, "wrap_outputs"):
-            self._runner.model.wrap_outputs = None
+        self._runner.wrap_outputs = None
 
     def _names(self) -> str:
         return ", ".join(class_name(hook) for hook in self.owners) or "owns_backward=True"

@@ -161,7 +161,7 @@ class PreciseBNHook(Hook):
                 be counted.
         """
         self._warned = frozenset()
-        owned = getattr(runner.model, "wrap_outputs", None) is not None
+        owned = runner.wrap_outputs is not None
         if self.forward is None and not (runner.module.automatic_optimization or owned):
             raise ValueError(
                 f"{type(runner.module).__name__}.training_step steps its optimizers by itself, "

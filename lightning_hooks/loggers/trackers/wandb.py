@@ -7,7 +7,6 @@ import contextlib
 import glob
 import os
 import struct
-import threading
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -63,7 +62,6 @@ class WandbWriter(Writer):
     takes = (*KINDS, "checkpoints")
 
     idle_run: ClassVar[Any] = None  # the offline run of the last fit
-    _start: ClassVar = threading.Lock()  # two runs started at once would both be W&B's active run
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -110,7 +108,7 @@ class WandbWriter(Writer):
             elif after is not None:
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
-            with one_at_a_time(cls._start):
+            with one_at_a_time(cls.name):  # else two runs would both be W&B's active run
                 if wandb.run is not None:  # of another hook, which wandb.init would return
                     arguments.setdefault("reinit", "create_new")
                 run = wandb.init(**arguments)
