@@ -19,7 +19,7 @@ from lightning_hooks.config.trainer_args import (
     validation,
 )
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, check_python_lists, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
@@ -94,12 +94,12 @@ class ConfiguredHooks(HookAdapter):
             allowed = "(hook, priority)" if isinstance(config, tuple) else "None"
             raise TypeError(f"{key} must be a dict, a hook or {allowed}, got {masked(config)!r}")
         try:
-            config = complete(config)
+            config = hook = complete(config)
             if isinstance(config, Mapping):
                 config = copied({**default, **config})
-                priority = config.pop("priority", priority)
+                hook, priority = build_with_order(HOOKS, config, priority)
             self.configs.append((config, priority))
-            entry = super()._made((config, priority))
+            entry = self._entry(hook, priority)
         except Exception as error:
             add_note(error, f"in {key} of the config")
             raise
