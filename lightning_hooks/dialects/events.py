@@ -1,4 +1,4 @@
-"""The events of a run of detectron2, cvpods or Pet: histories, storage and writers.
+"""The scalars and images of a run and their writers, for detectron2, cvpods and Pet.
 
 Each dialect has a subclass of ``EventStorage``, so that hooks of several dialects in a run have
 separate storages. ``get_event_storage()`` of a dialect returns the run's storage from
@@ -384,7 +384,7 @@ _LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
 
 @contextlib.contextmanager
 def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Have a storage on the stacks of the modules in the block."""
+    """Make a storage the current storage of a loaded library, in the block."""
     stacks = [vars(module)[_LIBRARY_STACK] for module in modules]
     for stack in stacks:
         stack.append(storage)
@@ -396,7 +396,7 @@ def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
 
 
 def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
-    """Return the loaded modules with a stack of storages.
+    """Return the loaded modules of a library that have a stack of storages.
 
     Args:
         packages: Names of the library's packages.

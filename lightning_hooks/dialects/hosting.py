@@ -223,7 +223,7 @@ def of_runner(name: str, assigned: str = "") -> Any:
 
 
 class Facade:
-    """The runner or trainer passed to the hooks of a dialect.
+    """The runner or trainer that hooks of another library see.
 
     Subclasses define the attributes of the dialect's library. All other attributes come from the
     Runner: from ``HookAdapter(attributes=...)``, or under mmcv's names. Attributes set by a hook
@@ -481,9 +481,10 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Give each hook its state, of another library when the run begins; warn of states left over.
+    """Restore the states of hooks from a checkpoint; warn of states without a hook.
 
-    A resumed run also warns of each stateful hook without a state in the checkpoint.
+    Hooks of other libraries get the states when the run begins. A resumed run also warns of each
+    stateful hook without a state in the checkpoint.
     """
     states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
     resumes = trainer.state.fn == TrainerFn.FITTING

@@ -55,7 +55,7 @@ _WITHOUT_EFFECT = (
 
 
 class TrainLoop(_Loop):
-    """``runner.train_loop``."""
+    """mmengine's ``runner.train_loop``: counters, length and loader of the training."""
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
@@ -218,13 +218,13 @@ class _EvaluationLoop(_Loop):
 
 
 class ValLoop(_EvaluationLoop):
-    """``runner.val_loop``."""
+    """mmengine's ``runner.val_loop``, for hooks that run a validation."""
 
     stage, step_name = "val", "validation_step"
 
 
 class TestLoop(_EvaluationLoop):
-    """``runner.test_loop``."""
+    """mmengine's ``runner.test_loop``, for hooks that run a test."""
 
     __test__ = False  # for pytest
     stage, step_name = "test", "test_step"

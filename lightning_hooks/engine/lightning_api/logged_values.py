@@ -54,7 +54,6 @@ def step_metrics(trainer: L.Trainer, seen: dict[str, torch.Tensor]) -> dict[str,
         seen: The values of earlier steps by name, still kept by Lightning and left out here;
             updated.
     """
-    # most modules log nothing, and this runs in every step
     results, found = step_results(trainer), dict[str, torch.Tensor]()
     for _, item in results.valid_items() if results else ():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
