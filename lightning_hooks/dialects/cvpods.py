@@ -41,7 +41,7 @@ from lightning_hooks.dialects.events import (
     JSONWriter,
     TensorboardXWriter,
 )
-from lightning_hooks.dialects.step_loop import TrainerFacade, step_dialect
+from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
@@ -86,7 +86,7 @@ class MasterEventStorage(EventStorage):
     with_iterations = True
 
 
-class RunnerFacade(TrainerFacade):
+class RunnerFacade(StepFacade):
     """``self.trainer`` of cvpods' hooks.
 
     ``inner_iter`` counts the iterations since the optimizer's last step. The count also restarts
@@ -158,10 +158,7 @@ class HookBase(detectron2.HookBase):
 get_event_storage = EventStorage.innermost
 
 DIALECT = step_dialect(
-    "cvpods",
-    RunnerFacade,
-    owners=("OptimizationHook",),
-    further_packages=("cvpods", "cvpack2"),
+    "cvpods", RunnerFacade, owners=("OptimizationHook",), further_packages=("cvpods", "cvpack2")
 )
 MASTER = dataclasses.replace(DIALECT, name="cvpods_master")
 

@@ -1,4 +1,4 @@
-"""``Dialect``: one library's hooks as data; ``detect`` finds the library of a hook."""
+"""``Dialect`` describes a library's hooks as data; ``detect`` finds the library of a hook."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """One library's kind of hooks, as data.
+    """The hooks of a library, as data: their points, arguments and trainer.
 
     Args:
         name: Name for ``HookAdapter(dialect=...)``.
@@ -52,7 +52,6 @@ class Dialect:
         arguments: Function of the facade, a point's name and the hook's method; returns the
             arguments of the call.
         base: Name of the library's base class, whose methods do nothing.
-        further_packages: Packages of the library, besides a package with the dialect's name.
         delegates: Method called by the base class's default implementation of a point, by point.
         facade_points: Points of mmcv at which the facade has work, with or without hooks.
         on_error: Points also called when training raises.
@@ -61,6 +60,7 @@ class Dialect:
         owners: Names of hook classes that call ``backward`` and step the optimizer.
         renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
         evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
+        further_packages: Packages of the library, besides a package with the dialect's name.
     """
 
     name: str
@@ -68,7 +68,6 @@ class Dialect:
     facade: type[Facade]
     arguments: Callable[[Any, str, Any], Arguments]
     base: str
-    further_packages: tuple[str, ...] = ()
     delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
     facade_points: tuple[str, ...] = ()
     on_error: tuple[str, ...] = ()
@@ -77,6 +76,7 @@ class Dialect:
     owners: tuple[str, ...] = ()
     renames_type_errors: bool = False
     evaluates: Callable[[L.Trainer, Dialect], None] | None = None
+    further_packages: tuple[str, ...] = ()
 
     @property
     def methods(self) -> frozenset[str]:
@@ -108,7 +108,7 @@ class Dialect:
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:
-    """Return the dialect of a hook.
+    """Return the name of the dialect, the library for which a hook is written.
 
     Args:
         hook: A hook object.

@@ -20,6 +20,7 @@ from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import Participant, hooks_of
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.priority import get_priority
@@ -37,7 +38,6 @@ __all__ = [
     "of_runner",
     "save_states",
     "scalars_of",
-    "setting",
     "state_of",
 ]
 
@@ -223,7 +223,7 @@ def of_runner(name: str, assigned: str = "") -> Any:
 
 
 class Facade:
-    """The runner or trainer passed to the hooks of a dialect.
+    """The runner or trainer that hooks of another library see.
 
     Subclasses define the attributes of the dialect's library. All other attributes come from the
     Runner: from ``HookAdapter(attributes=...)``, or under mmcv's names. Attributes set by a hook
@@ -428,20 +428,6 @@ class Facade:
         self.end()
 
 
-@contextlib.contextmanager
-def setting(runner: Runner, **values: Any) -> Iterator[None]:
-    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
-    own = vars(runner)
-    before = {name: own[name] for name in values if name in own}
-    own.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            own.pop(name, None)
-        own.update(before)
-
-
 def state_of(owner: Any) -> Any:
     """Return the state of an optimizer or scheduler, the states of a list, or of a dict by name."""
     if isinstance(owner, dict):
@@ -495,9 +481,10 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
 
 
 def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Give each hook its state, of another library when the run begins; warn of states left over.
+    """Restore the states of hooks from a checkpoint; warn of states without a hook.
 
-    A resumed run also warns of each stateful hook without a state in the checkpoint.
+    Hooks of other libraries get the states when the run begins. A resumed run also warns of each
+    stateful hook without a state in the checkpoint.
     """
     states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
     resumes = trainer.state.fn == TrainerFn.FITTING

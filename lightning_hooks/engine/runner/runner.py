@@ -21,6 +21,7 @@ from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
@@ -585,16 +586,13 @@ class Runner:
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
         called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
-        outer, self.calls_hooks = self.calls_hooks, True
-        try:
+        with setting(self, calls_hooks=True):
             for hook in self._hooks:
                 method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
-        finally:
-            self.calls_hooks = outer
 
 
 def training_loader(runner: Runner) -> Any:
@@ -620,8 +618,7 @@ class EpochRunner(Runner):
     def _epoch(self, value: int) -> None:
         closed = self.closed_epoch == self.trainer.current_epoch
         current = value - closed
-        counts: Any = self.trainer.fit_loop.epoch_progress.current
-        counts.processed = counts.completed = current
+        progress.set_epoch(self.trainer, current)
         if closed:
             self.closed_epoch = current
 
@@ -633,7 +630,7 @@ class EpochRunner(Runner):
     @_max_epochs.setter
     def _max_epochs(self, value: int | None) -> None:
         self.renew()
-        self.trainer.fit_loop.max_epochs = value
+        progress.set_max_epochs(self.trainer, value)
 
     @property
     def _max_iters(self) -> int | None:
@@ -725,7 +722,7 @@ class IterRunner(Runner):
         self.renew()
         self.own_max_iters = value
         if value is not None:
-            self.trainer.fit_loop.epoch_loop.max_steps = value
+            progress.set_max_steps(self.trainer, value)
 
     # -- called by the driver ----------------------------------------------------------------
 
