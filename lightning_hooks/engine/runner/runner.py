@@ -59,6 +59,42 @@ class Runner:
         priority uses the priority of the hook's family (mmcv: NORMAL).
     """
 
+    # of a kind of runner
+
+    counts_epochs: bool = True
+    """Whether the run is counted in epochs rather than in iterations."""
+
+    loops_itself: ClassVar[bool] = False
+    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
+
+    fills_log_buffer: bool = False
+    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
+
+    writes_mmcv_files: ClassVar[bool] = False
+    """Whether checkpoints have mmcv's layout, not Lightning's."""
+
+    log_buffer_class: type[LogBuffer] = LogBuffer
+    """The class of the training's log buffer."""
+
+    filename_tmpl: str = "epoch_{}.pth"
+    """The name of a checkpoint, with ``{}`` for its number."""
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+
+    # of the run
+
+    run_id: str
+    """The run's name in manifests; a resumed run keeps the name."""
+
+    unclaimed_timestamp: str
+    """The timestamp until a logger has made the first file with the name: two runs may collide."""
+
+    given_attributes: frozenset[str] = frozenset()
+    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
+
+    # of the step
+
     outputs: dict[str, Any]
     """The result of the last step; unset before the first step."""
 
@@ -68,32 +104,41 @@ class Runner:
     data_batch: Any
     """The batch; set only within an iteration."""
 
-    fills_log_buffer: bool = False
-    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
-
-    log_buffer_class: type[LogBuffer] = LogBuffer
-    """The class of the training's log buffer."""
-
-    given_attributes: frozenset[str] = frozenset()
-    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
-
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    run_id: str
-    """The run's name in manifests; a resumed run keeps the name."""
+    # counters and limits
 
-    unclaimed_timestamp: str
-    """The timestamp until a logger has made the first file with the name: two runs may collide."""
+    in_epoch: bool = False
+    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
-    loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
+    closed_epoch: int | None = None
+    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
 
-    writes_mmcv_files: ClassVar[bool] = False
-    """Whether checkpoints have mmcv's layout, not Lightning's."""
+    last_val_iter: int = 0
+    """Iterations done at the last validation, in a run counted in iterations."""
 
-    counts_epochs: bool = True
-    """Whether the run is counted in epochs rather than in iterations."""
+    own_max_iters: int | None = None
+    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
+
+    _epoch: int
+    _max_epochs: int | None
+    _max_iters: int | None
+    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
+    _stale_inner_iter: int | None = 0  # None: Lightning's
+
+    # loaders
+
+    new_data_loader: Any = None
+    """A training loader set by a hook, until iterated."""
+
+    loader_of_run: Any = None
+    """A training loader set for the rest of the run, not for an epoch."""
+
+    new_val_loader: Any = None
+    """A validation loader set by a hook, for a single pass."""
+
+    # backward and step
 
     hooks_step: bool = False
     """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
@@ -103,39 +148,6 @@ class Runner:
 
     steps_directly: bool = False
     """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
-
-    in_epoch: bool = False
-    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
-
-    closed_epoch: int | None = None
-    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
-
-    own_max_iters: int | None = None
-    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
-
-    last_val_iter: int = 0
-    """Iterations done at the last validation, in a run counted in iterations."""
-
-    new_data_loader: Any = None
-    """A training loader set by a hook, until iterated."""
-
-    new_val_loader: Any = None
-    """A validation loader set by a hook, for a single pass."""
-
-    loader_of_run: Any = None
-    """A training loader set for the rest of the run, not for an epoch."""
-
-    filename_tmpl: str = "epoch_{}.pth"
-    """The name of a checkpoint, with ``{}`` for its number."""
-
-    twin: str = "BaseRunner"
-    """The class of mmcv.runner with the runner's class as a virtual subclass."""
-
-    _epoch: int
-    _max_epochs: int | None
-    _max_iters: int | None
-    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
-    _stale_inner_iter: int | None = 0  # None: Lightning's
 
     known_optimizer: Any = None
     """The optimizer that trains; a hook may have assigned another."""
