@@ -359,8 +359,10 @@ class Updater(Hook):
 
     def warm_values(self, cur_iters: int) -> Values:
         """Return the values of all groups, with warm-up."""
-        warm_up = partial(self.quantity.warm_up, self.warmup_factor(cur_iters))
-        return param_groups.map_values(warm_up, self.regular)
+        factor, scale, regular = self.warmup_factor(cur_iters), self.quantity.warm_up, self.regular
+        if isinstance(regular, dict):
+            return {name: [scale(factor, one) for one in group] for name, group in regular.items()}
+        return [scale(factor, one) for one in regular]
 
     # -- helpers for a quantity --------------------------------------------------------------
 
