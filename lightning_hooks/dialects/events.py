@@ -26,7 +26,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from lightning_hooks.dialects.backend import Backend
+from lightning_hooks.dialects.background_writer import BackgroundWriter
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.loggers.trackers import visdom
 from lightning_hooks.loggers.trackers.packages import require
@@ -584,7 +584,7 @@ class VisdomWriter(_WindowWriter):
     def __init__(self, window_size: int = 20, env: str = "main", **kwargs: Any) -> None:
         super().__init__(window_size)
         init = {"env": env, "use_incoming_socket": False, "raise_exceptions": True, **kwargs}
-        self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
+        self._page = BackgroundWriter(visdom.VisdomWriter, type(self).__name__, init=init)
 
     def write(self, **epochs: Any) -> None:
         """Draw the new scalars and show the images."""

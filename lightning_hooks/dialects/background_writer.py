@@ -18,10 +18,10 @@ from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.samples import as_image
 from lightning_hooks.utils.secrets import without_secrets
 
-__all__ = ["Backend"]
+__all__ = ["BackgroundWriter"]
 
 
-class Backend:
+class BackgroundWriter:
     """Sends values to an experiment tracker in order, from a separate thread.
 
     Values are appended to a file first. If the tracker is slow, hangs or cannot be reached, a
