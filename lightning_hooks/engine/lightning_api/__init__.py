@@ -1,7 +1,7 @@
 """What hooks change on objects of Lightning, torch and the user; Lightning's private names.
 
 No class is changed. The changes of an object are on a stack that undoes them, also after an error:
-:class:`~lightning_hooks.engine.lightning_api.method_patch.Fit`, or a part of the fit.
+``Driver.of(trainer).fit``, or a part of the fit.
 
 Methods replaced on the object:
 
