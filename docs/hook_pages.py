@@ -13,9 +13,18 @@ from docutils import nodes
 from sphinx import addnodes
 
 import lightning_hooks
+from lightning_hooks._exports import HOMES
 
 HERE = Path(__file__).parent
 WORDS, FAMILIES = yaml.safe_load((HERE / "hooks.yaml").read_text(encoding="utf-8")).values()
+TRACKERS = {
+    name: {"words": name.removesuffix("LoggerHook")}
+    for name, home in HOMES.items()
+    if home.startswith("lightning_hooks.loggers.trackers.")
+}
+for family in FAMILIES:
+    if family["name"] == "Loggers":  # an entry may say more of a tracker
+        family["hooks"] = {**family["hooks"], **TRACKERS, **family["hooks"]}
 HOOKS = {
     name: {"needs": "", "words": "", **{k: v for k, v in family.items() if k != "hooks"}, **own}
     for family in FAMILIES

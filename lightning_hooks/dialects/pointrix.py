@@ -38,7 +38,7 @@ import torch
 
 from lightning_hooks.dialects.backend import Backend
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
+from lightning_hooks.dialects.hosting import Facade, scalars_of, state_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params

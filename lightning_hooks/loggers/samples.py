@@ -43,8 +43,7 @@ def log_table(
 ) -> None:
     """Log a table from a step: ``log_table(self, "worst", {"id": ids, "loss": losses})``.
 
-    W&B, Trackio, TensorBoard, MLflow, ClearML, Visdom and most of Lightning's loggers hold tables.
-    Names have the prefixes of images.
+    Trackers without tables are named in a warning. Names have the prefixes of images.
 
     Args:
         module: The module: ``self`` in a step.

@@ -110,6 +110,7 @@ class AveragingHook(Hook):
     """
 
     reads_step = False
+    averages_weights = True
     begin_iter = begin_epoch = 0
     buffers: Literal["ignore", "average", "copy"] = "ignore"
     swap: Literal["auto", "copy"] = "auto"

@@ -67,9 +67,8 @@ class Updater(Hook):
     With ``by_step`` an iteration is an optimizer step: under
     ``Trainer(accumulate_grad_batches=4)``, or with ``GradientCumulativeOptimizerHook``, four
     batches. A policy then sees the steps made as ``runner.iter`` and the steps of the run as
-    ``runner.max_iters``
-    (:func:`~lightning_hooks.engine.runner.optimizer_steps.steps_of_run`). The state of the hook is
-    the number of steps skipped by the Trainer's gradient scaler.
+    ``runner.max_iters`` (``runner.max_optimizer_steps``). The state of the hook is the number of
+    steps skipped by the Trainer's gradient scaler.
 
     Args:
         by_epoch: Count in epochs (the value changes before each), or in iterations.
@@ -258,7 +257,7 @@ class Updater(Hook):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
-        if runner.adopts_new_groups and self._adopt_new_groups(runner) and self.by_epoch:
+        if not runner.loops_itself and self._adopt_new_groups(runner) and self.by_epoch:
             self.update(self.as_counted(runner))
 
     def _adopt_new_groups(self, runner: Runner) -> bool:

@@ -219,14 +219,18 @@ def fail(error: Exception) -> Writer:
     raise error
 
 
+_LOCKS: dict[str, threading.Lock] = {}  # of the clients' global states, by backend
+
+
 @contextlib.contextmanager
-def one_at_a_time(lock: threading.Lock, timeout: float = 10.0) -> Iterator[None]:
-    """Hold a lock in the block; go on without the lock if a client that hangs keeps it.
+def one_at_a_time(backend: str, timeout: float = 10.0) -> Iterator[None]:
+    """Hold a backend's lock in the block; go on without the lock if a client that hangs keeps it.
 
     Args:
-        lock: The lock of a client's global state.
+        backend: The name of the backend.
         timeout: Seconds to wait for the lock.
     """
+    lock = _LOCKS.setdefault(backend, threading.Lock())
     is_held = lock.acquire(timeout=timeout)
     try:
         yield

@@ -8,7 +8,6 @@ import json
 import math
 import os
 import re
-import threading
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -50,7 +49,6 @@ class ClearMLWriter(Writer):
     chunk = 8
     takes = (*KINDS, "checkpoints")
 
-    _start: ClassVar = threading.Lock()
     _writers: ClassVar[Counter[str]] = Counter()  # the number of writers of each task
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
@@ -91,7 +89,7 @@ class ClearMLWriter(Writer):
             # 0 is added to our iterations
             arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
         with (
-            one_at_a_time(cls._start),
+            one_at_a_time(cls.name),
             environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
             _unseeded(Task),
         ):
@@ -166,7 +164,7 @@ class ClearMLWriter(Writer):
         """Close the task if owned, unless another writer goes on."""
         if not self._owned:
             return
-        with one_at_a_time(self._start):
+        with one_at_a_time(self.name):
             self._writers[self.run.id] -= 1
             if self._writers[self.run.id]:
                 return

@@ -6,10 +6,9 @@ import contextlib
 import importlib
 import inspect
 import json
-import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch import loggers as known_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
@@ -45,8 +44,6 @@ class LightningWriter(Writer):
     chunk = 8
     slow_start = 60.0
 
-    _start: ClassVar = threading.Lock()  # two loggers made at once would choose the same version
-
     def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
         super().__init__(list(run))
         self._ours = ours
@@ -66,7 +63,7 @@ class LightningWriter(Writer):
             loggers: A dict for each further logger, with ``type`` and arguments.
         """
         given, are_ours = run or ((), False)
-        with one_at_a_time(cls._start):
+        with one_at_a_time(cls.name):  # else two loggers would choose the same version
             made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
             for logger in made:  # takes the version's folder; an error comes again at the first log
                 with contextlib.suppress(Exception):

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
+import importlib
 import json
 import math
 import os
@@ -15,7 +17,7 @@ import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
@@ -78,15 +80,16 @@ class NeptuneWriter(Writer):
             custom_run_id: A name for a server to find the run again.
         """
         import neptune
-        from neptune.internal.operation_processors import utils
 
         if run is not None:
             return cls(run, owned=False, with_step=with_step)
-        if hasattr(utils, "random"):  # else folders get their names from the training's numbers
-            utils.random = random.SystemRandom()
         init = {"custom_run_id": custom_run_id, **(init or {})}
         note = "Neptune's hosted service closed in March 2026: "
-        with environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})):
+        with (
+            one_at_a_time(cls.name),
+            environment(**({"NEPTUNE_DATA_DIRECTORY": folder} if folder else {})),
+            _unseeded(),
+        ):
             if init.get("mode", "offline") == "offline":
                 note += f"this run is kept in files below {folder} that no server will take"
             else:
@@ -134,6 +137,21 @@ class NeptuneWriter(Writer):
         if failed:
             self.run["sys/failed"] = True
         self.run.stop()
+
+
+@contextlib.contextmanager
+def _unseeded() -> Iterator[None]:
+    """Keep a new run from drawing the training's random numbers.
+
+    The client draws the name of the run's folder from the module ``random``, and accepts neither a
+    name nor a generator. Inside the block the client's file for names has the system's generator.
+    """
+    names: Any = importlib.import_module("neptune.internal.operation_processors.utils")
+    names.random = random.SystemRandom()
+    try:
+        yield
+    finally:
+        names.random = random
 
 
 @HOOKS.register_module()

@@ -22,6 +22,7 @@ from lightning_hooks.loggers.replay import open_writer, replay
 from lightning_hooks.loggers.trackers.table import (
     OPTIONS,
     TRACKERS,
+    arguments_of,
     options_of,
     writer_class,
 )
@@ -134,7 +135,9 @@ def test_a_spool_names_no_place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 @pytest.mark.parametrize("name", TRACKERS)
 def test_the_options_of_a_run_lead_to_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     cls = writer_class(name)
-    options = {k: v for k, v in options_of(cls, None, CONNECTED[name]).items() if v is not None}
+    left = CONNECTED.get(name) or arguments_of(cls, {o: f"/{o}" for o in TRACKERS[name].options})
+    options = {k: v for k, v in options_of(cls, None, left).items() if v is not None}
+    assert options
     assert {*options} <= {*TRACKERS[name].options} <= {*OPTIONS}
     monkeypatch.setattr(cls, "connect", dict)
     monkeypatch.setattr("lightning_hooks.loggers.replay.require", lambda *args: None)

@@ -12,27 +12,19 @@ import numpy as np
 import pytest
 import torch
 
+import lightning_hooks
 from lightning_hooks import (
-    ClearMLLoggerHook,
     DvcliveLoggerHook,
     Hook,
     HookAdapter,
     MlflowLoggerHook,
     NeptuneLoggerHook,
-    TensorboardLoggerHook,
-    VisdomLoggerHook,
-    WandbLoggerHook,
 )
+from support import contract
 from support.training import TinyModule, make_loader, make_trainer
 
 TRACKERS = [
-    ClearMLLoggerHook,
-    DvcliveLoggerHook,
-    MlflowLoggerHook,
-    NeptuneLoggerHook,
-    TensorboardLoggerHook,
-    VisdomLoggerHook,
-    WandbLoggerHook,
+    getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})
 ]
 SLOW = pytest.mark.slow
 pytestmark = [
@@ -105,3 +97,13 @@ def test_a_server_that_does_not_answer_draws_none_either(
     monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
     dead = MlflowLoggerHook(interval=1, timeout=0.0, log_model=False)
     assert drawn(tmp_path / "one", [dead]) == drawn(tmp_path / "none", [])
+
+
+def test_neptune_draws_from_the_system_only_while_a_run_starts(tmp_path: Path) -> None:
+    pytest.importorskip("neptune")
+    from neptune.internal.operation_processors import utils
+
+    hook = NeptuneLoggerHook(interval=1)
+    assert drawn(tmp_path / "one", [hook]) == drawn(tmp_path / "none", [])
+    assert hook.status()["error"] is None
+    assert utils.random is random

@@ -281,12 +281,16 @@ def test_a_client_that_answers_too_late_is_closed(tmp_path: Path) -> None:
 
 
 def test_a_client_that_hangs_keeps_the_others_waiting_for_a_moment_only() -> None:
-    lock, seen = threading.Lock(), list[bool]()
-    lock.acquire()  # by a start that never returns
-    with one_at_a_time(lock, timeout=0.05):
-        seen.append(lock.locked())
-    assert seen == [True]
-    lock.release()
-    with one_at_a_time(lock):
-        assert lock.locked()
-    assert not lock.locked()
+    waits = list[float]()
+
+    def start(timeout: float) -> None:
+        before = time.monotonic()
+        with one_at_a_time("kept", timeout=timeout):
+            waits.append(time.monotonic() - before)
+
+    with one_at_a_time("kept"):  # by a start that never returns
+        start(timeout=0.5)
+    start(timeout=60.0)
+    start(timeout=60.0)
+    assert 0.5 <= waits[0] < 30
+    assert max(waits[1:]) < 0.5

@@ -4,29 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_hooks._exports import HOMES
 from support.contract.case import Case
 
 __all__ = ["CASES", "CONNECTED"]
 
 CASES: dict[str, Case] = {
-    "ClearMLLoggerHook": ({"interval": 2}, {"interval": -1}),
+    **{
+        name: ({"interval": 2}, {"interval": -1})
+        for name, home in HOMES.items()
+        if home.startswith("lightning_hooks.loggers.trackers.")
+    },
     "DvcliveLoggerHook": ({"interval": 2}, {"model_file": 3}),
     "LightningLoggerHook": (
         {"interval": 2, "logger": {"type": "CSVLogger"}},
         {"logger": {"type": "CVSLogger"}},
     ),
     "MlflowLoggerHook": ({"interval": 2, "log_model": False}, {"interval": -1}),
-    "NeptuneLoggerHook": ({"interval": 2}, {"interval": -1}),
     "TensorboardLoggerHook": ({"interval": 2}, {"log_dir": 3}),
     "TextLoggerHook": ({"interval": 2}, {"interval": -1}),
-    "TrackioLoggerHook": ({"interval": 2}, {"interval": -1}),
     "VisdomLoggerHook": ({"interval": 2}, {"timeout": -1.0}),
-    "WandbLoggerHook": ({"interval": 2}, {"interval": -1}),
 }
 
 CONNECTED: dict[str, dict[str, Any]] = {
     "clearml": {"init": {"project_name": "digits", "task_name": "first"}, "folder": "/w/clearml"},
-    "dvclive": {"options": {"dir": "/w/dvclive"}, "after": None},
     "lightning": {"loggers": [{"type": "CSVLogger", "save_dir": "/w", "version": 0}]},
     "mlflow": {"uri": "http://host", "experiment": "digits", "label": "1f", "tags": {}},
     "neptune": {"init": {"project": "me/x", "mode": "sync"}, "folder": "/w", "custom_run_id": "1f"},
@@ -38,4 +39,7 @@ CONNECTED: dict[str, dict[str, Any]] = {
         "run_id": "1f",
     },
 }
-"""Arguments of each writer's ``connect``, as a run leaves them for ``lightning-hooks replay``."""
+"""Arguments of ``connect`` as a run leaves them for ``lightning-hooks replay``, by tracker.
+
+They are not as the table of trackers gives them: an option has several places, or a type.
+"""
