@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 import lightning as L
 
@@ -23,6 +23,8 @@ from lightning_hooks.utils.arguments import check_bool, check_function, check_pa
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["HookAdapter"]
+
+T = TypeVar("T")
 
 
 class HookAdapter(Hook):
@@ -155,10 +157,10 @@ class HookAdapter(Hook):
                 return str(found)
         return None
 
-    def _directory_of(self, hook: Any) -> str:
-        return str(hook.store.last_directory(self._options.work_dir))
+    def _directory_of(self, hook: CheckpointHook | EvalHook) -> str:
+        return hook.store.last_directory(self._options.work_dir)
 
-    def _of_kind(self, kind: type[Any]) -> list[Any]:
+    def _of_kind(self, kind: type[T]) -> list[T]:
         return [hook for hook, _ in self.entries() if isinstance(hook, kind)]
 
     @property

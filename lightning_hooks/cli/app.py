@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -27,7 +28,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
             warn_once = functools.cache(_warn)
             warnings.showwarning = lambda message, *_: warn_once(str(message))
             code: int = given.run(given)
+            sys.stdout.flush()
             return code
+    except BrokenPipeError:  # the reader has enough, as in ``lightning-hooks hooks | head``
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # Python flushes once more
+        return 1
     except Exception as error:  # configs are Python code, and may raise any
         notes = [f" ({note})" for note in getattr(error, "__notes__", [])]
         reason = "".join([f"{type(error).__name__}: {error}", *notes])

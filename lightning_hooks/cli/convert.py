@@ -103,7 +103,7 @@ def _header(imports: Mapping[str, set[str]]) -> list[str]:
 def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     if not isinstance(config, Mapping):
         raise ValueError(f"{config!r} is an object already, and cannot be written as Python")
-    arguments = dict(config)
+    arguments = {key: value for key, value in config.items() if key != "priority"}
     hook_type = arguments.pop("type")
     cls: Any = HOOKS.get(hook_type) if isinstance(hook_type, str) else hook_type
     name = _imported(cls, imports)

@@ -149,7 +149,7 @@ def _same(one: Any, other: Any) -> bool:
 
 
 def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
-    """Return the workflow by mode.
+    """Return the number of epochs, or iterations, of each mode of a workflow.
 
     Raises:
         ValueError: for a workflow outside of Lightning's loop.

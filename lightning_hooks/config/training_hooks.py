@@ -19,7 +19,7 @@ from lightning_hooks.config.trainer_args import (
     validation,
 )
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, check_python_lists, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
@@ -91,17 +91,15 @@ class ConfiguredHooks(HookAdapter):
             config, priority = config
         if isinstance(config, (Sequence, int, float, set, type)):
             check_python_lists(key, [config])
-            allowed = (
-                "a hook or (hook, priority)" if isinstance(config, tuple) else "a hook or None"
-            )
-            raise TypeError(f"{key} must be a dict, {allowed}, got {masked(config)!r}")
+            allowed = "(hook, priority)" if isinstance(config, tuple) else "None"
+            raise TypeError(f"{key} must be a dict, a hook or {allowed}, got {masked(config)!r}")
         try:
-            config = complete(config)
+            config = hook = complete(config)
             if isinstance(config, Mapping):
                 config = copied({**default, **config})
-                priority = config.pop("priority", priority)
+                hook, priority = build_with_order(HOOKS, config, priority)
             self.configs.append((config, priority))
-            entry = super()._made((config, priority))
+            entry = self._entry(hook, priority)
         except Exception as error:
             add_note(error, f"in {key} of the config")
             raise
@@ -229,6 +227,7 @@ def register_training_hooks(
     optimizer = {} if optimizer_config is None and fp16 is not None else optimizer_config
     save = {"type": "CheckpointHook", **count}
     several = isinstance(custom_hooks_config, (list, tuple))
+    custom_hooks = custom_hooks_config if several else [custom_hooks_config]
     items = [
         Item("lr_config", lr_config, "VERY_HIGH", lr, count),
         Item("momentum_config", momentum_config, "HIGH", momentum, count),
@@ -236,10 +235,7 @@ def register_training_hooks(
         Item("checkpoint_config", checkpoint_config, "NORMAL", default=save),
         Item("timer_config", timer_config, "LOW"),
         *_loggers(log_config, count),
-        *(
-            Item("custom_hooks", config, "NORMAL")
-            for config in (custom_hooks_config if several else [custom_hooks_config])
-        ),
+        *(Item("custom_hooks", config, "NORMAL") for config in custom_hooks),
         Item("evaluation", evaluation, "LOW", partial(_with_evaluation, by_epoch=by_epoch)),
     ]
     given = [item for item in items if item.config is not None]
@@ -279,10 +275,10 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
         raise ValueError(f'a config of a {family} needs the key "policy", got {masked(config)!r}')
     arguments = dict(config)
     policy = arguments.pop("policy")
+    hook_type = HOOKS.spelled(f"{policy}{family}")
+    if hook_type in HOOKS:
+        return {"type": hook_type, **arguments}
     policies = [name.removesuffix(family) for name in HOOKS.module_dict if name.endswith(family)]
-    for known in policies:
-        if known.lower() == str(policy).lower():
-            return {"type": known + family, **arguments}
     hint = suggest(str(policy), policies, "lightning-hooks hooks")
     raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
 

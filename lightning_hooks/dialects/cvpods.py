@@ -26,6 +26,7 @@ version.
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -40,7 +41,7 @@ from lightning_hooks.dialects.events import (
     JSONWriter,
     TensorboardXWriter,
 )
-from lightning_hooks.dialects.step_loop import TrainerFacade, step_dialect
+from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
@@ -85,15 +86,13 @@ class MasterEventStorage(EventStorage):
     with_iterations = True
 
 
-class RunnerFacade(TrainerFacade):
+class RunnerFacade(StepFacade):
     """``self.trainer`` of cvpods' hooks.
 
     ``inner_iter`` counts the iterations since the optimizer's last step. The count also restarts
     from 0 after ``accumulate_grad_steps`` iterations, declared by a hook: hooks of cvpods compare
     both for equality.
     """
-
-    packages = ("cvpods", "cvpack2")
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
@@ -158,8 +157,10 @@ class HookBase(detectron2.HookBase):
 
 get_event_storage = EventStorage.innermost
 
-DIALECT = step_dialect("cvpods", RunnerFacade, owners=("OptimizationHook",))
-MASTER = step_dialect("cvpods_master", RunnerFacade, owners=("OptimizationHook",))
+DIALECT = step_dialect(
+    "cvpods", RunnerFacade, owners=("OptimizationHook",), further_packages=("cvpods", "cvpack2")
+)
+MASTER = dataclasses.replace(DIALECT, name="cvpods_master")
 
 
 class VisdomWriter(events.VisdomWriter):

@@ -30,7 +30,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.dialects import events, step_loop
+from lightning_hooks.dialects import events
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.events import (
     EventWriter,
@@ -39,6 +39,7 @@ from lightning_hooks.dialects.events import (
     TensorboardXWriter,
     VisdomWriter,
 )
+from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -927,7 +928,7 @@ def _check_checkpointer(checkpointer: Any) -> None:
         raise TypeError(f"checkpointer must have save(name), got {checkpointer!r}")
 
 
-class TrainerFacade(step_loop.TrainerFacade):
+class TrainerFacade(StepFacade):
     """``self.trainer`` of detectron2's hooks.
 
     The storage also has ``rank_data_time``, the ``data_time`` of this rank.
@@ -1035,6 +1036,6 @@ class _Batches:
         )
 
 
-DIALECT = step_loop.step_dialect("detectron2", TrainerFacade, further=("after_backward",))
+DIALECT = step_dialect("detectron2", TrainerFacade, further=("after_backward",))
 
 DetectionCheckpointer = Checkpointer

@@ -1,11 +1,11 @@
-"""``Dialect``: one library's hooks as data; ``detect`` finds the library of a hook."""
+"""``Dialect`` describes a library's hooks as data; ``detect`` finds the library of a hook."""
 
 from __future__ import annotations
 
 import dataclasses
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback
@@ -16,22 +16,20 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
+if TYPE_CHECKING:
+    from lightning_hooks.dialects.hosting import Facade
+
 __all__ = [
     "DIALECTS",
-    "EPOCH_POINTS",
     "MMCV",
     "PACKAGES",
     "Arguments",
     "Dialect",
     "detect",
-    "no_arguments",
 ]
 
 MMCV = frozenset(POINTS)
 """The points of an mmcv hook."""
-
-EPOCH_POINTS = ("before_epoch", "after_epoch")
-"""Points of fast-reid's hooks; a loop of steps has no epochs."""
 
 PACKAGES = {"mmcv": "mmcv"}
 """The dialect of a hook by the package of its base class; ``lightning_hooks.dialects`` adds all."""
@@ -45,7 +43,7 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """One library's kind of hooks, as data.
+    """The hooks of a library, as data: their points, arguments and trainer.
 
     Args:
         name: Name for ``HookAdapter(dialect=...)``.
@@ -62,11 +60,12 @@ class Dialect:
         owners: Names of hook classes that call ``backward`` and step the optimizer.
         renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
         evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
+        further_packages: Packages of the library, besides a package with the dialect's name.
     """
 
     name: str
     points: Mapping[str, tuple[str, ...]]
-    facade: type[Any]
+    facade: type[Facade]
     arguments: Callable[[Any, str, Any], Arguments]
     base: str
     delegates: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -77,6 +76,7 @@ class Dialect:
     owners: tuple[str, ...] = ()
     renames_type_errors: bool = False
     evaluates: Callable[[L.Trainer, Dialect], None] | None = None
+    further_packages: tuple[str, ...] = ()
 
     @property
     def methods(self) -> frozenset[str]:
@@ -86,9 +86,9 @@ class Dialect:
     @property
     def packages(self) -> tuple[str, ...]:
         """The library's packages."""
-        return (self.name, *self.facade.packages)
+        return (self.name, *self.further_packages)
 
-    def facade_of(self, runner: Runner, point: str) -> Any:
+    def facade_of(self, runner: Runner, point: str) -> Facade:
         """Return the facade of the current run; make a new facade at the start of a run."""
         facade = runner.dialect_facades.get(self.name)
         if facade is None or (facade.ended and point == "before_run"):
@@ -98,7 +98,7 @@ class Dialect:
             facade.load_states()
         return facade
 
-    def facade_for_evaluation(self, runner: Runner) -> Any:
+    def facade_for_evaluation(self, runner: Runner) -> Facade:
         """Return the facade for a test: the facade of the last fit, or a new facade."""
         facade = runner.dialect_facades.get(self.name) or self.facade(runner, self)
         runner.dialect_facades[self.name] = facade
@@ -107,13 +107,8 @@ class Dialect:
         return facade
 
 
-def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
-    """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
-    return (), {}
-
-
 def detect(hook: Any, dialect: str = "auto") -> str:
-    """Return the dialect of a hook.
+    """Return the name of the dialect, the library for which a hook is written.
 
     Args:
         hook: A hook object.

@@ -1,4 +1,4 @@
-"""The events of a run of detectron2, cvpods or Pet: histories, storage and writers.
+"""The scalars and images of a run and their writers, for detectron2, cvpods and Pet.
 
 Each dialect has a subclass of ``EventStorage``, so that hooks of several dialects in a run have
 separate storages. ``get_event_storage()`` of a dialect returns the run's storage from
@@ -26,7 +26,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-from lightning_hooks.dialects.backend import Backend
+from lightning_hooks.dialects.background_writer import BackgroundWriter
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.loggers.trackers import visdom
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.arguments import check_int
@@ -249,11 +250,8 @@ class EventStorage:
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
         """Prefix the names of scalars added in the block with ``name/``."""
-        outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
-        try:
+        with setting(self, _current_prefix=name.rstrip("/") + "/"):
             yield
-        finally:
-            self._current_prefix = outer
 
     # -- reading ---------------------------------------------------------------------------
 
@@ -386,7 +384,7 @@ _LIBRARY_STACK = "_CURRENT_STORAGE_STACK"
 
 @contextlib.contextmanager
 def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
-    """Have a storage on the stacks of the modules in the block."""
+    """Make a storage the current storage of a loaded library, in the block."""
     stacks = [vars(module)[_LIBRARY_STACK] for module in modules]
     for stack in stacks:
         stack.append(storage)
@@ -398,7 +396,7 @@ def in_library(storage: Any, modules: Iterable[ModuleType]) -> Iterator[None]:
 
 
 def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[ModuleType]:
-    """Return the loaded modules with a stack of storages.
+    """Return the loaded modules of a library that have a stack of storages.
 
     Args:
         packages: Names of the library's packages.
@@ -586,7 +584,7 @@ class VisdomWriter(_WindowWriter):
     def __init__(self, window_size: int = 20, env: str = "main", **kwargs: Any) -> None:
         super().__init__(window_size)
         init = {"env": env, "use_incoming_socket": False, "raise_exceptions": True, **kwargs}
-        self._page = Backend(visdom.VisdomWriter, type(self).__name__, init=init)
+        self._page = BackgroundWriter(visdom.VisdomWriter, type(self).__name__, init=init)
 
     def write(self, **epochs: Any) -> None:
         """Draw the new scalars and show the images."""

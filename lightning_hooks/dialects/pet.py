@@ -410,7 +410,7 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
 
 
 class JSONWriter(events.JSONWriter):
-    """The :class:`~lightning_hooks.dialects.events.JSONWriter` with Pet's iterations.
+    """Appends scalars to a file as JSON: :class:`~lightning_hooks.dialects.events.JSONWriter`.
 
     As in Pet, ``iteration`` in a line is ``storage.iter + 1``.
     """
@@ -627,6 +627,7 @@ get_event_storage = EventStorage.innermost
 class _Facade(StepFacade):
     storage_class = EventStorage
     first_iter = 1
+    is_trainer = False
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)

@@ -36,9 +36,9 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.dialects.backend import Backend
+from lightning_hooks.dialects.background_writer import BackgroundWriter
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.facade import Facade, scalars_of, state_of
+from lightning_hooks.dialects.hosting import Facade, scalars_of, state_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params
@@ -441,24 +441,24 @@ class TensorboardWriter(Writer):
 
     def __init__(self, logfolder: str) -> None:
         super().__init__(logfolder)
-        writer_class, name = tensorboard.TensorboardWriter, type(self).__name__
-        self._backend = Backend(writer_class, name, self.logfolder, log_dir=self.logfolder)
+        folder, name = self.logfolder, type(self).__name__
+        self._writer = BackgroundWriter(tensorboard.TensorboardWriter, name, folder, log_dir=folder)
 
     def write_scalar(self, name: str, scalar: Any, step: int) -> None:
         """Write a number of a step."""
-        self._backend.send(step, scalars={name: float(scalar)})
+        self._writer.send(step, scalars={name: float(scalar)})
 
     def write_image(self, name: str, image: Any, step: int) -> None:
         """Write an image (channels, height, width) of a step."""
-        self._backend.send_image(step, name, image)
+        self._writer.send_image(step, name, image)
 
     def write_config(self, name: str, config_dict: Mapping[str, Any], step: int = 0) -> None:
         """Write a config for the tab HPARAMS, under the name."""
-        self._backend.send(step, params=flatten_params({name: dict(config_dict)}))
+        self._writer.send(step, params=flatten_params({name: dict(config_dict)}))
 
     def close(self) -> None:
         """Wait until all values are written."""
-        self._backend.close()
+        self._writer.close()
 
 
 def parse_writer(

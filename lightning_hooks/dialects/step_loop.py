@@ -1,4 +1,4 @@
-"""``StepFacade``: a loop of steps with an event storage, for detectron2, cvpods and Pet."""
+"""What detectron2, cvpods and Pet share: a loop of steps with an event storage."""
 
 from __future__ import annotations
 
@@ -12,21 +12,18 @@ from typing import Any
 import torch
 
 from lightning_hooks.dialects import events
-from lightning_hooks.dialects.dialect import EPOCH_POINTS, Dialect, no_arguments
-from lightning_hooks.dialects.facade import Facade, of_runner
-from lightning_hooks.dialects.hosting import Hosted
+from lightning_hooks.dialects.dialect import Arguments, Dialect
+from lightning_hooks.dialects.hosting import Facade, Hosted, of_runner
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = [
-    "StepFacade",
-    "TrainerFacade",
-    "step_dialect",
-]
+__all__ = ["StepFacade", "step_dialect"]
 
 
 class StepFacade(Facade):
-    """A loop of steps.
+    """The trainer of a loop of steps: ``self.trainer`` of detectron2's and cvpods' hooks.
+
+    ``before_train()``, ``before_step()`` and the other points call the point of all hooks.
 
     After each step the storage gets:
 
@@ -46,6 +43,8 @@ class StepFacade(Facade):
     storage_class: type[events.EventStorage]
     first_iter = 0
     """Number of the first iteration in the storage."""
+    is_trainer = True
+    """Whether hooks get the facade as ``self.trainer``; Pet's hooks get the storage alone."""
 
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
@@ -59,6 +58,11 @@ class StepFacade(Facade):
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._entered_storages = contextlib.ExitStack()
         self._batch_ended: float | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        if name in self._dialect.methods:
+            return functools.partial(self.call_hook, name)
+        return super().__getattr__(name)
 
     max_iter = of_runner("max_iters", assigned="_max_iters")
     """Number of iterations of the run, None if unknown; can be assigned."""
@@ -85,7 +89,7 @@ class StepFacade(Facade):
         """Attach the hooks, and enter the storage here and in the loaded library."""
         super().begin()
         for hosted in self.hosted_hooks():
-            for point in filter(hosted.implements, EPOCH_POINTS):
+            for point in filter(hosted.implements, ("before_epoch", "after_epoch")):  # fast-reid's
                 self.native_runner.logger.warning(
                     "%s.%s() is never called: the loop of %s has steps and no epochs; move the "
                     "code to after_step",
@@ -93,6 +97,12 @@ class StepFacade(Facade):
                 )
         self._entered_storages.enter_context(self.storage)
         self._entered_storages.enter_context(events.in_library(self.storage, self._library))
+
+    def attach(self, hosted: Hosted) -> None:
+        """Set the hook's ``trainer`` to a weak reference, as the libraries do."""
+        super().attach(hosted)
+        if self.is_trainer:
+            hosted.foreign_hook.trainer = weakref.proxy(self)
 
     def enter_point(self, point: str) -> None:
         """Make the storage the innermost, for writers."""
@@ -150,21 +160,9 @@ class StepFacade(Facade):
         super().fail()
 
 
-class TrainerFacade(StepFacade):
-    """``self.trainer`` of detectron2's and cvpods' hooks.
-
-    ``before_train()``, ``before_step()`` and the other points call the point of all hooks.
-    """
-
-    def __getattr__(self, name: str) -> Any:
-        if name in self._dialect.methods:
-            return functools.partial(self.call_hook, name)
-        return super().__getattr__(name)
-
-    def attach(self, hosted: Hosted) -> None:
-        """Set the hook's ``trainer`` to a weak reference, as the libraries do."""
-        super().attach(hosted)
-        hosted.foreign_hook.trainer = weakref.proxy(self)
+def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
+    """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
+    return (), {}
 
 
 def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect:

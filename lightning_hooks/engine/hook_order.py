@@ -89,9 +89,10 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
     for hook, key, targets in named:
         attribute = f"{class_name(hook)}.{key}"
         for name in targets:
-            if isinstance(name, str) and name not in (known := _all_names(present)):
+            if isinstance(name, str) and name not in present and name not in _all_names():
+                close = suggest(name, present | _all_names())
                 raise UnknownNameError(
-                    f"{attribute} names {name!r}, and no hook has that name; {suggest(name, known)}"
+                    f"{attribute} names {name!r}, and no hook has that name; {close}"
                 )
         for index, callback in others:
             is_named = any(_is(callback, target) for target in targets)
@@ -114,12 +115,12 @@ def _named(hook: Any, key: str) -> list[Any]:
 
 
 def _names(hook: Any) -> set[str]:
-    return {base.__name__ for base in type(foreign(hook)).__mro__}
+    return {base.__name__ for base in type(foreign(hook)).__mro__[:-1]}  # without object
 
 
-def _all_names(present: set[str]) -> set[str]:
-    registered = {base.__name__ for cls in HOOKS.module_dict.values() for base in cls.__mro__}
-    return present.union(registered, lightnings.__all__) - {"object"}
+def _all_names() -> set[str]:
+    registered = {base.__name__ for cls in HOOKS.module_dict.values() for base in cls.__mro__[:-1]}
+    return registered.union(lightnings.__all__)
 
 
 def _is(hook: Any, name: str | type) -> bool:

@@ -76,6 +76,9 @@ class Participant(Callback):
     The values are added when the batch ends, at a lower cost than the step's result.
     """
 
+    averages_weights: bool = False
+    """Whether the hook evaluates and saves an average of the weights."""
+
     keeps: str = ""
     """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
 
@@ -125,7 +128,7 @@ def hooks_of(trainer: L.Trainer) -> list[Any]:
     return [*{id(hook): hook for hook, _ in entries}.values()]
 
 
-def natives_with(method: str, hooks: Iterable[Any]) -> list[Any]:
+def natives_with(method: str, hooks: Iterable[Any]) -> list[Participant]:
     """Return the native hooks that override a method of :class:`Participant`."""
     stock = getattr(Participant, method)
     natives = [hook for hook in hooks if isinstance(hook, Participant)]

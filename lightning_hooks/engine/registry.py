@@ -99,6 +99,15 @@ class Registry:
             importlib.import_module(self.homes[key])
         return self._module_dict.get(key)
 
+    def spelled(self, name: str) -> str:
+        """Return the known name that differs in case alone, else the name as given.
+
+        >>> HOOKS.spelled("emahook")
+        'EMAHook'
+        """
+        known = {one.lower(): one for one in (*self.homes, *self._module_dict)}
+        return known.get(name.lower(), name)
+
     def advice_for(self, name: str) -> str:
         """Return what to write instead of an unknown name.
 

@@ -82,10 +82,12 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
-    transient = ("_runner", "_api", "_job")
+    transient = ("_runner", "_api", "_job", "_writer")
     _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
+    _writer: SavingHook
+    """The hook that writes the files."""
     _newest = _uploaded = ""
     """Paths of the newest file, and of the file uploaded last."""
     _job: concurrent.futures.Future[None] | None = None
@@ -140,8 +142,7 @@ class HubCheckpointHook(Hook):
         if runner.rank == 0 and runner.writes_files:
             import huggingface_hub
 
-            self._metric = getattr(writers[0], "key_indicator", "score")
-            self._settings = settings_of(runner)
+            self._writer, self._settings = writers[0], settings_of(runner)
             self._api = huggingface_hub.HfApi()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -196,7 +197,7 @@ class HubCheckpointHook(Hook):
         entry = {entry.name: entry for entry in manifest.read(directory)}.get(name)
         if entry is None:
             return caption, {}
-        score = "" if entry.score is None else f" ({self._metric} {entry.score:.6g})"
+        score = "" if entry.score is None else f" ({self._writer.monitor} {entry.score:.6g})"
         done = f"after epoch {entry.epoch} and iteration {entry.iter}"
         return f"{caption}{score}, {done}", self._metrics.get(entry.iter, {})
 

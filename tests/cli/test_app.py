@@ -141,6 +141,15 @@ def test_hooks_lists_all_with_one_line_each(capsys: pytest.CaptureFixture[str]) 
     assert lines == ["\t".join((row["name"], row["origin"], row["what"])) for row in rows]
 
 
+def test_a_reader_that_closes_the_pipe_ends_the_command_in_silence() -> None:
+    command = [sys.executable, "-m", "lightning_hooks", "hooks"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    assert process.stdout is not None
+    process.stdout.close()  # as head does when it has its lines
+    assert process.communicate()[1] == b""
+    assert process.returncode == 1
+
+
 def test_convert_leaves_unknown_hooks_out_with_a_comment(
     config: str, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,6 +111,11 @@ def test_the_best_is_pushed_with_a_card_of_the_run(
     assert Secretive.load_from_checkpoint(loaded).hparams.width == 3
 
 
+def test_the_caption_names_the_score_that_was_found(hub: Hub, tmp_path: Path) -> None:
+    fit(tmp_path, BestCheckpointHook(rule="greater"), HubCheckpointHook(REPO), epochs=1)
+    assert hub.commits[-1] == "best checkpoint (accuracy 0.125), after epoch 1 and iteration 4"
+
+
 def test_the_last_is_pushed_also_by_iteration(hub: Hub, tmp_path: Path) -> None:
     files = CheckpointHook(interval=3, by_epoch=False, max_keep_ckpts=1, save_last=False)
     fit(tmp_path, files, HubCheckpointHook(REPO, "last", private=False, card=False), host=True)

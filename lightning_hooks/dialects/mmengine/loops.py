@@ -13,10 +13,12 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.facade import Facade, of_runner, setting
+from lightning_hooks.dialects.hosting import Facade, of_runner
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import callback_list, data
-from lightning_hooks.engine.lightning_api.validation import ExtraPass, keep_train_flags
+from lightning_hooks.engine.lightning_api.method_patch import setting
+from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
+from lightning_hooks.engine.lightning_api.validation import ExtraPass
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.runner import training_loader
@@ -53,7 +55,7 @@ _WITHOUT_EFFECT = (
 
 
 class TrainLoop(_Loop):
-    """``runner.train_loop``."""
+    """mmengine's ``runner.train_loop``: counters, length and loader of the training."""
 
     def __init__(self, facade: Any) -> None:
         super().__init__(facade)
@@ -216,13 +218,13 @@ class _EvaluationLoop(_Loop):
 
 
 class ValLoop(_EvaluationLoop):
-    """``runner.val_loop``."""
+    """mmengine's ``runner.val_loop``, for hooks that run a validation."""
 
     stage, step_name = "val", "validation_step"
 
 
 class TestLoop(_EvaluationLoop):
-    """``runner.test_loop``."""
+    """mmengine's ``runner.test_loop``, for hooks that run a test."""
 
     __test__ = False  # for pytest
     stage, step_name = "test", "test_step"

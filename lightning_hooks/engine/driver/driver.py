@@ -37,7 +37,7 @@ import contextlib
 import os
 from collections.abc import Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
@@ -48,12 +48,12 @@ from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
-from lightning_hooks.engine.driver.step_capture import StepCapture, feed_log_buffer
+from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
-from lightning_hooks.engine.lightning_api import logged_values, progress, validation
+from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import (
     add,
     after_setups,
@@ -74,16 +74,12 @@ from lightning_hooks.engine.participant import (
     callbacks_of,
     check_each_once,
     merge_options,
-    natives_with,
     participants_of,
 )
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
-
-if TYPE_CHECKING:
-    from typing_extensions import Self
 
 __all__ = ["Driver", "is_lightnings_default"]
 
@@ -96,30 +92,21 @@ class Driver(Callback):
     state_key = "Driver"
     """A constant, as Lightning reads the key at each event."""
 
-    _runner: Runner  # from the first fit on
     calls: Calls
-    """The calls of the runner's hooks."""
-    # of the present fit or evaluation, or of the last
-    _buffers: resume.HookBuffers
-    _loading: contextlib.ExitStack
+    """The calls of the runner's hooks, from the first fit on."""
+
     model_watch: ModelWatch
-    """What trains and validates with a model assigned by a hook."""
-    # of the present fit, or of the last
+    """What trains and validates with a model assigned by a hook, in the present or last fit."""
+
     ownership: Ownership
-    """The owner of backward in the fit."""
-    _step: StepCapture
-    _cycle: EpochCycle
-    _train_data: TrainData
+    """The owner of backward in the present or last fit."""
 
     def __init__(self) -> None:
         self.fit = Fit()
         """What the hooks have changed for the present fit or evaluation."""
         self._hosted: list[Participant] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
-        self._gone: list[Participant] = []
-        """Hooks left in the Trainer's list by an adapter that the list no longer has."""
-        self._in_run = self._logs_epochs = False
-        self._resumed = resume.ResumeState()
+        self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
         self._after_backward: list[HostedHook] = []
         self._first_iter: int | None = None
@@ -148,21 +135,20 @@ class Driver(Callback):
         return self._has_runner and self._runner.trainer is trainer
 
     @classmethod
-    def of(cls, trainer: L.Trainer) -> Self:
+    def of(cls, trainer: L.Trainer) -> Driver:
         """Return the Trainer's driver; the first call adds a driver to the callbacks."""
-        for callback in callbacks_of(trainer):
-            if isinstance(callback, cls):
-                return callback
-        driver = cls()
-        add(trainer, driver)
-        return driver
+        drivers = _drivers(trainer)
+        if not drivers:
+            drivers = [cls()]
+            add(trainer, drivers[0])
+        return drivers[0]
 
-    @classmethod
-    def work_dir(cls, trainer: L.Trainer) -> str:
+    @staticmethod
+    def work_dir(trainer: L.Trainer) -> str:
         """Return the directory for the hooks' files, also before the first fit."""
-        for callback in callbacks_of(trainer):
-            if isinstance(callback, cls) and callback.is_of(trainer):
-                return callback.runner.work_dir
+        for driver in _drivers(trainer):
+            if driver.is_of(trainer):
+                return driver.runner.work_dir
         return _work_dir(trainer, merge_options([p.options() for p in participants_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
@@ -187,46 +173,52 @@ class Driver(Callback):
         if self.fit.is_of(trainer):
             return
         check_callbacks(trainer)
-        participants = participants_of(trainer)
-        given = self._given(participants)
+        given = self._given(participants_of(trainer))
         self._entries = [entry for one in given for entry in one.entries()]
         check_each_once(self._entries)
-        hooks = [hook for hook, _ in self._entries]
         check_private_names(trainer)
-        hosted = [
-            hook for hook in hooks if isinstance(hook, Participant) and not is_one_of(hook, given)
-        ]
+        hooks = [hook for hook, _ in self._entries]
+        natives = [hook for hook in hooks if isinstance(hook, Participant)]
+        hosted = [hook for hook in natives if not is_one_of(hook, given)]
         for one in [*given, *hosted]:
             _end_earlier_fit(one, trainer)
-        self.fit.close()
-        self.fit = fit = Fit(trainer)
-        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
-        # called first in the next fit of any Trainer, also after an error that was not cleaned up
-        fit.patch(pl_module, "configure_callbacks", before=fit.close)
-        after_setups(trainer, partial(self._arrange, trainer), fit)
-        self._loading = fit.part()
-        self._buffers = resume.HookBuffers(trainer, pl_module, fit, self._loading)
+        for one in given:
+            one.hosted_at = None  # a place in an adapter of an earlier Trainer
+        self._open_fit(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._hosted = hosted
-        self._gone = [one for one in participants if not is_one_of(one, [*given, *hosted])]
         for place, hook in enumerate(hosted):
             hook.hosted_at = place
             add(trainer, hook)
             hook.setup(trainer, pl_module, stage)
         if not any(isinstance(hook, ModelCheckpoint) for hook in hooks):
             # else a checkpoint hook checks read files
-            check_reads(trainer, fit, trainer.strategy.checkpoint_io.save_checkpoint)
-        if trainer.state.fn != TrainerFn.FITTING:
-            return
-        runner = self.prepare(trainer, pl_module)
-        self._logs_epochs = False
+            check_reads(trainer, self.fit, trainer.strategy.checkpoint_io.save_checkpoint)
+        if trainer.state.fn == TrainerFn.FITTING:
+            self._make_parts(self.prepare(trainer, pl_module))
+
+    def _open_fit(self, trainer: L.Trainer, module: L.LightningModule) -> None:
+        """Undo what is left of an earlier fit; open the stack of the fit or evaluation."""
+        self.fit.close()
+        self.fit = fit = Fit(trainer)
+        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        # called first in the next fit of any Trainer, also after an error that was not cleaned up
+        fit.patch(module, "configure_callbacks", before=fit.close)
+        after_setups(trainer, partial(self._arrange, trainer), fit)
+        self._loading = fit.part()
+        self._buffers = resume.HookBuffers(trainer, module, fit, self._loading)
+
+    def _make_parts(self, runner: Runner) -> None:
+        """Make the parts of a fit."""
+        fit, calls = self.fit, self.calls
         fit.callback(setattr, self, "_in_run", False)
+        self._resumed = resume.ResumeState()
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.take(fit)
-        self._step = StepCapture(runner, self.calls, self.ownership, fit)
+        self._step = StepCapture(runner, calls, self.ownership, fit)
         self._train_data = TrainData(runner, self._resumed, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
-        self._cycle = cycle(runner, self.calls, self._train_data, fit)
+        self._cycle = cycle(runner, calls, self._train_data, fit)
 
     def _given(self, participants: Sequence[Participant]) -> list[Participant]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
@@ -247,7 +239,8 @@ class Driver(Callback):
             just set up the hook with the other hooks of its adapter.
         """
         self.setup(trainer, trainer.lightning_module, stage)
-        if hook.joined_fit is self.fit or is_one_of(hook, self._gone):
+        is_gone = hook.hosted_at is not None and not is_one_of(hook, self._hosted)
+        if hook.joined_fit is self.fit or is_gone:
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
@@ -258,7 +251,8 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        take_out(trainer, [*_drivers(trainer), *self._gone, *self._hosted])
+        hosted = [one for one in participants_of(trainer) if one.hosted_at is not None]
+        take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, self, lambda one: isinstance(one, Participant))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
@@ -275,6 +269,7 @@ class Driver(Callback):
                 default_logger(trainer.global_rank),
             )
             self.calls = Calls(self._runner)
+            self._resumed = resume.ResumeState()
         runner = self._runner
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
@@ -308,7 +303,7 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
-        self._cycle.in_epoch = self._resumed.restore_counters(runner)
+        self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
         self.ownership.start()
         self._in_run, self._has_begun = True, False
@@ -324,7 +319,6 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events([self, *participants_of(trainer)])
         self._step.patch()
-        self._watch_epoch_end()
         self._first_iter = runner.iter
         self._expect_batches()
         if not runner.loops_itself:
@@ -354,12 +348,7 @@ class Driver(Callback):
             hook.call("after_backward")
 
     def on_train_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        *_index: Any,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, *_idx: Any
     ) -> None:
         """Call ``after_train_iter``; for hooks that own backward, the calls after the step."""
         if batch is None:  # the loader gave none: no step has run
@@ -374,8 +363,7 @@ class Driver(Callback):
         self.calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
-        if hasattr(runner, "data_batch"):  # a hook may have deleted the batch
-            del runner.data_batch
+        vars(runner).pop("data_batch", None)  # a hook may have deleted the batch
         if self._cycle.acts_in_batches:
             self._cycle.end_batch()
         if runner.stop_requested and runner.world_size == 1:
@@ -416,7 +404,6 @@ class Driver(Callback):
                     self._join_run(hook)
             self.model_watch.guard()
             self._step.patch()
-            self._watch_epoch_end()
 
     def _join_run(self, hook: Any) -> None:
         """Make a native hook registered during the run a callback, and prepare it for the run.
@@ -444,7 +431,7 @@ class Driver(Callback):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_train_epoch`` if the epoch's batches are done; ``before_val_epoch``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self._cycle.begin_validation()
             self.model_watch.take()
 
@@ -452,32 +439,27 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_idx: Any
     ) -> None:
         """Call ``before_val_iter``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self.runner.inner_iter = validation.batches_begun(trainer) - 1  # over all loaders
             self.runner.data_batch = batch
             self.calls.run("before_val_iter")
 
     def on_validation_batch_end(
-        self,
-        trainer: L.Trainer,
-        pl_module: L.LightningModule,
-        outputs: Any,
-        batch: Any,
-        *_index: Any,
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, *_idx: Any
     ) -> None:
         """Call ``after_val_iter``."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             runner = self.runner
             runner.take_result(outputs)
-            if "log_vars" in runner.outputs:
-                feed_log_buffer(runner, runner.outputs)
+            found = runner.outputs
+            if "log_vars" in found:
+                runner.log_buffer.update(found["log_vars"], found.get("num_samples", 1))
             self.calls.run("after_val_iter")
-            if hasattr(runner, "data_batch"):
-                del runner.data_batch
+            vars(runner).pop("data_batch", None)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_val_epoch``; outside of a fit have the loggers write the values."""
-        if self._is_in_validation(trainer):
+        if self._in_run:
             self._cycle.end_validation()
         elif trainer.state.fn == TrainerFn.VALIDATING:
             self._log_evaluation(trainer, pl_module, "val")
@@ -496,19 +478,6 @@ class Driver(Callback):
         """Call ``after_train_epoch``, unless a validation has ended the epoch."""
         self._cycle.end_epoch()
 
-    def _watch_epoch_end(self) -> None:
-        """Patch the module's hook if a hook is a logger; with several ranks always."""
-        runner, module = self._runner, self._runner.module
-        has_logger = natives_with("log_values", runner.hooks)
-        if not self._logs_epochs and (has_logger or runner.world_size > 1):
-            self._logs_epochs = True
-            self.fit.patch(module, "on_train_epoch_end", after=self._log_epoch)
-
-    def _log_epoch(self, result: Any) -> None:
-        """Have the loggers write the values of the epoch, after the module's own hook."""
-        runner = self._runner
-        metrics.log_values(runner, "train_epoch", logged_values.epoch_values(runner.trainer))
-
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
         if not self._runner.loops_itself:
@@ -516,11 +485,6 @@ class Driver(Callback):
             self.calls.run_at_border("after_run")
             self._runner.announce_end()
         self._in_run = False
-
-    def _is_in_validation(self, trainer: L.Trainer) -> bool:
-        """Whether a validation inside a fit runs, not the sanity check."""
-        fitting = trainer.state.fn == TrainerFn.FITTING
-        return self._in_run and fitting and not trainer.sanity_checking
 
     # -- after the run ---------------------------------------------------------------------
 
@@ -547,12 +511,10 @@ class Driver(Callback):
         if self._has_runner:
             if self._in_run and not trainer.interrupted:
                 self.calls.agree_to_stop()
-            in_epoch = hasattr(self, "_cycle") and self._cycle.in_epoch
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
-            more = {"in_epoch": in_epoch, "alone": trainer.interrupted}
-            workers = self._train_data.worker_states() if hasattr(self, "_train_data") else []
-            resume.write(checkpoint, self._runner, hooks, workers=workers, **more)
+            workers = self._resumed.worker_states(trainer)
+            resume.write(checkpoint, self._runner, hooks, workers, alone=trainer.interrupted)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(

@@ -35,16 +35,15 @@ class EpochCycle:
     def __init__(self, runner: Runner, calls: Calls, train_data: TrainData, fit: Fit) -> None:
         self._runner, self._calls, self._train_data = runner, calls, train_data
         self._val_log, self._val_loader = fit.part(), fit.part()
-        self.in_epoch = False
-        """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
     # -- the run ---------------------------------------------------------------------------
 
     def begin_run(self) -> None:
         """Reopen the epoch of a run resumed in mid-epoch."""
-        self._runner.loader_of_run = self._runner.new_data_loader
-        if self.in_epoch:
-            with _weights_kept(self._runner.module):
+        runner = self._runner
+        runner.loader_of_run = runner.new_data_loader
+        if runner.in_epoch:
+            with _weights_kept(runner.module):
                 self.begin_epoch()
 
     def end_run(self) -> None:
@@ -63,7 +62,7 @@ class EpochCycle:
         trim_log_buffer(runner)
         self._train_data.restore_rng()
         self._calls.run_at_border("before_train_epoch")
-        self.in_epoch = True
+        runner.in_epoch = True
         runner.inner_iter = None
         self._calls.capture_train_mode()
         self._train_data.begin_epoch(for_run=runner.new_data_loader is runner.loader_of_run)
@@ -76,7 +75,7 @@ class EpochCycle:
 
     def end_epoch(self) -> None:
         """Call ``after_train_epoch``, unless a validation has closed the epoch."""
-        if self.in_epoch:
+        if self._runner.in_epoch:
             self._close_epoch()
         self._train_data.end_epoch()
 
@@ -85,7 +84,7 @@ class EpochCycle:
         metrics.publish_averages(runner)  # before the loggers forget the epoch
         self._calls.run_at_border("after_train_epoch")
         metrics.publish_results(runner)
-        self.in_epoch = False
+        runner.in_epoch = False
         runner.closed_epoch = runner.trainer.current_epoch
         self._calls.agree_to_stop()
 
@@ -94,12 +93,12 @@ class EpochCycle:
     def begin_validation(self) -> None:
         """Close the epoch if all batches are done; call ``before_val_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
-        if self.in_epoch and progress.epoch_is_over(trainer):
+        if runner.in_epoch and progress.epoch_is_over(trainer):
             validation.train_as_before_validation(trainer)
             with torch.enable_grad():
                 self._close_epoch()
             validation.evaluate_as_before(trainer)
-        elif self.in_epoch:
+        elif runner.in_epoch:
             metrics.publish_averages(runner)
         runner.inner_iter = progress.batch_idx(trainer)
         runner.mode = "val"
@@ -117,7 +116,7 @@ class EpochCycle:
         self._call_after_validation()
         metrics.publish_results(runner)
         self._val_log.close()
-        if self.in_epoch and runner.counts_epochs:
+        if runner.in_epoch and runner.counts_epochs:
             runner.mode = "train"
             runner.inner_iter = None
         self._calls.agree_to_stop()
@@ -144,7 +143,7 @@ class IterCycle(EpochCycle):
         if inside:
             self._train_data.restore_rng()
         self._calls.run_at_border("before_epoch")
-        self.in_epoch = True
+        runner.in_epoch = True
         # else on_train_epoch_start begins the pass
         if inside or not self._train_data.is_resumed:
             self._train_data.begin_epoch(for_run=True)

@@ -7,12 +7,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
+from torch.utils.data import DataLoader
 
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
@@ -21,9 +23,10 @@ from lightning_hooks.engine.hook_states import (
     has_no_owner,
     saved_identities,
 )
-from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api import data, model_state, progress
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
+from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.layout import ENTRY, RAW, entry_of, has_average
@@ -39,10 +42,9 @@ def write(
     checkpoint: dict[str, Any],
     runner: Runner,
     hooks: Sequence[Any],
-    *,
-    in_epoch: bool,
-    alone: bool,
     workers: list[list[Any]],
+    *,
+    alone: bool,
 ) -> None:
     """Add mmcv's ``meta`` and this package's entry to a checkpoint, of plain types and tensors.
 
@@ -50,7 +52,7 @@ def write(
     key            value
     =============  =======================================================================
     iter           training iterations done
-    in_epoch       whether ``before_train_epoch`` has no ``after_train_epoch`` yet
+    in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
     rng            the random state of every rank, and of the loaders' persistent workers
@@ -67,14 +69,13 @@ def write(
         checkpoint: Lightning's dict, changed.
         runner: Where the run stands.
         hooks: The hooks of the Trainer, in the order given.
-        in_epoch: See above.
-        alone: Whether this rank writes without the others, after an error.
         workers: The random states of persistent workers by loader; empty without such workers.
+        alone: Whether this rank writes without the others, after an error.
     """
     trainer = runner.trainer
-    closed = runner.counts_epochs and not in_epoch
+    closed = runner.counts_epochs and not runner.in_epoch
     done = runner.iter + progress.batch_is_open(trainer)
-    checkpoint["meta"] = runner.run_meta(runner.epoch + (not closed), done)
+    checkpoint["meta"] = run_meta(runner, runner.epoch + (not closed), done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
     rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
@@ -84,7 +85,7 @@ def write(
         torch.distributed.all_gather_object(random_states, rng)
     checkpoint[ENTRY] = {
         "iter": done,
-        "in_epoch": in_epoch,
+        "in_epoch": runner.in_epoch,
         "run": runner.run_id,
         "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": runner.last_val_iter,
@@ -169,11 +170,14 @@ def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
 
 
 class ResumeState:
-    """The driver's entry of a loaded checkpoint, until the run has restored the values."""
+    """The driver's entry of a checkpoint loaded for a fit, until the run has restored it."""
 
     entry: Mapping[str, Any] = MappingProxyType({})
     """The entry; empty without one."""
     _meta: Mapping[str, Any] = entry
+
+    def __init__(self) -> None:
+        self._workers: WeakKeyDictionary[Any, random_state.WorkerStates] = WeakKeyDictionary()
 
     def __bool__(self) -> bool:
         return bool(self.entry)
@@ -192,8 +196,8 @@ class ResumeState:
         found = self.entry.get("run")
         return str(found) if manifest.is_run(found) else default
 
-    def restore_counters(self, runner: Runner) -> bool:
-        """Set the runner's counters, name and meta; return whether the run is inside an epoch.
+    def restore_counters(self, runner: Runner) -> None:
+        """Set the runner's counters, name and meta.
 
         Args:
             runner: The runner, in ``on_train_start``.
@@ -201,13 +205,13 @@ class ResumeState:
         entry, trainer = self.entry, runner.trainer
         runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
         runner.iter = entry.get("iter", progress.batches(trainer).total.processed)
-        runner.steps_before = 0
+        runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
-        in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
-        runner.inner_iter = progress.batch_idx(trainer) if in_epoch else 0
+        runner.in_epoch = mid_epoch and bool(entry.get("in_epoch", not last))
+        runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
-            closed = mid_epoch and not in_epoch
+            closed = mid_epoch and not runner.in_epoch
             runner.closed_epoch = trainer.current_epoch if closed else None
         else:
             runner.last_val_iter = entry.get("last_val_iter", runner.iter)
@@ -218,7 +222,6 @@ class ResumeState:
             warning = _mid_epoch_warning(trainer) if mid_epoch and not last else ""
             if warning:
                 runner.logger.warning("%s", warning)
-        return in_epoch
 
     def restore_rng(self, rank: int) -> None:
         """Restore the rank's random state, if the checkpoint has a state for the rank."""
@@ -226,14 +229,28 @@ class ResumeState:
         if rank < len(states):
             random_state.set_rng_state(states[rank])
 
-    def worker_states(self, rank: int) -> list[list[Any]]:
-        """Return the random states of the rank's persistent workers by loader."""
-        states = self.entry.get("rng", [])
-        return states[rank].get("workers", []) if rank < len(states) else []
+    def restore_workers(self, trainer: L.Trainer, fit: Fit) -> None:
+        """Have persistent workers begin in the saved random states of the rank's workers."""
+        states, rank = self.entry.get("rng", []), trainer.global_rank
+        if rank < len(states):
+            data.restore_workers(trainer, states[rank].get("workers", []), fit)
 
-    def restore_generators(self, runner: Runner) -> None:
+    def watch_workers(self, trainer: L.Trainer, fit: Fit) -> None:
+        """Have persistent workers share their random states with :meth:`worker_states`."""
+        for loader in data.train_loaders(trainer):
+            persists = isinstance(loader, DataLoader) and loader.persistent_workers
+            if persists and loader not in self._workers:
+                self._workers[loader] = data.keep_worker_states(loader, fit)
+
+    def worker_states(self, trainer: L.Trainer) -> list[list[Any]]:
+        """Return the random states of persistent workers by loader; empty without such workers."""
+        known = self._workers
+        loaders = data.train_loaders(trainer) if known else []
+        return [known[one].read() if one in known else [] for one in loaders]
+
+    def restore_generators(self, trainer: L.Trainer) -> None:
         """Restore the states of the loaders' own generators."""
-        generators = data.train_generators(runner.trainer)
+        generators = data.train_generators(trainer)
         for generator, state in zip(generators, self.entry.get("data", []), strict=False):
             generator.set_state(state)
 
@@ -254,11 +271,7 @@ class HookBuffers:
     """
 
     def __init__(
-        self,
-        trainer: L.Trainer,
-        module: L.LightningModule,
-        fit: Fit,
-        until: contextlib.ExitStack,
+        self, trainer: L.Trainer, module: L.LightningModule, fit: Fit, until: contextlib.ExitStack
     ) -> None:
         self._trainer, self._module, self._fit = trainer, module, fit
         self._waiting: dict[str, Any] = {}
@@ -288,16 +301,15 @@ class HookBuffers:
         module = self._module
         # state_dict() brings parameters back to shards, which hooks keep in before_run
         is_sharded = isinstance(self._trainer.strategy, ModelParallelStrategy)
-        if not (may_add or self._resumes or is_sharded or _names(module)):
+        noted = model_state.added_buffers(module)
+        if not (may_add or self._resumes or is_sharded or noted):
             yield
             return
         before = set(state_here(module))
         yield
         state = state_here(module)
         added = set(state) - before
-        names = _names(module) | added
-        if names:
-            vars(module)["hook_buffers"] = names
+        if model_state.added_buffers(module, added):
             self._fit.patch(module, "on_save_checkpoint", partial(take_out, module))
         waiting, self._waiting = self._waiting, {}
         self._warn(waiting.keys() - state.keys(), added - waiting.keys())
@@ -325,16 +337,10 @@ class HookBuffers:
 def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
     """Move the hooks' buffers out of a checkpoint's state dict."""
     state = checkpoint.get("state_dict", {})
-    names = sorted(_names(module) & set(state))
+    names = sorted(model_state.added_buffers(module) & set(state))
     if names:
         kept = {name: state.pop(name) for name in names}
         checkpoint.setdefault(ENTRY, {})["buffers"] = kept
-
-
-def _names(module: L.LightningModule) -> set[str]:
-    """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
-    names: set[str] = vars(module).get("hook_buffers", set())
-    return names
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -1,4 +1,4 @@
-"""Capture the result of each training step for the hooks and the log buffer."""
+"""Capture the results of training steps and epochs for hooks, the log buffer and loggers."""
 
 from __future__ import annotations
 
@@ -14,32 +14,36 @@ from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.participant import Participant, natives_with
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["StepCapture", "feed_log_buffer", "trim_log_buffer"]
+__all__ = ["StepCapture", "trim_log_buffer"]
 
 
 class StepCapture:
     """Give hooks the result of ``training_step``; run hooks that own backward inside the step.
 
-    The step is patched only if a hook reads the result.
+    After an epoch the loggers write the module's values. A method of the module is patched only if
+    a hook reads the results.
     """
 
     def __init__(self, runner: Runner, calls: Calls, ownership: Ownership, fit: Fit) -> None:
         self._runner, self._calls, self._ownership, self._fit = runner, calls, ownership, fit
-        self._is_patched = self._seeks_loss = self._watches_steps = False
+        self._is_patched = self._seeks_loss = self._watches_steps = self._logs_epochs = False
         self._inside = False
         self._warned = False
+        self._logged = logged_values.step_results(runner.trainer)
+        self._seen: dict[str, torch.Tensor] = {}  # the module's logged values of earlier steps
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
 
     def patch(self) -> None:
-        """Patch the step if a hook reads the result; call again when the list of hooks changes."""
+        """Patch what the hooks read; call again when the list of hooks changes."""
         hooks, owned = self._runner.hooks, self._ownership.is_taken
         if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
             self._is_patched = True
@@ -54,6 +58,16 @@ class StepCapture:
             self._seeks_loss = True
             names_loss = partial(setattr, self._runner.train_log, "loss_names")
             logged_values.LossNames(self._runner.module, names_loss, self._fit)
+        # the ranks compute metrics together, and some of them may have no logger
+        has_logger = self._runner.world_size > 1 or natives_with("log_values", hooks)
+        if has_logger and not self._logs_epochs:
+            self._logs_epochs = True
+            self._fit.patch(self._runner.module, "on_train_epoch_end", after=self._log_epoch)
+
+    def _log_epoch(self, result: Any) -> None:
+        """Have the loggers write the values of the epoch, after the module's own hook."""
+        values = logged_values.epoch_values(self._runner.trainer)
+        metrics.log_values(self._runner, "train_epoch", values)
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward."""
@@ -65,7 +79,7 @@ class StepCapture:
             runner.outputs = StepOutputs.of(runner, _without_backward(found))
             return
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
-        feed_log_buffer(runner, runner.outputs)
+        self._feed_log_buffer(runner.outputs)
         calls, _ = ownership.split(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
@@ -125,12 +139,27 @@ class StepCapture:
         if not outputs and not self._warned:
             self._warn_of_none()
         if self._is_patched:
-            feed_log_buffer(runner, getattr(runner, "outputs", {}))
+            self._feed_log_buffer(getattr(runner, "outputs", {}))
         else:
             batches = runner.trainer.accumulate_grad_batches
             if batches > 1 and outputs.get("loss") is not None:  # Lightning has divided the loss
                 outputs = {**outputs, "loss": outputs["loss"] * batches}
-            feed_log_buffer(runner, outputs)
+            self._feed_log_buffer(outputs)
+
+    def _feed_log_buffer(self, outputs: dict[str, Any]) -> None:
+        """Add the ``log_vars``, else the loss and the module's logged values."""
+        runner = self._runner
+        if runner.fills_log_buffer:
+            return
+        if "log_vars" in outputs:
+            values = outputs["log_vars"]
+        else:
+            values, loss = {}, outputs.get("loss")
+            if loss is not None:
+                values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
+            if self._logged:  # most modules log nothing, and this runs in every step
+                values.update(logged_values.step_metrics(runner.trainer, self._seen))
+        runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 
 def _step_point(hook: Any) -> str:
@@ -145,22 +174,6 @@ def _without_backward(outputs: dict[str, Any]) -> dict[str, Any]:
         else value
         for key, value in outputs.items()
     }
-
-
-def feed_log_buffer(runner: Runner, outputs: dict[str, Any]) -> None:
-    """Add a step's ``log_vars`` to the log buffer, else the loss and the module's logged values."""
-    if runner.fills_log_buffer:
-        return
-    if "log_vars" in outputs:
-        runner.log_buffer.update(outputs["log_vars"], outputs.get("num_samples", 1))
-        return
-    values = {}
-    loss = outputs.get("loss")
-    if loss is not None:
-        values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
-    if runner.mode == "train" and runner.step_results:
-        values.update(logged_values.step_metrics(runner.trainer, runner.seen_metrics))
-    runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 
 def _plain(loss: Any) -> Any:

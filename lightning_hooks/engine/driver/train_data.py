@@ -12,11 +12,9 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
-from torch.utils.data import DataLoader
 
 from lightning_hooks.engine.driver.ownership import is_ours
 from lightning_hooks.engine.driver.resume import ResumeState
@@ -42,7 +40,6 @@ class TrainData:
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
-        self._workers: WeakKeyDictionary[Any, random_state.WorkerStates] = WeakKeyDictionary()
 
     @property
     def is_resumed(self) -> bool:
@@ -54,21 +51,12 @@ class TrainData:
         trainer = self._runner.trainer
 
         def before_iterator() -> None:
-            for loader in data.train_loaders(trainer):
-                persists = isinstance(loader, DataLoader) and loader.persistent_workers
-                if persists and loader not in self._workers:
-                    self._workers[loader] = random_state.WorkerStates(loader, self._fit)
+            self._resumed.watch_workers(trainer, self._fit)
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
         data.before_iterator(trainer, before_iterator, self._fit, until)
-
-    def worker_states(self) -> list[list[Any]]:
-        """Return the random states of persistent workers by loader; empty without such workers."""
-        known = self._workers
-        loaders = data.train_loaders(self._runner.trainer) if known else []
-        return [known[one].read() if one in known else [] for one in loaders]
 
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
@@ -99,12 +87,12 @@ class TrainData:
         goes_on = data.goes_on_in_pass(trainer)
         if resumed:
             if not goes_on:
-                data.restore_workers(trainer, resumed.worker_states(runner.rank), self._fit)
-            resumed.restore_generators(runner)
+                resumed.restore_workers(trainer, self._fit)
+            resumed.restore_generators(trainer)
         self._iterate(for_run)
         if resumed and goes_on:
             resumed.restore_rng(runner.rank)
-            resumed.restore_generators(runner)
+            resumed.restore_generators(trainer)
         runner.renew()  # the loader may be new
         resumed.clear()
 

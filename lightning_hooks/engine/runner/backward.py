@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from lightning.pytorch.core.optimizer import LightningOptimizer
+from lightning.pytorch.strategies import Strategy
 
 from lightning_hooks.engine.lightning_api import progress
 
@@ -63,14 +64,14 @@ class _Loss(torch.Tensor):
 class StrategyLoss(_Loss):
     """A loss with ``backward`` through a strategy; operations on the loss keep the class."""
 
-    strategy: ClassVar[Any]
+    strategy: ClassVar[Strategy]
 
     def backward(self, *args: Any, **kwargs: Any) -> None:
         """Run backward as ``LightningModule.manual_backward`` does."""
         type(self).strategy.backward(self.as_subclass(torch.Tensor), None, *args, **kwargs)
 
 
-def strategy_loss_class(strategy: Any) -> type[StrategyLoss]:
+def strategy_loss_class(strategy: Strategy) -> type[StrategyLoss]:
     """Return a loss class for a single run: two Trainers in a process do not share a strategy."""
     return type("StrategyLoss", (StrategyLoss,), {"strategy": strategy})
 

@@ -6,17 +6,21 @@ import contextlib
 import inspect
 import weakref
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.data import batch_size, prepare_batch
+from lightning_hooks.engine.lightning_api.data import batch_size, in_forward, prepare_batch
+from lightning_hooks.engine.lightning_api.method_patch import setting
+from lightning_hooks.engine.lightning_api.model_state import train_flags
 from lightning_hooks.utils import random_state
-from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.suggestions import UnknownNameError
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = [
     "ModelWrapper",
@@ -29,7 +33,7 @@ __all__ = [
 
 
 @contextlib.contextmanager
-def isolated_model_calls(runner: Any) -> Iterator[None]:
+def isolated_model_calls(runner: Runner) -> Iterator[None]:
     """Undo the side effects of model calls by a hook in the block.
 
     A step run by a hook is no training step: logging is ignored (Lightning allows logging at few
@@ -38,16 +42,13 @@ def isolated_model_calls(runner: Any) -> Iterator[None]:
     Inside a training step owned by hooks the random state is not restored: a second forward (SAM)
     is part of the step, and draws as in mmcv.
     """
-    calling, runner.calls_hooks = runner.calls_hooks, False  # nested calls are isolated already
     draws = logged_values.in_training_step(runner.module)
-    try:
-        with (
-            logged_values.isolated_logging(runner.module),
-            contextlib.nullcontext() if draws else random_state.isolated(),
-        ):
-            yield
-    finally:
-        runner.calls_hooks = calling
+    with (
+        setting(runner, calls_hooks=False),  # nested calls are isolated already
+        logged_values.isolated_logging(runner.module),
+        contextlib.nullcontext() if draws else random_state.isolated(),
+    ):
+        yield
 
 
 class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
@@ -59,16 +60,15 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
     state.
     """
 
-    def __init__(self, module: torch.nn.Module, runner: Any) -> None:
+    def __init__(self, module: torch.nn.Module, runner: Runner) -> None:
         torch.nn.Module.__init__(self)  # DataParallel's own would look for devices
         self.module = module
         self.device_ids: list[int] = []
         self.dim = 0
-        self._runner_ref: weakref.ref[Any] | None = weakref.ref(runner)
-        self.wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+        self._runner_ref: weakref.ref[Runner] | None = weakref.ref(runner)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_runner_ref": None, "wrap_outputs": None}
+        return {**self.__dict__, "_runner_ref": None}
 
     @property
     def host(self) -> L.LightningModule | None:
@@ -90,7 +90,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         """Switch the module; keep the train flags on the runner when a hook evaluates."""
         runner = self._runner
         if runner is not None and not mode and self.module.training:
-            runner.flags_before_eval = {m: m.training for m in self.module.modules()}
+            runner.flags_before_eval = train_flags(self.module)
         super().train(mode)
         return self
 
@@ -105,13 +105,14 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
             return in_forward(runner.trainer, self.module, *inputs, **kwargs)
 
     @property
-    def _runner(self) -> Any:
+    def _runner(self) -> Runner | None:
         return self._runner_ref() if self._runner_ref else None
 
     def train_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Run the model's ``train_step``, or the LightningModule's ``training_step``."""
         outputs = self._step("train_step", "training_step", data, optimizer, kwargs)
-        return outputs if self.wrap_outputs is None else self.wrap_outputs(outputs)
+        wrap = None if self._runner is None else self._runner.wrap_outputs
+        return outputs if wrap is None else wrap(outputs)
 
     def val_step(self, data: Any, optimizer: Any = None, **kwargs: Any) -> dict[str, Any]:
         """Run the model's ``val_step``, or the LightningModule's ``validation_step``."""
@@ -171,11 +172,11 @@ dict(loss=..., log_vars=...) from it
 
     __slots__ = ("runner",)
 
-    runner: Any
+    runner: Runner
     """The runner with the batch to count."""
 
     @classmethod
-    def of(cls, runner: Any, values: dict[str, Any]) -> StepOutputs:
+    def of(cls, runner: Runner, values: dict[str, Any]) -> StepOutputs:
         """Return the values of a step of a run."""
         outputs = cls(values)
         outputs.runner = runner

@@ -1,14 +1,125 @@
-"""``AppliedSteps``: count the steps that reach an optimizer."""
+"""Count the optimizer steps of a run, and the steps that reach an optimizer."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-__all__ = ["AppliedSteps"]
+from lightning_hooks.engine.participant import callbacks_of
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.runner import Runner
+
+__all__ = ["AppliedSteps", "StepCounts"]
+
+
+class StepCounts:
+    """The optimizer steps of a run: steps made, and steps of epochs to come.
+
+    Args:
+        runner: The runner with the optimizers.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.before = 0
+        """Steps of a file resumed by a hook, not counted by Lightning."""
+
+    @property
+    def made(self) -> int:
+        """The steps made, per optimizer; a step may take several iterations.
+
+        Derived from Lightning's ``global_step``, which checkpoints restore.
+        """
+        return int(self._runner.trainer.global_step // self._optimizers + self.before)
+
+    @property
+    def _optimizers(self) -> int:
+        """The number of optimizers in Lightning's sum of steps."""
+        automatic = self._runner.module.automatic_optimization
+        return 1 if automatic else max(len(self._runner.trainer.optimizers), 1)
+
+    def of_run(self) -> int | None:
+        """Return the steps of the whole run, None if unknown.
+
+        ==========================  ==============================================================
+        steps are made by           number of steps
+        ==========================  ==============================================================
+        Lightning                   ``max_epochs`` times the steps of an epoch; the last batch of
+                                    an epoch always ends a step; at most ``max_steps``
+        hooks that own backward     ``max_iters`` by ``cumulative_iters``, rounded up; with the
+                                    hook's ``by_epoch`` rounded up per epoch
+        the module                  ``max_steps``, by the number of optimizers
+        ==========================  ==============================================================
+        """
+        runner, trainer = self._runner, self._runner.trainer
+        if runner.hooks_step:
+            return None if runner.max_iters is None else self._of_hooks(runner.max_iters)
+        if not runner.module.automatic_optimization:
+            steps = -(-trainer.max_steps // self._optimizers)
+            return None if trainer.max_steps < 0 else steps
+        limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
+        epochs = trainer.max_epochs
+        if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
+            limits.append(self.of_epochs(epochs))
+        return min(limits, default=None)
+
+    def of_epochs(self, epochs: int) -> int:
+        """Return the steps of the run's first epochs.
+
+        Raises:
+            ValueError: if the loader has no length, or the module steps by itself.
+        """
+        runner, batches = self._runner, self._runner.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError("steps of an epoch are counted: the training loader needs a length")
+        if runner.hooks_step:
+            return self._of_hooks(epochs * int(batches))
+        if not runner.module.automatic_optimization:
+            raise ValueError(
+                "steps of an epoch are counted, and only the module knows when it steps"
+            )
+        return sum(-(-int(batches) // self._batches_of_step(epoch)) for epoch in range(epochs))
+
+    def _of_hooks(self, iterations: int) -> int:
+        """Return the steps made by hooks in a number of iterations."""
+        each, batches = self._batches_of_step(), self._runner.trainer.num_training_batches
+        owners = [hook for hook in self._runner.hooks if hasattr(hook, "cumulative_iters")]
+        if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+            return -(-iterations // each)
+        epochs, rest = divmod(iterations, int(batches))
+        return epochs * -(-int(batches) // each) + -(-rest // each)
+
+    def _batches_of_step(self, epoch: int = 0) -> int:
+        """Return the number of batches per step in an epoch.
+
+        If hooks own the steps, the greatest ``cumulative_iters`` of a hook.
+        """
+        if self._runner.hooks_step:
+            each = (getattr(hook, "cumulative_iters", 1) for hook in self._runner.hooks)
+            return int(max(each, default=1))
+        for callback in callbacks_of(self._runner.trainer):
+            if isinstance(callback, GradientAccumulationScheduler):
+                return int(callback.get_accumulate_grad_batches(epoch))
+        return int(self._runner.trainer.accumulate_grad_batches)
+
+    def count_from(self, checkpoint: Mapping[str, Any]) -> None:
+        """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
+        if "global_step" in checkpoint:
+            steps = checkpoint["global_step"] // self._optimizers
+        else:
+            epochs, rest = 0, int(checkpoint["meta"]["iter"])
+            batches = self._runner.trainer.num_training_batches
+            if self._runner.module.automatic_optimization and batches != float("inf"):
+                epochs, rest = divmod(rest, int(batches))
+            steps = self.of_epochs(epochs) if epochs else 0
+            steps += rest // self._batches_of_step(epochs)
+        self.before += steps - self.made
 
 
 class AppliedSteps:

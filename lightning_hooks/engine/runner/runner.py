@@ -6,6 +6,7 @@ import contextlib
 import functools
 import logging
 import multiprocessing
+import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,29 +16,31 @@ from uuid import uuid4
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, foreign
-from lightning_hooks.engine.lightning_api import data, logged_values, progress
+from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
+from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
-from lightning_hooks.engine.runner.mmcv_checkpoint import MmcvCheckpoints
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
+from lightning_hooks.engine.runner.optimizer_steps import StepCounts
 from lightning_hooks.engine.runner.optimizers import Rates, StepRates, rates
 from lightning_hooks.engine.runner.sample_log import SampleLog
 from lightning_hooks.engine.usage_errors import misspelt_points
+from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.samples import Histogram, as_table, image_of
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner", "training_loader"]
 
 
-class Runner(MmcvCheckpoints):
+class Runner:
     """The state of a run under mmcv's names, derived from Lightning's state.
 
     All hooks of a Trainer share a single runner. Any attribute may be set: old hooks pass values to
@@ -56,6 +59,42 @@ class Runner(MmcvCheckpoints):
         priority uses the priority of the hook's family (mmcv: NORMAL).
     """
 
+    # of a kind of runner
+
+    counts_epochs: bool = True
+    """Whether the run is counted in epochs rather than in iterations."""
+
+    loops_itself: ClassVar[bool] = False
+    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
+
+    fills_log_buffer: bool = False
+    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
+
+    writes_mmcv_files: ClassVar[bool] = False
+    """Whether checkpoints have mmcv's layout, not Lightning's."""
+
+    log_buffer_class: type[LogBuffer] = LogBuffer
+    """The class of the training's log buffer."""
+
+    filename_tmpl: str = "epoch_{}.pth"
+    """The name of a checkpoint, with ``{}`` for its number."""
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+
+    # of the run
+
+    run_id: str
+    """The run's name in manifests; a resumed run keeps the name."""
+
+    unclaimed_timestamp: str
+    """The timestamp until a logger has made the first file with the name: two runs may collide."""
+
+    given_attributes: frozenset[str] = frozenset()
+    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
+
+    # of the step
+
     outputs: dict[str, Any]
     """The result of the last step; unset before the first step."""
 
@@ -65,77 +104,50 @@ class Runner(MmcvCheckpoints):
     data_batch: Any
     """The batch; set only within an iteration."""
 
-    fills_log_buffer: bool = False
-    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
-
-    log_buffer_class: type[LogBuffer] = LogBuffer
-    """The class of the training's log buffer."""
-
-    adopts_new_groups: bool = True
-    """Whether schedules set parameter groups added during the run, unlike mmcv's."""
-
-    guards_model: bool = True
-    """Whether calls of the model by hooks are isolated."""
-
-    given_attributes: frozenset[str] = frozenset()
-    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
-
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    step_results: Any
-    """Lightning's collection of the module's logged values in training."""
+    # counters and limits
 
-    run_id: str
-    """The run's name in manifests; a resumed run keeps the name."""
-
-    unclaimed_timestamp: str
-    """The timestamp until a logger has made the first file with the name: two runs may collide."""
-
-    loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
-
-    writes_mmcv_files: ClassVar[bool] = False
-    """Whether checkpoints have mmcv's layout, not Lightning's."""
-
-    counts_epochs: bool = True
-    """Whether the run is counted in epochs rather than in iterations."""
-
-    hooks_step: bool = False
-    """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
-
-    steps_directly: bool = False
-    """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
-
-    steps_before: int = 0
-    """Optimizer steps of a file resumed by a hook, not counted by Lightning."""
+    in_epoch: bool = False
+    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
     closed_epoch: int | None = None
     """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
 
-    own_max_iters: int | None = None
-    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
-
     last_val_iter: int = 0
     """Iterations done at the last validation, in a run counted in iterations."""
 
-    new_data_loader: Any = None
-    """A training loader set by a hook, until iterated."""
-
-    new_val_loader: Any = None
-    """A validation loader set by a hook, for a single pass."""
-
-    loader_of_run: Any = None
-    """A training loader set for the rest of the run, not for an epoch."""
-
-    twin: str = "BaseRunner"
-    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+    own_max_iters: int | None = None
+    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
 
     _epoch: int
     _max_epochs: int | None
     _max_iters: int | None
     _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
     _stale_inner_iter: int | None = 0  # None: Lightning's
+
+    # loaders
+
+    new_data_loader: Any = None
+    """A training loader set by a hook, until iterated."""
+
+    loader_of_run: Any = None
+    """A training loader set for the rest of the run, not for an epoch."""
+
+    new_val_loader: Any = None
+    """A validation loader set by a hook, for a single pass."""
+
+    # backward and step
+
+    hooks_step: bool = False
+    """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
+
+    wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
+    """Has a loss run backward through the strategy, for hooks that own backward."""
+
+    steps_directly: bool = False
+    """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
 
     known_optimizer: Any = None
     """The optimizer that trains; a hook may have assigned another."""
@@ -149,7 +161,7 @@ class Runner(MmcvCheckpoints):
         self.module = module
         self.work_dir = work_dir
         self.logger = logger
-        self.meta = {}
+        self.meta: dict[str, Any] | None = {}
         self.mode: str | None = None
         self.run_id = uuid4().hex[:12]
         self.timestamp = time.strftime("%Y%m%d_%H%M%S", time.localtime())
@@ -161,9 +173,9 @@ class Runner(MmcvCheckpoints):
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
-        self.seen_metrics: dict[str, torch.Tensor] = {}
         self.published: dict[str, Any] = {}
         """The logged values passed on to Lightning's callbacks."""
+        self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
         self.dialect_facades: dict[str, Any] = {}
@@ -173,7 +185,6 @@ class Runner(MmcvCheckpoints):
     def _watch(self, trainer: L.Trainer) -> None:
         batches = progress.batches(trainer)
         self._counts, self._counts_of_epoch = batches.total, batches.current
-        self.step_results = logged_values.step_results(trainer)
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
@@ -182,17 +193,12 @@ class Runner(MmcvCheckpoints):
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
-        self._model = self.wrapped(inner)
-
-    def wrapped(self, model: torch.nn.Module) -> ModelWrapper:
-        """Return a model in mmcv's wrapper."""
-        return ModelWrapper(model, self)
+        self._model = ModelWrapper(inner, self)
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if imported."""
-        mmcv_runner = sys.modules.get("mmcv.runner")
-        twin = getattr(mmcv_runner, self.twin, None)
-        if twin is not None and hasattr(twin, "register"):
+        twin: Any = getattr(sys.modules.get("mmcv.runner"), self.twin, None)
+        if hasattr(twin, "register"):
             twin.register(type(self))
 
     def renew(self) -> None:
@@ -346,95 +352,17 @@ class Runner(MmcvCheckpoints):
 
     @property
     def optimizer_steps(self) -> int:
-        """Optimizer steps made, per optimizer; a step may take several iterations.
-
-        Derived from Lightning's ``global_step``, which checkpoints restore.
-        """
-        return int(self.trainer.global_step // self._counted_optimizers + self.steps_before)
-
-    @property
-    def _counted_optimizers(self) -> int:
-        """The number of optimizers in Lightning's sum of steps."""
-        automatic = self.module.automatic_optimization
-        return 1 if automatic else max(len(self.trainer.optimizers), 1)
+        """Optimizer steps made, per optimizer; a step may take several iterations."""
+        return self.step_counts.made
 
     @functools.cached_property
     def max_optimizer_steps(self) -> int | None:
-        """Optimizer steps of the whole run, None if unknown.
-
-        ==========================  ==============================================================
-        steps are made by           number of steps
-        ==========================  ==============================================================
-        Lightning                   ``max_epochs`` times the steps of an epoch; the last batch of
-                                    an epoch always ends a step; at most ``max_steps``
-        hooks that own backward     ``max_iters`` by ``cumulative_iters``, rounded up; with the
-                                    hook's ``by_epoch`` rounded up per epoch
-        the module                  ``max_steps``, by the number of optimizers
-        ==========================  ==============================================================
-        """
-        trainer = self.trainer
-        if self.hooks_step:
-            return None if self.max_iters is None else self._steps_of_hooks(self.max_iters)
-        if not self.module.automatic_optimization:
-            steps = -(-trainer.max_steps // self._counted_optimizers)
-            return None if trainer.max_steps < 0 else steps
-        limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
-        epochs = trainer.max_epochs
-        if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
-            limits.append(self.optimizer_steps_of(epochs))
-        return min(limits, default=None)
+        """Optimizer steps of the whole run, None if unknown."""
+        return self.step_counts.of_run()
 
     def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the optimizer steps of the run's first epochs.
-
-        Raises:
-            ValueError: if the loader has no length, or the module steps by itself.
-        """
-        batches = self.trainer.num_training_batches
-        if batches == float("inf"):
-            raise ValueError("steps of an epoch are counted: the training loader needs a length")
-        if self.hooks_step:
-            return self._steps_of_hooks(epochs * int(batches))
-        if not self.module.automatic_optimization:
-            raise ValueError(
-                "steps of an epoch are counted, and only the module knows when it steps"
-            )
-        return sum(-(-int(batches) // self._batches_of_step(epoch)) for epoch in range(epochs))
-
-    def _steps_of_hooks(self, iterations: int) -> int:
-        """Return the number of optimizer steps made by hooks in a number of iterations."""
-        each, batches = self._batches_of_step(), self.trainer.num_training_batches
-        owners = [hook for hook in self._hook_list if hasattr(hook, "cumulative_iters")]
-        if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
-            return -(-iterations // each)
-        epochs, rest = divmod(iterations, int(batches))
-        return epochs * -(-int(batches) // each) + -(-rest // each)
-
-    def _batches_of_step(self, epoch: int = 0) -> int:
-        """Return the number of batches per optimizer step in an epoch.
-
-        If hooks own the steps, the greatest ``cumulative_iters`` of a hook.
-        """
-        if self.hooks_step:
-            each = (getattr(hook, "cumulative_iters", 1) for hook in self._hook_list)
-            return int(max(each, default=1))
-        for callback in self.trainer.callbacks:  # type: ignore[attr-defined]
-            if isinstance(callback, GradientAccumulationScheduler):
-                return int(callback.get_accumulate_grad_batches(epoch))
-        return int(self.trainer.accumulate_grad_batches)
-
-    def count_steps_from(self, checkpoint: Mapping[str, Any]) -> None:
-        """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""
-        if "global_step" in checkpoint:
-            steps = checkpoint["global_step"] // self._counted_optimizers
-        else:
-            epochs, rest = 0, int(checkpoint["meta"]["iter"])
-            batches = self.trainer.num_training_batches
-            if self.module.automatic_optimization and batches != float("inf"):
-                epochs, rest = divmod(rest, int(batches))
-            steps = self.optimizer_steps_of(epochs) if epochs else 0
-            steps += rest // self._batches_of_step(epochs)
-        self.steps_before += steps - self.optimizer_steps
+        """Return the optimizer steps of the run's first epochs."""
+        return self.step_counts.of_epochs(epochs)
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -476,6 +404,63 @@ class Runner(MmcvCheckpoints):
     def current_momentum(self) -> Rates:
         """The momentum, or Adam's first beta, of every parameter group; 0 without a momentum."""
         return rates(self.optimizer, "momentum")
+
+    # -- checkpoints of mmcv's layout ------------------------------------------------------
+
+    def save_checkpoint(
+        self,
+        out_dir: str,
+        filename_tmpl: str | None = None,
+        save_optimizer: bool = True,
+        meta: dict[str, Any] | None = None,
+        create_symlink: bool = True,
+    ) -> None:
+        """Write a checkpoint of mmcv's layout now, and point ``latest.pth`` at the file.
+
+        A single rank may call the method: no collective is used. ``fast_dev_run`` writes nothing.
+
+        Raises:
+            TypeError: if ``meta`` is neither a dict nor None.
+            ValueError: if the template leaves ``out_dir``, or the parameters are spread over the
+                ranks.
+        """
+        template = filename_tmpl or self.filename_tmpl
+        filename = mmcv_checkpoint.file_name(template, self.file_number)
+        if meta is not None and not isinstance(meta, dict):
+            raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
+        if not self.writes_files:
+            return
+        mmcv_checkpoint.save(self, files.join(out_dir, filename), save_optimizer, meta)
+        if create_symlink and files.is_local(out_dir):
+            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+
+    def load_checkpoint(
+        self,
+        filename: str,
+        map_location: Any = "cpu",
+        strict: bool = False,
+        revise_keys: list[tuple[str, str]] | None = None,
+    ) -> dict[str, Any]:
+        """Load the weights of a file into the runner's model and return the whole checkpoint.
+
+        For a run with an average, the loaded weights are the average, as validated. The prefixes
+        ``module.`` (a wrapped model) and ``model.`` (a LightningModule's attribute) are added to or
+        taken from keys as needed.
+
+        Raises:
+            RuntimeError: if ``strict`` and keys or shapes differ. Else differences are logged.
+            ValueError: if the parameters are spread over the ranks.
+        """
+        revisions = revise_keys or [(r"^module\.", "")]
+        return mmcv_checkpoint.load(self, filename, map_location, strict, revisions)
+
+    def resume(
+        self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
+    ) -> None:
+        """Go on from an mmcv or Lightning checkpoint: weights, meta, counters and optimizers."""
+        where = "cpu" if map_location == "default" else map_location
+        mmcv_checkpoint.resume(self, checkpoint, resume_optimizer, where)
+        self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- samples ---------------------------------------------------------------------------
 
@@ -601,16 +586,13 @@ class Runner(MmcvCheckpoints):
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
         called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
-        outer, self.calls_hooks = self.calls_hooks, True
-        try:
+        with setting(self, calls_hooks=True):
             for hook in self._hooks:
                 method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
-        finally:
-            self.calls_hooks = outer
 
 
 def training_loader(runner: Runner) -> Any:
@@ -636,8 +618,7 @@ class EpochRunner(Runner):
     def _epoch(self, value: int) -> None:
         closed = self.closed_epoch == self.trainer.current_epoch
         current = value - closed
-        counts: Any = self.trainer.fit_loop.epoch_progress.current
-        counts.processed = counts.completed = current
+        progress.set_epoch(self.trainer, current)
         if closed:
             self.closed_epoch = current
 
@@ -649,7 +630,7 @@ class EpochRunner(Runner):
     @_max_epochs.setter
     def _max_epochs(self, value: int | None) -> None:
         self.renew()
-        self.trainer.fit_loop.max_epochs = value
+        progress.set_max_epochs(self.trainer, value)
 
     @property
     def _max_iters(self) -> int | None:
@@ -741,7 +722,7 @@ class IterRunner(Runner):
         self.renew()
         self.own_max_iters = value
         if value is not None:
-            self.trainer.fit_loop.epoch_loop.max_steps = value
+            progress.set_max_steps(self.trainer, value)
 
     # -- called by the driver ----------------------------------------------------------------
 
@@ -755,7 +736,7 @@ class IterRunner(Runner):
     @property
     def data_loader(self) -> Any:
         """The current loader as mmcv's endless IterLoader."""
-        loader = Runner.data_loader.fget(self)  # type: ignore[attr-defined]
+        loader = super().data_loader
         if id(loader) not in self._iter_loaders:
             self._iter_loaders = {**self._iter_loaders, id(loader): IterLoader(self, loader)}
         return self._iter_loaders[id(loader)]

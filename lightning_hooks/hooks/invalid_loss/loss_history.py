@@ -101,8 +101,7 @@ def _terms(
     """Return the 0-d values that a step has returned or logged, by name, on their device."""
     named = outputs.get("log_vars")
     if named is None:
-        # most modules log nothing, and this runs in every step
-        named = logged_values.step_metrics(runner.trainer, logged) if runner.step_results else {}
+        named = logged_values.step_metrics(runner.trainer, logged)
         if len(outputs) > ("loss" in outputs):
             named = {**outputs, **named}
     if not named:

@@ -18,7 +18,8 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook, of_store
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
     checked_out_dir,
@@ -30,7 +31,38 @@ from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
 
-__all__ = ["CheckpointHook"]
+__all__ = ["CheckpointHook", "Clock"]
+
+
+class Clock:
+    """The time since a hook's last file, as rank 0 measures it.
+
+    Args:
+        iterations: The iterations done at the last file, or at the beginning.
+    """
+
+    def __init__(self, iterations: int) -> None:
+        self.iterations = iterations
+        self._started = time.monotonic()
+        self._next_look = 0
+
+    def is_past(self, minutes: float, done: int, trainer: L.Trainer) -> bool:
+        """Return whether the minutes are over; several ranks agree in few iterations.
+
+        Args:
+            minutes: The time between two files.
+            done: The iterations done.
+            trainer: The Trainer of the ranks.
+        """
+        if done < self._next_look:
+            return False
+        share = (time.monotonic() - self._started) / (60 * minutes)
+        if trainer.world_size > 1:
+            counted = done - self.iterations
+            left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
+            found = share, done + max(1, min(counted, int(left / 2)))
+            share, self._next_look = trainer.strategy.broadcast(found)
+        return share >= 1
 
 
 @HOOKS.register_module()
@@ -130,13 +162,12 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     reads_step = False
     keeps = "last"
-    key_arguments = ("out_dir", "filename_tmpl")
-    marked: tuple[float, int] = (0.0, 0)
-    """Moment and iterations of the last due file, or of the beginning."""
-    look_at = 0
-    """The number of iterations at which the ranks look at the clock."""
+    create_symlink = of_store("create_symlink")
+    filename_tmpl = of_store("template")
     transient = ("_others",)
     _has_run = False
+    _clock: Clock
+    """Counts from the last due file, or the beginning."""
     _series: str
     _others: Sequence[CheckpointStore] = ()
     """The stores of the other hooks with the same file names and directory."""
@@ -184,9 +215,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
-        self.every_minutes: Any = every_minutes
+        self.every_minutes = every_minutes
         self.writes_on_exception = on_exception
         if save_best is not None:
             self.best = EvalHook(
@@ -208,16 +238,14 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
-        self._has_run, self.look_at = True, 0
-        self.marked = time.monotonic(), runner.iter
+        self._has_run, self._clock = True, Clock(runner.iter)
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._open(runner, self.filename_tmpl, make=True)
-        self._find_others(runner)
-        self.store.clean_up(self._series, self._choose_old(), runner.iter)
+        self._open(runner, make=True)
+        self._clean_up(runner, runner.iter)
 
-    def _find_others(self, runner: Runner) -> None:
-        """Find the other hooks of the same file names, and name the series in the manifest.
+    def _clean_up(self, runner: Runner, resumed_at: int) -> None:
+        """Find the other hooks of the same file names, and delete the hook's superseded files.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
         """
@@ -228,6 +256,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._series = self.filename_tmpl
         if self._others:  # not by position: a resumed run may list the hooks in another order
             self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
+        self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
@@ -238,45 +267,29 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Mark a file as due, if epochs are counted."""
         is_last = self.save_last and self.is_last_epoch(runner)
         if self.by_epoch and (is_last or self.every_n_epochs(runner, self.interval)):
-            self._mark_due(runner, self._file_of(runner.epoch + 1, "epochs"), runner.iter)
+            self._mark_due(runner, runner.epoch + 1, "epochs")
 
     def after_train_iter(self, runner: Runner) -> None:
         """Mark a file as due, if iterations or minutes are counted."""
         is_last = self.save_last and self.is_last_iter(runner)
-        is_nth = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
-        if is_nth or (self.every_minutes is not None and self.minutes_are_over(runner)):
-            done = runner.iter + 1
-            self._mark_due(runner, self._file_of(done, "iterations"), done)
+        is_due = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
+        if self.every_minutes is not None and not is_due:
+            is_due = self._clock.is_past(self.every_minutes, runner.iter + 1, runner.trainer)
+        if is_due:
+            self._mark_due(runner, runner.iter + 1, "iterations")
 
-    def minutes_are_over(self, runner: Runner) -> bool:
-        """Compare the clock; several ranks compare rank 0's, in few iterations between files."""
-        done = runner.iter + 1
-        if done < self.look_at:
-            return False
-        passed = time.monotonic() - self.marked[0]
-        share = passed / (60 * self.every_minutes)
-        if runner.world_size > 1:
-            counted = done - self.marked[1]
-            left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
-            found = share, done + max(1, min(counted, int(left / 2)))
-            share, self.look_at = runner.trainer.strategy.broadcast(found)
-        return bool(share >= 1)
-
-    def _mark_due(self, runner: Runner, file: tuple[str, str], done: int) -> None:
-        """Mark a file as due, with the number of iterations done."""
-        self._due = file
-        self.marked = time.monotonic(), done
+    def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
+        """Mark the file of a number of ``"epochs"`` or ``"iterations"`` as due."""
+        counts_so = (unit == "epochs") == self.by_epoch
+        template = self.filename_tmpl if counts_so else "iter_{}.pth"
+        name = os.path.normpath(template.format(number)).replace(os.sep, "/")
+        self._due = [Due(name, f"{number} {unit}")]
+        self._clock = Clock(runner.iter if unit == "epochs" else number)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
                 if buffer.is_floating_point() and not is_sharded(buffer):
                     mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
                     buffer.copy_(mean)
-
-    def _file_of(self, number: int, unit: str) -> tuple[str, str]:
-        """Return the name of a file, and the moment for the log."""
-        counts_so = (unit == "epochs") == self.by_epoch
-        template = self.filename_tmpl if counts_so else "iter_{}.pth"
-        return os.path.normpath(template.format(number)).replace(os.sep, "/"), f"{number} {unit}"
 
     # -- Lightning's events: the file is written -------------------------------------------
 
@@ -293,9 +306,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""
         runner = self.store.runner
-        if self.save_last and self.marked[1] != runner.iter:
-            number = runner.epoch if self.by_epoch else runner.iter
-            self._due = self._file_of(number, "epochs" if self.by_epoch else "iterations")
+        if self.save_last and self._clock.iterations != runner.iter:
+            ended_at = (runner.epoch, "epochs") if self.by_epoch else (runner.iter, "iterations")
+            self._mark_due(runner, *ended_at)
             self.write_due(trainer)
         super().on_train_end(trainer, pl_module)
 
@@ -304,9 +317,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = Driver.of(trainer).runner
             self.store.begin(runner)
-            self._find_others(runner)
-            resumed_at = progress.batches(trainer).total.processed
-            self.store.clean_up(self._series, self._choose_old(), resumed_at)
+            self._clean_up(runner, progress.batches(trainer).total.processed)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
@@ -319,9 +330,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
             return
         try:
-            if self._due is not None or runner.iter != self.marked[1]:
-                self._mark_due(runner, self._file_of(runner.iter, "iterations"), runner.iter)
-                self._write(trainer)
+            if self._due or runner.iter != self._clock.iterations:
+                self._mark_due(runner, runner.iter, "iterations")
+                self.write_due(trainer)
                 self.store.thread.wait()
             runner.logger.info(
                 '%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path="last")',
@@ -330,20 +341,17 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         except Exception:  # it would hide the exception
             runner.logger.exception("A checkpoint was not written")
 
-    def _write(self, trainer: L.Trainer) -> None:
-        (name, moment), self._due = self._due, None
+    def _write(self, trainer: L.Trainer, due: Due) -> None:
         store, runner = self.store, self.store.runner
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
-        fields = {"is_latest": self.create_symlink is not False, "choose_old": self._choose_old()}
-        target = store.target(name, self._series, **fields)
-        store.thread.wait()  # what is told of the file before names that file
+        after = [hook.store for hook in best]
+        target = store.next_file(due.name, self._series, self._choose_old())
         if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
         if not (self._others and store.claim(target, self._others)):
-            after = [hook.store for hook in best]
-            store.write(trainer, target, f"Saving checkpoint at {moment}", after)
+            store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
 
     # -- the best files --------------------------------------------------------------------
 

@@ -7,9 +7,8 @@ import contextlib
 import itertools
 import math
 import operator
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, ClassVar
 
 import lightning as L
 import torch
@@ -22,7 +21,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
-from lightning_hooks.engine.lightning_api import validation
+from lightning_hooks.engine.lightning_api import model_state, validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.participant import callbacks_of
@@ -37,11 +36,12 @@ from lightning_hooks.hooks.saving.inference import (
     predictions,
     single_gpu_test,
 )
-from lightning_hooks.hooks.saving.lightning import BestFields, SavingHook
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook
 from lightning_hooks.hooks.saving.ranking import (
     GREATER,
     LESS,
     LESS_ENDINGS,
+    BestFields,
     Ranking,
     best_name,
     infer_rule,
@@ -62,16 +62,6 @@ from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["BestCheckpointHook", "DistEvalHook", "EvalHook"]
-
-
-class _Due(NamedTuple):
-    """A file to write."""
-
-    key: str
-    score: float | None
-    path: str
-    when: str
-    """The moment for the log, as in "3 epoch"."""
 
 
 class EvalHook(SavingHook):
@@ -279,10 +269,10 @@ class EvalHook(SavingHook):
             self.compare_func = self.rule_map[rule]
 
     def _add_rule(self) -> None:
-        self.ranking.key = self.key_indicator
+        """Put mmcv's attributes before the other keys of the ranking."""
         if self.rule is not None and self.key_indicator != "auto":
-            worst = self.init_value_map[self.rule]
-            self.ranking.rules[self.key_indicator] = self.compare_func, worst
+            first = {self.key_indicator: (self.compare_func, self.init_value_map[self.rule])}
+            self.ranking.rules = {**first, **self.ranking.rules}
 
     @property
     def writes_files(self) -> bool:
@@ -553,12 +543,12 @@ class EvalHook(SavingHook):
             if key not in ranking.rules:  # the first score resolves "auto"
                 self._add_rule()
                 self._require_distinct_keys(runner)
-            path = files.join(self.store.path, best_name(key, unit, done))
-            found = {**messages}
+            name, found = best_name(key, unit, done), {**messages}
+            path = files.join(self.store.path, name)
             if ranking.insert(found, key, score, path):
                 self.store.thread.wait()  # what is told of the file before names that file
                 messages.update(found)
-                self._due = [*(self._due or []), _Due(key, number(score), path, f"{done} {unit}")]
+                self._due = [*self._due, Due(name, f"{done} {unit}", key, number(score))]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
 
@@ -575,20 +565,15 @@ class EvalHook(SavingHook):
         self._due, of_rank_0, self.best_ckpt_path, self.ranking.current = found
         messages.update(of_rank_0)
 
-    def _write(self, trainer: L.Trainer) -> None:
-        due, self._due = self._due, None
+    def _write(self, trainer: L.Trainer, due: Due) -> None:
+        name, moment, key, score = due
         messages, ranking = self._messages, self.ranking
-        for new in due:
-            name, entries = os.path.basename(new.path), ranking.entries(messages, new.key)
-            fields = {
-                "score": new.score,
-                "rule": ranking.rule(new.key),
-                "choose_old": ranking.choose_old(messages, new.key, name),
-            }
-            target = self.store.target(name, best_series(new.key), **fields)
-            what = "Best" if new.path == entries[0][1] else f"Among the best {ranking.keep},"
-            line = f"{what} {printable(new.key)} is {new.score:0.4f} at {new.when}: saved {name}"
-            self.store.write(trainer, target, line)
+        choose_old, rule = ranking.choose_old(messages, key, name), ranking.rule(key)
+        target = self.store.next_file(name, best_series(key), choose_old, score, rule)
+        is_best = target.path == ranking.entries(messages, key)[0][1]
+        what = "Best" if is_best else f"Among the best {ranking.keep},"
+        line = f"{what} {printable(key)} is {score:0.4f} at {moment}: saved {name}"
+        self.store.write(trainer, target, line)
 
     # -- keys that are not logged ----------------------------------------------------------
 
@@ -809,7 +794,8 @@ def _averages_as_mmcv(logger: Any) -> bool:
 def _state_restored(runner: Runner) -> Iterator[None]:
     """Restore train flags and random state after the block, and mute the module's logging."""
     try:
-        with isolated_model_calls(runner), validation.keep_train_flags(runner.module, runner.model):
+        flags = model_state.keep_train_flags(runner.module, runner.model)
+        with isolated_model_calls(runner), flags:
             yield
     finally:
         runner.flags_before_eval = None

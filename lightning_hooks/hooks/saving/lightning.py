@@ -6,7 +6,7 @@ import functools
 import os
 import pickle
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -20,9 +20,10 @@ from lightning.pytorch.utilities import rank_zero_info
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.participant import callbacks_of, hooks_of
+from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
 from lightning_hooks.storage import files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import (
@@ -34,45 +35,21 @@ from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["BestFields", "SavingHook"]
+__all__ = ["BestFields", "Due", "SavingHook", "of_store"]
 
 
-class BestFields(NamedTuple):
-    """The attributes of a ``ModelCheckpoint`` for the best files.
+class Due(NamedTuple):
+    """A file to write."""
 
-    With several keys, the attributes show the first key.
-
-    ======================  ====================================================================
-    attribute               value
-    ======================  ====================================================================
-    monitor                 the key; None without a comparison
-    mode                    "max" or "min"
-    save_top_k              the number of files to keep; -1 for all
-    current_score           the latest score among the best, as a tensor; None before
-    best_model_score        the best score, as a tensor; None before
-    best_model_path         the path of the best file; an empty string before
-    best_k_models           the scores of the best files by path
-    ======================  ====================================================================
-    """
-
-    monitor: str | None = None
-    mode: str = "min"
-    save_top_k: int = -1
-    current_score: torch.Tensor | None = None
-    best_k_models: Mapping[str, torch.Tensor] = {}
-
-    @property
-    def best_model_path(self) -> str:
-        """The path of the best file."""
-        return next(iter(self.best_k_models), "")
-
-    @property
-    def best_model_score(self) -> torch.Tensor | None:
-        """The best score."""
-        return self.best_k_models.get(self.best_model_path)
+    name: str
+    moment: str
+    """The moment for the log, as in "3 epochs"."""
+    key: str = ""
+    """The name of the score, for a best file."""
+    score: float | None = None
 
 
-def _of_store(name: str) -> Any:
+def of_store(name: str) -> Any:
     """Return a property of a hook that reads and writes an attribute of the hook's store."""
     return property(
         lambda hook: getattr(hook.store, name),
@@ -91,8 +68,8 @@ class SavingHook(Hook):
     iteration is written at the end of the batch, or of the validation after the batch, or, after
     the last batch of an epoch, at the end of the epoch.
 
-    A subclass sets ``_due`` at a point, and ``_write`` writes the due files by ``self.store``;
-    with ``fast_dev_run`` no file is written. A subclass that is a ``ModelCheckpoint`` too answers
+    A subclass sets ``_due`` at a point, and ``_write`` writes a due file by ``self.store``; with
+    ``fast_dev_run`` no file is written. A subclass that is a ``ModelCheckpoint`` too answers
     ``ckpt_path="last"`` and ``"best"``.
     """
 
@@ -113,15 +90,14 @@ class SavingHook(Hook):
     best_k_models = _best("best_k_models")
 
     # mmcv's attributes
-    out_dir = _of_store("out_dir")
-    save_optimizer = _of_store("save_optimizer")
-    on_saved = _of_store("on_saved")
-    background = _of_store("background")
+    out_dir = of_store("out_dir")
+    save_optimizer = of_store("save_optimizer")
+    on_saved = of_store("on_saved")
+    background = of_store("background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
-    _due: Any = None
-    """The files to write, None for none."""
+    _due: Sequence[Due] = ()
     _best_path_override: str = ""
     _warned = False
 
@@ -143,20 +119,22 @@ class SavingHook(Hook):
         """Keep the run."""
         super().before_run(runner)
         self.store.begin(runner)
-        self._best_path_override, self._due = "", None
+        self._best_path_override, self._due = "", ()
 
-    def _open(self, runner: Runner, template: str | None = None, *, make: bool) -> None:
+    def _open(self, runner: Runner, *, make: bool) -> None:
         """Check and make the directory of the run's files."""
         stores = [hook.store for hook in runner.hooks if isinstance(hook, SavingHook)]
-        self.store.open(runner, stores, template, make=make)
+        self.store.open(runner, stores, make=make)
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""
-        if self._due is not None and self.store.runner.writes_files:
-            self._write(trainer)
+        if self._due and self.store.runner.writes_files:
+            files_due, self._due = self._due, ()
+            for due in files_due:
+                self._write(trainer, due)
 
-    def _write(self, trainer: L.Trainer) -> None:
-        raise NotImplementedError(f"{type(self).__name__} must define _write(trainer)")
+    def _write(self, trainer: L.Trainer, due: Due) -> None:
+        raise NotImplementedError(f"{type(self).__name__} must define _write(trainer, due)")
 
     # -- Lightning's events ----------------------------------------------------------------
 
@@ -210,14 +188,14 @@ class SavingHook(Hook):
     ) -> None:
         """Write due files by iteration, unless a validation follows; raise the thread's error."""
         self.store.thread.raise_error()
-        if self._due is None or progress.validates_next(trainer):
+        if not self._due or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
             self.write_due(trainer)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files within an epoch, unless the epoch is about to end."""
-        if self._due is not None and not progress.epoch_is_over(trainer):
+        if self._due and not progress.epoch_is_over(trainer):
             self.write_due(trainer)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -398,8 +376,8 @@ class SavingHook(Hook):
 
     def _require_present_weights(self, path: str) -> None:
         """Raise unless a directory of shards holds the module's present weights."""
-        hooks = self.store.runner.hooks
-        averages = [type(hook).__name__ for hook in hooks if hasattr(hook, "ema_state_dict")]
+        natives = [hook for hook in self.store.runner.hooks if isinstance(hook, Participant)]
+        averages = [type(hook).__name__ for hook in natives if hook.averages_weights]
         if self.keeps == "last" and not averages:
             return
         own = f", or {averages[0]}.export() for the average of the last step" if averages else ""

@@ -16,6 +16,7 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
@@ -101,8 +102,6 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     loops_itself = True
     writes_mmcv_files = True
     fills_log_buffer = True
-    adopts_new_groups = False
-    guards_model = False
     is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
@@ -307,8 +306,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     @iter.setter
     def iter(self, value: int) -> None:
-        total: Any = self._counts
-        total.ready = total.started = total.processed = total.completed = value
+        progress.set_iteration(self.trainer, value)
 
     _iter = iter
 
@@ -494,7 +492,5 @@ def _policy(config: Any, family: str) -> Any:
         return config
     if "policy" not in config:
         raise AssertionError(f'a config of a {family} needs the key "policy", got {dict(config)}')
-    wanted = f"{config['policy']}{family}"
-    names = {name.lower(): name for name in HOOKS.module_dict}
     rest = {key: value for key, value in config.items() if key != "policy"}
-    return {"type": names.get(wanted.lower(), wanted), **rest}
+    return {"type": HOOKS.spelled(f"{config['policy']}{family}"), **rest}

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +25,7 @@ from lightning_hooks import (
 )
 from support.foreign_hooks import OldEMA
 from support.foreign_hooks import OptimizerHook as OldOptimizerHook
+from support.probes import Recorder, SaveAt
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 
@@ -117,6 +120,17 @@ def test_a_fit_leaves_no_attribute_on_the_module(host: bool, tmp_path: Path) -> 
     assert attributes(*([HookAdapter(hooks)] if host else hooks)) == attributes()
 
 
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_nothing_in_the_process_keeps_a_trainer_or_its_module(host: bool, tmp_path: Path) -> None:
+    hooks = [IterTimerHook(), CheckInvalidLossHook(), EMAHook()]
+    trainer: Any = fit(tmp_path, *hooks, module=NoValidation, host=host)
+    kept = [weakref.ref(trainer), weakref.ref(trainer.lightning_module)]
+    kept += map(weakref.ref, trainer.callbacks)
+    del trainer, hooks
+    gc.collect()
+    assert [one() for one in kept if one() is not None] == []
+
+
 @pytest.mark.parametrize("hook", [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0})])
 def test_a_callback_may_wrap_the_events_of_others(hook: Hook, tmp_path: Path) -> None:
     events = ("on_train_batch_start", "on_train_batch_end", "on_before_backward")
@@ -137,3 +151,22 @@ def test_a_callback_may_wrap_the_events_of_others(hook: Hook, tmp_path: Path) ->
     calls: list[Any] = []
     fit(tmp_path, hook, Counts(), module=NoValidation, batches=4)
     assert len(calls) == 2 * 3 * 4
+
+
+def test_a_resume_cut_short_leaves_no_counters_to_a_later_trainer(tmp_path: Path) -> None:
+    class FailsOnce(Recorder):
+        def before_run(self, runner: Any) -> None:
+            super().before_run(runner)
+            if self.points == ["before_run"]:
+                raise RuntimeError("the first")
+
+    path = tmp_path / "a.ckpt"
+    fit(tmp_path, SaveAt("on_train_epoch_end", path), module=NoValidation)
+    hook = FailsOnce()
+    trainer = make_trainer(tmp_path, hook, max_epochs=2)
+    with pytest.raises(RuntimeError, match="the first"):
+        trainer.fit(NoValidation(), make_loader(4), ckpt_path=path)
+    callbacks = trainer.callbacks  # type: ignore[attr-defined]
+    make_trainer(tmp_path, callbacks=callbacks).fit(NoValidation(), make_loader(4))
+    starts = [call[:3] for call in hook.calls if call[0] == "before_run"]
+    assert starts == [("before_run", 1, 4), ("before_run", 0, 0)]

@@ -10,9 +10,11 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.strategies import SingleDeviceStrategy
 
 from lightning_hooks import CheckpointHook, ClosureHook, newest_valid
 from lightning_hooks.hooks.saving import checkpoint
+from lightning_hooks.hooks.saving.checkpoint import Clock
 from support.training import NoValidation, fit
 
 pytestmark = pytest.mark.filterwarnings(
@@ -47,18 +49,68 @@ def test_a_file_is_written_when_the_minutes_are_over(
 
 
 def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[int] = []
-    runner = SimpleNamespace(iter=0, world_size=2)
-    runner.trainer = SimpleNamespace(strategy=SimpleNamespace(broadcast=lambda found: found))
-    monkeypatch.setattr(
-        checkpoint, "time", SimpleNamespace(monotonic=lambda: asked.append(1) or runner.iter + 1.0)
-    )
-    hook = CheckpointHook(every_minutes=10)
-    for runner.iter in range(1000):  # a second each
-        if hook.minutes_are_over(runner):
+    asked, now = [], SimpleNamespace(seconds=100.0)
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    strategy = SimpleNamespace(broadcast=lambda found: asked.append(found) or found)
+    trainer: Any = SimpleNamespace(world_size=2, strategy=strategy)
+    clock = Clock(50)
+    for done in range(51, 1000):
+        now.seconds += 1  # for each iteration
+        if clock.is_past(10, done, trainer):
             break
-    assert runner.iter + 1 == 600
+    assert done == 50 + 600
     assert len(asked) < 30
+
+
+def test_a_rank_takes_the_clock_of_rank_0() -> None:
+    """Ranks that looked at their own clocks would write at different iterations."""
+    strategy = SimpleNamespace(broadcast=lambda found: (1.5, 7))
+    trainer: Any = SimpleNamespace(world_size=2, strategy=strategy)
+    clock = Clock(0)
+    assert clock.is_past(60, 1, trainer)
+    assert not clock.is_past(60, 6, trainer)  # before the next look
+    assert clock.is_past(60, 7, trainer)
+
+
+def test_assigned_minutes_and_templates_count(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = SimpleNamespace(seconds=0.0)
+    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+
+    def pass_a_minute(runner: Any) -> None:
+        now.seconds += 60
+
+    hook = CheckpointHook(interval=1, by_epoch=False, max_keep_ckpts=9)
+    hook.every_minutes, hook.interval, hook.save_last = 3, -1, False
+    hook.filename_tmpl, hook.max_keep_ckpts = "step_{}.pth", 2
+    ticks = ClosureHook("before_train_iter", pass_a_minute)
+    fit(tmp_path, ticks, hook, module=NoValidation, max_epochs=1, batches=10)
+    assert names(tmp_path) == ["step_6.pth", "step_9.pth"]
+    (tmp_path / "checkpoints.json").unlink()
+    with pytest.warns(UserWarning, match="is taken for the newest"):
+        assert hook.last_checkpoint == str(tmp_path / "step_9.pth")
+
+
+def test_the_buffers_of_a_run_that_ends_early_are_averaged_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Counts(NoValidation):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("mean", torch.ones(()))
+
+    def stop(runner: Any) -> None:
+        runner.should_stop = True
+
+    def of_the_ranks(self: Any, tensor: torch.Tensor, *group: Any, **how: Any) -> torch.Tensor:
+        return tensor / 2 if tensor.ndim == 0 else tensor
+
+    monkeypatch.setattr(SingleDeviceStrategy, "reduce", of_the_ranks)
+    hook = CheckpointHook(sync_buffer=True)
+    fit(tmp_path, ClosureHook("after_train_iter", stop), hook, module=Counts, max_epochs=3)
+    (name,) = names(tmp_path)
+    assert torch.load(tmp_path / name, weights_only=True)["state_dict"]["mean"] == 0.5
 
 
 @pytest.mark.parametrize("how", ["SIGTERM", KeyboardInterrupt(), ValueError("bad")], ids=str)

@@ -1,4 +1,4 @@
-"""``Backend``: sends the values of a dialect's writer to an experiment tracker."""
+"""Send the values of a hook's writer to TensorBoard or Visdom, from a separate thread."""
 
 from __future__ import annotations
 
@@ -18,28 +18,28 @@ from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.samples import as_image
 from lightning_hooks.utils.secrets import without_secrets
 
-__all__ = ["Backend"]
+__all__ = ["BackgroundWriter"]
 
 
-class Backend:
-    """Sends values to a backend in order, from a separate thread.
+class BackgroundWriter:
+    """Sends values to an experiment tracker in order, from a separate thread.
 
-    Values are appended to a file first. If the backend is slow, hangs or cannot be reached, a
+    Values are appended to a file first. If the tracker is slow, hangs or cannot be reached, a
     warning is logged; undelivered values stay in the file, for ``lightning-hooks replay``.
 
     Args:
-        writer_class: Class of the backend's writer.
+        writer_class: Class of the tracker's writer.
         who: Name of the sender in messages.
         work_dir: Directory of the run, for ``spool`` with the file. Without a local directory the
             file is in a directory shared by the user's programs.
         arguments: Arguments of ``writer_class.connect``; the first ``send`` connects.
 
     Raises:
-        ImportError: if the backend's package is not installed.
+        ImportError: if the tracker's package is not installed.
     """
 
     timeout = 10.0
-    """Seconds that ``close`` waits for the backend."""
+    """Seconds that ``close`` waits for the tracker."""
 
     def __init__(
         self, writer_class: type[Writer], who: str, work_dir: str = "", **arguments: Any
