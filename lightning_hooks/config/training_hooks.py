@@ -215,7 +215,7 @@ def register_training_hooks(
     """
     for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
         if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a dict or None, got {value!r}")
+            raise TypeError(f"{name} must be a dict or None, got {masked(value)!r}")
     if adapter:
         known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)}
         check_names("register_training_hooks", adapter, known - {"hooks"})
