@@ -27,6 +27,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.dialects.background_writer import BackgroundWriter
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.loggers.trackers import visdom
 from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.arguments import check_int
@@ -249,11 +250,8 @@ class EventStorage:
     @contextlib.contextmanager
     def name_scope(self, name: str) -> Iterator[None]:
         """Prefix the names of scalars added in the block with ``name/``."""
-        outer, self._current_prefix = self._current_prefix, name.rstrip("/") + "/"
-        try:
+        with setting(self, _current_prefix=name.rstrip("/") + "/"):
             yield
-        finally:
-            self._current_prefix = outer
 
     # -- reading ---------------------------------------------------------------------------
 

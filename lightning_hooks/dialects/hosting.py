@@ -20,6 +20,7 @@ from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import Participant, hooks_of
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.priority import get_priority
@@ -37,7 +38,6 @@ __all__ = [
     "of_runner",
     "save_states",
     "scalars_of",
-    "setting",
     "state_of",
 ]
 
@@ -426,20 +426,6 @@ class Facade:
                             *(class_name(hosted), name, error),
                         )
         self.end()
-
-
-@contextlib.contextmanager
-def setting(runner: Runner, **values: Any) -> Iterator[None]:
-    """Set attributes of a runner in the block; restore or delete the attributes afterwards."""
-    own = vars(runner)
-    before = {name: own[name] for name in values if name in own}
-    own.update(values)
-    try:
-        yield
-    finally:
-        for name in values:
-            own.pop(name, None)
-        own.update(before)
 
 
 def state_of(owner: Any) -> Any:

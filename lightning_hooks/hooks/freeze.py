@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from types import MappingProxyType
 from typing import TypeVar
 
 import lightning as L
@@ -11,6 +12,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api.model_state import set_train_flags, train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.optim.layers import matches
@@ -53,7 +55,7 @@ class FreezeHook(Hook):
     transient = ("_frozen", "_flags")
     _frozen: Sequence[nn.Parameter] = ()
     """The frozen parameters; parameters frozen by the user are not listed."""
-    _flags: Sequence[tuple[nn.Module, bool]] = ()
+    _flags: Mapping[nn.Module, bool] = MappingProxyType({})
     """The modules in eval mode, each with the earlier train flag."""
 
     def __init__(
@@ -91,7 +93,7 @@ class FreezeHook(Hook):
         """Freeze for good now, before the optimizer and DDP are made."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
-            Driver.of(trainer).fit.callback(self._restore)
+            Driver.of(trainer).fit.callback(self._restore, pl_module)
             if self._is_for_good and self._missing(pl_module) is None:
                 self._freeze(pl_module)
 
@@ -143,15 +145,14 @@ class FreezeHook(Hook):
             parameter.requires_grad_(False)
             parameter.grad = None  # the optimizer skips the parameter, weight decay included
         if self.eval_mode:
-            self._flags = [(one, one.training) for part in parts for one in part.modules()]
+            self._flags = train_flags(*parts)
 
     def _named(self, parts: Iterable[tuple[str, T]]) -> list[T]:
         """Return the parts with one of the names."""
         return [part for name, part in parts if any(matches(name, one) for one in self.names)]
 
     def _switch_flags(self) -> None:
-        for part, _ in self._flags:
-            part.training = False
+        set_train_flags(dict.fromkeys(self._flags, False))
 
     def _is_over(self, runner: Runner) -> bool:
         by_epoch = self.until_epoch is not None and runner.trainer.current_epoch >= self.until_epoch
@@ -159,16 +160,16 @@ class FreezeHook(Hook):
 
     def _end_if_over(self, runner: Runner) -> None:
         if self._frozen and self._is_over(runner):
-            self._restore()
+            self._restore(runner.module)
             trains = "trains" if len(self.names) == 1 else "train"
             runner.logger.info("%s %s from now on", ", ".join(self.names), trains)
 
-    def _restore(self) -> None:
+    def _restore(self, module: nn.Module) -> None:
         for parameter in self._frozen:
             parameter.requires_grad_(True)
-        for part, flag in reversed(self._flags):  # a part listed twice: the first flag wins
-            part.training = flag
-        self._frozen = self._flags = ()
+        if module.training:  # else Lightning's validation was interrupted
+            set_train_flags(self._flags)
+        self._frozen, self._flags = (), {}
 
     def _until(self) -> str:
         if self.until_epoch is not None:

@@ -12,24 +12,9 @@ policy. Learning rates and momenta share the functions; the numbers equal mmcv's
 [1.0, 1.0, 0.5, 0.5, 0.25]
 """
 
-from lightning_hooks.schedules.anneal import annealing_cos as annealing_cos
-from lightning_hooks.schedules.anneal import annealing_linear as annealing_linear
-from lightning_hooks.schedules.anneal import cosine as cosine
-from lightning_hooks.schedules.anneal import cosine_cooldown as cosine_cooldown
-from lightning_hooks.schedules.anneal import cosine_restart as cosine_restart
-from lightning_hooks.schedules.anneal import flat_cosine as flat_cosine
-from lightning_hooks.schedules.anneal import linear as linear
-from lightning_hooks.schedules.anneal import yolox as yolox
-from lightning_hooks.schedules.anneal import yolox_warm_up as yolox_warm_up
-from lightning_hooks.schedules.cyclic import cyclic as cyclic
-from lightning_hooks.schedules.cyclic import one_cycle as one_cycle
-from lightning_hooks.schedules.cyclic import one_cycle_momentum as one_cycle_momentum
-from lightning_hooks.schedules.decay import exp as exp
-from lightning_hooks.schedules.decay import fixed as fixed
-from lightning_hooks.schedules.decay import inv as inv
-from lightning_hooks.schedules.decay import multi_stage as multi_stage
-from lightning_hooks.schedules.decay import poly as poly
-from lightning_hooks.schedules.decay import step as step
+from lightning_hooks.schedules.anneal import *  # noqa: F403 - all policies in __all__
+from lightning_hooks.schedules.cyclic import *  # noqa: F403
+from lightning_hooks.schedules.decay import *  # noqa: F403
 from lightning_hooks.schedules.drawing import plot as plot
 from lightning_hooks.schedules.drawing import table as table
 from lightning_hooks.schedules.preview import sample as sample

@@ -7,7 +7,7 @@ from math import floor
 
 from lightning_hooks.schedules.anneal import annealing_cos, annealing_linear
 
-__all__ = ["ANNEALINGS", "cyclic", "one_cycle", "one_cycle_ends", "one_cycle_momentum"]
+__all__ = ["cyclic", "one_cycle", "one_cycle_momentum"]
 
 ANNEALINGS: dict[str, Callable[[float, float, float], float]] = {
     "cos": annealing_cos,

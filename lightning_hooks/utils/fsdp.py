@@ -7,14 +7,13 @@ The parameters are whole only in the forward pass of the wrapped module. For FSD
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-import lightning as L
 import torch
 from torch import nn
 
-__all__ = ["has_slices", "in_forward", "is_flattened", "shares_state", "slices_of", "state_here"]
+__all__ = ["has_slices", "is_flattened", "shares_state", "slices_of", "state_here"]
 
 
 def is_flattened(model: Any) -> bool:
@@ -72,37 +71,3 @@ def _handles(model: nn.Module) -> Iterator[Any]:
 
 def _parameters(handle: Any) -> Iterable[Any]:
     return handle.flat_param, *(handle.flat_param._params or ())
-
-
-def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Run a function that uses layers of the module, with FSDP's parameters whole.
-
-    If FSDP wraps the module, all ranks must call ``in_forward`` equally often. Otherwise the
-    function is simply called.
-
-    Args:
-        trainer: The Trainer.
-        run: The function.
-        *args: Arguments of the function; FSDP moves and casts tensors among them.
-        **kwargs: Keyword arguments of the function.
-    """
-    model: Any = trainer.model
-    if not is_flattened(model) or model.training_state.name == "FORWARD_BACKWARD":
-        return run(*args, **kwargs)
-    module = trainer.lightning_module
-    own = vars(module).get("forward")  # a patch, perhaps
-
-    def restore() -> None:
-        vars(module).pop("forward", None)
-        if own is not None:
-            vars(module)["forward"] = own
-
-    def forward(*args: Any, **kwargs: Any) -> Any:
-        restore()  # the function may call the module itself
-        return run(*args, **kwargs)
-
-    vars(module)["forward"] = forward
-    try:
-        return model(*args, **kwargs)
-    finally:
-        restore()

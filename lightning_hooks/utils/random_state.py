@@ -7,7 +7,6 @@ epoch; in a new process the sequence would start again from the seed.
 from __future__ import annotations
 
 import contextlib
-import functools
 import pickle
 import random
 from collections.abc import Callable, Iterator
@@ -15,16 +14,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader, get_worker_info
+from torch.utils.data import get_worker_info
 
 __all__ = [
     "GENERATORS",
     "WorkerStates",
     "are_equal",
-    "begin_workers",
     "get_rng_state",
     "isolated",
     "random_state",
+    "restore_worker",
     "set_rng_state",
 ]
 
@@ -91,13 +90,15 @@ def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
 
 
 @contextlib.contextmanager
-def isolated() -> Iterator[None]:
-    """Restore the random state after the block."""
-    state = get_rng_state()
+def isolated(*generators: torch.Generator) -> Iterator[None]:
+    """Restore the random state, and the states of further generators, after the block."""
+    state, own = get_rng_state(), [(one, one.get_state()) for one in generators]
     try:
         yield
     finally:
         set_rng_state(state)
+        for generator, before in own:
+            generator.set_state(before)
 
 
 # -- persistent workers ----------------------------------------------------------------------
@@ -109,16 +110,14 @@ class WorkerStates:
     A worker copies its state after each batch.
 
     Args:
-        loader: A loader with workers.
-        until: The stack that gives the loader its own collate function back.
+        collate: The loader's own collate function.
+        workers: The number of workers.
     """
 
-    def __init__(self, loader: DataLoader[Any], until: contextlib.ExitStack) -> None:
-        self._collate = loader.collate_fn
-        self._shared = torch.zeros(loader.num_workers, WORKER_STATE_SIZE, dtype=torch.uint8)
+    def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
+        self._collate = collate
+        self._shared = torch.zeros(workers, WORKER_STATE_SIZE, dtype=torch.uint8)
         self._shared.share_memory_()  # type: ignore[no-untyped-call]
-        until.callback(setattr, loader, "collate_fn", self._collate)
-        loader.collate_fn = self
 
     def __call__(self, samples: Any) -> Any:
         """Collate a batch, and record the worker's state."""
@@ -134,26 +133,8 @@ class WorkerStates:
         return [pickle.loads(state.numpy()) if state[0] else None for state in self._shared]
 
 
-def begin_workers(loader: Any, states: list[Any], until: contextlib.ExitStack) -> None:
-    """Start the workers of the loader's next iterator in the given states.
-
-    The workers' seed is not drawn from the run's generators, because an uninterrupted run would
-    have the workers already.
-
-    Args:
-        loader: The loader.
-        states: A state for each worker, or None; ignored for another number of workers.
-        until: The stack that gives the loader its own attributes back.
-    """
-    if states and len(states) == getattr(loader, "num_workers", 0):
-        for name in ("worker_init_fn", "generator"):
-            until.callback(setattr, loader, name, getattr(loader, name))
-        loader.worker_init_fn = functools.partial(_begin_worker, loader.worker_init_fn, states)
-        loader.generator = torch.Generator()
-
-
-def _begin_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:
-    """Call the user's own init function, then restore the worker's state."""
+def restore_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:
+    """Call the user's own init function of workers, then restore the worker's state, if any."""
     if own is not None:
         own(worker)
     if states[worker] is not None:

@@ -5,19 +5,27 @@ In ``make test`` one probe goes through all of it; with ``make slow`` every hook
 
 from __future__ import annotations
 
+import contextlib
+import copy
+import pickle
+import re
 import shutil
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HOOKS
+from lightning_hooks import HOOKS, HookAdapter
 from lightning_hooks.engine.points import STAGES
-from support.contract import CASES, build
+from support.contract import CASES, TRACKERS, build, needs
 from support.contract.situations import SITUATIONS, OnPurposeError, Raises, left_behind, train
+from support.house import House, changes, classes_of, differences, house_of
 from support.probes import Recorder
 from support.processes import read_ranks, run_job
-from support.training import TinyNormModule
+from support.training import TinyNormModule, make_loader, make_trainer
 
 # which hooks refuse a situation before the first iteration, and how
 REFUSES = {
@@ -39,6 +47,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:The epoch-end checkpoint|Resume iterations|.*cumulative"),
     pytest.mark.filterwarnings("ignore:.*BatchNorm", "ignore:.*UpdaterHook of "),
     pytest.mark.filterwarnings("ignore:.*has nothing to compare|.*`fast_dev_run`|.*too few"),
+    pytest.mark.filterwarnings("ignore:Checkpoint directory"),
 ]
 hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 
@@ -124,3 +133,92 @@ def test_two_ranks_train_with_every_hook_and_stay_equal(how: str, tmp_path: Path
     assert first == second
     assert first
     assert all(run["batches"] == 4 for run in first.values())
+
+
+# -- what a fit leaves on the Trainer, the module, their parts and classes -------------------------
+
+KINDS = ("LrUpdaterHook", "MomentumUpdaterHook", "OptimizerHook")
+"""Kinds of which a Trainer has one hook."""
+ALONE = [[name for name in CASES if name.endswith(kind)] for kind in KINDS]
+TOGETHER = [name for name in CASES if name not in TRACKERS and not name.endswith(KINDS)]
+SETS = [[*filter(None, names)] for names in zip_longest(*ALONE, sorted(TRACKERS))]
+SETS[0] += TOGETHER
+"""All hooks, in sets of those that can be in one Trainer."""
+
+ERRORS: dict[str, tuple[str, type[BaseException]]] = {
+    "an error in setup": ("setup", OnPurposeError),
+    "an error as training begins": ("on_train_start", OnPurposeError),
+    "an error in a batch": ("on_train_batch_end", OnPurposeError),
+    "Ctrl-C in a validation": ("on_validation_batch_end", KeyboardInterrupt),
+}
+ENDS = ["a second fit", "fast_dev_run", "a validation alone", *ERRORS]
+
+
+class Ends(Callback):
+    """Copies the module in a batch; may raise an error."""
+
+    def __init__(self, end: str) -> None:
+        self.event, self.error = ERRORS.get(end, ("on_train_batch_start", None))
+        setattr(self, self.event, self.act)
+        self.copies: list[Any] = []
+
+    def act(self, trainer: Any, module: Any, *_: Any, **__: Any) -> None:
+        if not trainer.sanity_checking:
+            self.copies = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
+            if self.error is not None:
+                raise self.error("on purpose")
+
+
+def house(folder: Path, end: str, *hooks: Any, **options: Any) -> House:
+    """Train, and return what all objects have then; their classes have what they had before."""
+    torch.manual_seed(0)
+    module, callback = TinyNormModule(), Ends(end)
+    loaders = {"train": make_loader(4, shuffle=True), "val": make_loader(2)}
+    options = {"max_epochs": 2, "fast_dev_run": 4 * (end == "fast_dev_run"), **options}
+    trainer = make_trainer(folder, *hooks, callback, **options)
+    roots = {"trainer": trainer, "module": module, "loaders": loaders}
+    before = classes_of(**roots)
+    with contextlib.suppress(OnPurposeError, KeyboardInterrupt, SystemExit):
+        if end == "a validation alone":
+            trainer.validate(module, loaders["val"], verbose=False)
+        else:
+            trainer.fit(module, loaders["train"], loaders["val"])
+        if end == "a second fit":
+            trainer.fit_loop.max_epochs = 3
+            trainer.fit(module, loaders["train"], loaders["val"])
+    found = house_of(**roots, copies=callback.copies, optimizers=trainer.optimizers)
+    return {**found, **changes(before, classes_of(**roots))}
+
+
+STAYS = "|".join(
+    (
+        r"_strategy_flag\.save_checkpoint",  # averages are in files saved after the fit, too
+        "optim_progress|optim_step_progress",  # steps by hooks are counted as manual ones
+        r"\.scaler\.",  # the user has given Fp16OptimizerHook the scale
+        r"^copies.*\.training:",  # in the fit FreezeHook's parts are in eval mode
+    )
+)
+
+
+def leaves_nothing(tmp_path: Path, end: str, names: list[str], host: bool) -> None:
+    hooks = [build(name) for name in names]
+    given = [HookAdapter(hooks)] if host else hooks
+    files = {"enable_checkpointing": not host}
+    expected = house(tmp_path / "plain", end, **files, **needs(*hooks))
+    found = house(tmp_path, end, *given, **files, **needs(*hooks))
+    assert [one for one in differences(found, expected) if not re.search(STAYS, one)] == []
+
+
+@pytest.mark.parametrize("number", range(len(SETS)))
+def test_a_fit_leaves_nothing_on_what_is_not_ours(
+    number: int, tmp_path: Path, request: Any
+) -> None:
+    if "MlflowLoggerHook" in SETS[number]:
+        shutil.copy(request.getfixturevalue("empty_db"), tmp_path / "mlflow.db")
+    leaves_nothing(tmp_path, "a fit", SETS[number], host=number % 2 == 0)
+
+
+@pytest.mark.parametrize("end", ENDS)
+@pytest.mark.parametrize("number", range(len(ALONE[-1])))
+def test_nor_does_a_fit_that_ends_otherwise(number: int, end: str, tmp_path: Path) -> None:
+    leaves_nothing(tmp_path, end, [n for n in SETS[number] if n not in TRACKERS], host=False)

@@ -57,6 +57,27 @@ def test_a_fresh_import_loads_next_to_nothing() -> None:
     assert ours == ["", "_exports", "utils", "utils.suggestions"]
 
 
+def test_a_users_class_of_a_hooks_name_is_the_users_in_a_config() -> None:
+    program = """if True:
+        import importlib.util, json, sys
+        import lightning_hooks
+        from lightning.pytorch.callbacks import Callback
+        from jsonargparse import ArgumentParser
+
+        class EMAHook(Callback): ...
+
+        before = {*sys.modules}
+        importlib.util.find_spec("lightning.pytorch.cli")
+        ours = [n for n in {*sys.modules} - before if n.startswith("lightning_hooks")]
+        parser = ArgumentParser(exit_on_error=False)
+        parser.add_argument("--callbacks", type=list[Callback])
+        found = parser.parse_object({"callbacks": [{"class_path": "EMAHook"}]})
+        print(json.dumps([ours, found.callbacks[0].class_path]))
+    """
+    pytest.importorskip("jsonargparse")
+    assert in_a_fresh_process(program) == [[], "__main__.EMAHook"]
+
+
 def test_a_config_imports_the_modules_of_its_own_hooks() -> None:
     ours = in_a_fresh_process(
         "import json, sys; from lightning_hooks import register_training_hooks as make; "

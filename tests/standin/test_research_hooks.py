@@ -109,6 +109,12 @@ def test_a_checkpoint_hook_with_its_own_before_run_writes_its_files(tmp_path: Pa
     assert (tmp_path / "latest.pth").resolve().name == "epoch_2.pth"
 
 
+def test_the_file_names_of_an_old_checkpoint_hook_hold_in_a_trainer(tmp_path: Path) -> None:
+    hook = CheckpointHook(interval=1, max_keep_ckpts=1, filename_tmpl="old_{}.pth")
+    fit(tmp_path, hook, module=NoValidation, max_epochs=2)
+    assert [path.name for path in tmp_path.glob("*_*.pth")] == ["old_2.pth"]
+
+
 def test_a_checkpoint_hook_that_saves_at_its_own_iterations(tmp_path: Path) -> None:
     hook = research_hooks.saves_when_it_likes(CheckpointHook)
     fit(tmp_path, hook, module=NoValidation, max_steps=6, by_epoch=False)

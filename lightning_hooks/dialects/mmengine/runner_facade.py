@@ -17,7 +17,7 @@ from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Facade, load_state_of, scalars_of, state_of
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
-from lightning_hooks.engine.lightning_api.validation import keep_train_flags
+from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
 

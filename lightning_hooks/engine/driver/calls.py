@@ -9,6 +9,7 @@ import torch
 
 from lightning_hooks.engine.driver.ownership import Call, trains_like_mmcv
 from lightning_hooks.engine.error_notes import add_hook_note, stop_iteration_error
+from lightning_hooks.engine.lightning_api.model_state import set_train_flags, train_flags
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -77,7 +78,7 @@ class Calls:
 
     def capture_train_mode(self) -> None:
         """Remember the module's train flags, to restore after an evaluation by a hook."""
-        self._train_flags = {part: part.training for part in self._runner.module.modules()}
+        self._train_flags = train_flags(self._runner.module)
         self._runner.flags_before_eval = None
 
     def _restore_train_mode(self) -> None:
@@ -92,11 +93,9 @@ class Calls:
             before = {}
         module = runner.module
         if not module.training:
-            for part in module.modules():
-                part.training = self._train_flags.get(part, True)
-            module.training = True
-        for part, flag in before.items():
-            part.training = flag
+            known = {part: self._train_flags.get(part, True) for part in module.modules()}
+            set_train_flags({**known, module: True})
+        set_train_flags(before)
 
     # -- several ranks ---------------------------------------------------------------------
 

@@ -10,13 +10,12 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import has_foreign
+from lightning_hooks.engine.lightning_api import model_state
 from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["ModelWatch"]
-
-_PARTS = ("_parameters", "_buffers", "_modules")
 
 STEPS = (
     "forward",
@@ -57,7 +56,7 @@ class ModelWatch:
         self._runner, self._fit = runner, fit
         self._trained = unwrap(runner.model)
         self._is_whole = self._trained is runner.module
-        self._own = {name: vars(runner.module)[name] for name in _PARTS}
+        self._own = model_state.parts_of(runner.module)
         self._guards: contextlib.ExitStack | None = None
 
     def assigned(self) -> None:
@@ -76,7 +75,7 @@ class ModelWatch:
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
-        guards = not runner.loops_itself  # a call is mmcv's own in the stand-in's runner
+        guards = not runner.loops_itself  # the stand-in isolates no calls, as mmcv
         if guards and self._guards is None and has_foreign(runner.hooks):
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
@@ -103,7 +102,8 @@ class ModelWatch:
             _replace(runner.module, self._trained, wanted)
         elif type(wanted) is type(runner.module):
             own = wanted is runner.module
-            vars(runner.module).update(self._own if own else {n: vars(wanted)[n] for n in _PARTS})
+            parts = self._own if own else model_state.parts_of(wanted)
+            model_state.set_parts(runner.module, parts)
         else:
             raise TypeError(
                 f"runner.model was replaced by a {type(wanted).__name__}, but Lightning runs a "
@@ -123,15 +123,11 @@ def _replace(module: torch.nn.Module, old: torch.nn.Module, new: torch.nn.Module
             f"runner.model was replaced by a {type(new).__name__} without "
             "train_step(data, optimizer)"
         )
-    for name, part in module.named_modules():
-        if part is old and name:
-            parent, _, attribute = name.rpartition(".")
-            setattr(module.get_submodule(parent), attribute, new)
-            return
-    raise TypeError(
-        f"runner.model was replaced by a {type(new).__name__}, but the {type(old).__name__} "
-        f"in its place is no part of {type(module).__name__}"
-    )
+    if not model_state.replace_submodule(module, old, new):
+        raise TypeError(
+            f"runner.model was replaced by a {type(new).__name__}, but the {type(old).__name__} "
+            f"in its place is no part of {type(module).__name__}"
+        )
 
 
 def _defines(part: torch.nn.Module, name: str) -> bool:

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import precision, progress
-from lightning_hooks.engine.lightning_api.events import adds_to_step
+from lightning_hooks.engine.lightning_api.events import adds_to_step, suspend_optimization
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.priority import is_family
@@ -78,30 +78,6 @@ OPTIMIZER_HOOKS = ("OptimizerHook", "Fp16OptimizerHook", "GradientCumulativeOpti
 
 def _keep_gradients() -> None:
     """Stand in for ``on_validation_model_zero_grad`` while hooks own the gradients."""
-
-
-class _Suspended(int):
-    """``automatic_optimization`` while hooks own backward: false in the fit only.
-
-    True in a copy of the module, and after a fit that ended without an event.
-    """
-
-    fit: Fit
-
-    def __bool__(self) -> bool:
-        if self.fit.is_running:
-            return False
-        self.fit.close()
-        return True
-
-    def __repr__(self) -> str:
-        return "False"
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> bool:
-        return True
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        return bool, (True,)
 
 
 class Ownership:
@@ -181,11 +157,8 @@ class Ownership:
                 "only returns the loss, give HookAdapter(owns_backward=True)"
             )
         if module.automatic_optimization:
-            suspended = _Suspended()
-            suspended.fit = fit
-            fit.callback(setattr, module, "automatic_optimization", True)
+            suspend_optimization(module, fit)
             fit.callback(progress.keep_global_step, trainer)
-            module.automatic_optimization = suspended  # type: ignore[assignment]
         # Lightning clears the gradients before validation; hooks may accumulate across epochs
         fit.patch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
 

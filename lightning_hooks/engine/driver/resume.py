@@ -23,7 +23,7 @@ from lightning_hooks.engine.hook_states import (
     has_no_owner,
     saved_identities,
 )
-from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api import data, model_state, progress
 from lightning_hooks.engine.lightning_api.method_patch import Fit
 from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
@@ -240,7 +240,7 @@ class ResumeState:
         for loader in data.train_loaders(trainer):
             persists = isinstance(loader, DataLoader) and loader.persistent_workers
             if persists and loader not in self._workers:
-                self._workers[loader] = random_state.WorkerStates(loader, fit)
+                self._workers[loader] = data.keep_worker_states(loader, fit)
 
     def worker_states(self, trainer: L.Trainer) -> list[list[Any]]:
         """Return the random states of persistent workers by loader; empty without such workers."""
@@ -301,16 +301,15 @@ class HookBuffers:
         module = self._module
         # state_dict() brings parameters back to shards, which hooks keep in before_run
         is_sharded = isinstance(self._trainer.strategy, ModelParallelStrategy)
-        if not (may_add or self._resumes or is_sharded or _names(module)):
+        noted = model_state.added_buffers(module)
+        if not (may_add or self._resumes or is_sharded or noted):
             yield
             return
         before = set(state_here(module))
         yield
         state = state_here(module)
         added = set(state) - before
-        names = _names(module) | added
-        if names:
-            vars(module)["hook_buffers"] = names
+        if model_state.added_buffers(module, added):
             self._fit.patch(module, "on_save_checkpoint", partial(take_out, module))
         waiting, self._waiting = self._waiting, {}
         self._warn(waiting.keys() - state.keys(), added - waiting.keys())
@@ -338,16 +337,10 @@ class HookBuffers:
 def take_out(module: L.LightningModule, checkpoint: dict[str, Any]) -> None:
     """Move the hooks' buffers out of a checkpoint's state dict."""
     state = checkpoint.get("state_dict", {})
-    names = sorted(_names(module) & set(state))
+    names = sorted(model_state.added_buffers(module) & set(state))
     if names:
         kept = {name: state.pop(name) for name in names}
         checkpoint.setdefault(ENTRY, {})["buffers"] = kept
-
-
-def _names(module: L.LightningModule) -> set[str]:
-    """The keys added by hooks; kept on the module, as a module may outlive the Trainer."""
-    names: set[str] = vars(module).get("hook_buffers", set())
-    return names
 
 
 def _listed(names: Iterable[str]) -> str:

@@ -37,6 +37,7 @@ class StepCapture:
         self._is_patched = self._seeks_loss = self._watches_steps = self._logs_epochs = False
         self._inside = False
         self._warned = False
+        self._logged = logged_values.step_results(runner.trainer)
         self._seen: dict[str, torch.Tensor] = {}  # the module's logged values of earlier steps
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
@@ -156,7 +157,8 @@ class StepCapture:
             values, loss = {}, outputs.get("loss")
             if loss is not None:
                 values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)
-            values.update(logged_values.step_metrics(runner.trainer, self._seen))
+            if self._logged:  # most modules log nothing, and this runs in every step
+                values.update(logged_values.step_metrics(runner.trainer, self._seen))
         runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 

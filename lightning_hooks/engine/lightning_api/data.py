@@ -1,7 +1,8 @@
-"""Read and replace the training data of Lightning's fit loop."""
+"""Read and replace the training data of Lightning's fit loop; prepare and run a batch."""
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -12,7 +13,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch, setting
 from lightning_hooks.engine.lightning_api.private_names import (
     SAMPLERS,
     combined_loader,
@@ -24,7 +25,8 @@ from lightning_hooks.engine.lightning_api.private_names import (
     set_loader,
 )
 from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
-from lightning_hooks.utils.random_state import begin_workers
+from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.random_state import WorkerStates, restore_worker
 
 __all__ = [
     "batch_size",
@@ -32,13 +34,16 @@ __all__ = [
     "end_workers",
     "generators_of",
     "goes_on_in_pass",
+    "in_forward",
     "iterator_of",
     "keep_train_data",
+    "keep_worker_states",
     "leave_unread",
     "prepare_batch",
     "renew_iterator",
     "replace_loader",
     "restore_workers",
+    "second_pass",
     "set_train_length",
     "switch_loader",
     "train_generators",
@@ -114,9 +119,36 @@ def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> No
 
 
 def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
+    """Start the workers of the loader's next iterator in the given states, one for each.
+
+    The workers' seed is not drawn from the run's generators, because an uninterrupted run would
+    have the workers already.
+    """
     once = fit.part()
-    begin = partial(begin_workers, loader, states, once)
+
+    def begin() -> None:
+        if len(states) == loader.num_workers:
+            begin_worker = partial(restore_worker, loader.worker_init_fn, states)
+            values = {"worker_init_fn": begin_worker, "generator": torch.Generator()}
+            once.enter_context(setting(loader, **values))
+
     fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
+
+
+def keep_worker_states(loader: Any, fit: Fit) -> WorkerStates:
+    """Have a loader's workers copy their random states to shared memory, until the end of a fit."""
+    states = WorkerStates(loader.collate_fn, loader.num_workers)
+    fit.enter_context(setting(loader, collate_fn=states))
+    return states
+
+
+def second_pass(trainer: L.Trainer, loader: Any) -> Any:
+    """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
+    if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
+        return loader
+    again = copy.copy(loader)
+    again._iterator = None
+    return again
 
 
 def end_workers(loader: Any) -> bool:
@@ -185,13 +217,40 @@ def prepare_batch(trainer: L.Trainer, batch: Any, dataloader_idx: int = 0) -> An
     return trainer.strategy.batch_to_device(batch, dataloader_idx=dataloader_idx)
 
 
+def in_forward(trainer: L.Trainer, run: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """Run a function that uses layers of the module, with FSDP's parameters whole.
+
+    If FSDP wraps the module, all ranks must call ``in_forward`` equally often. Otherwise the
+    function is simply called.
+
+    Args:
+        trainer: The Trainer.
+        run: The function.
+        *args: Arguments of the function; FSDP moves and casts tensors among them.
+        **kwargs: Keyword arguments of the function.
+    """
+    model: Any = trainer.model
+    if not is_flattened(model) or model.training_state.name == "FORWARD_BACKWARD":
+        return run(*args, **kwargs)
+
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        patch.remove()  # the function may call the module itself
+        return run(*args, **kwargs)
+
+    patch = MethodPatch(trainer.lightning_module, "forward", instead=forward)
+    try:
+        return model(*args, **kwargs)
+    finally:
+        patch.remove()
+
+
 @changes_data
 def keep_train_data(trainer: L.Trainer, until: ExitStack) -> None:
     """Go back to the present loaders after ``until``."""
     loop = trainer.fit_loop
     until.callback(lambda: set_fetcher(loop, data_fetcher(loop)))  # called last
-    until.callback(setattr, trainer, "val_check_batch", trainer.val_check_batch)
-    until.callback(setattr, loop, "max_batches", loop.max_batches)
+    until.enter_context(setting(trainer, val_check_batch=trainer.val_check_batch))
+    until.enter_context(setting(loop, max_batches=loop.max_batches))
     until.enter_context(keep_loaders(loop))
 
 

@@ -17,12 +17,15 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
+from lightning_hooks.engine.lightning_api.method_patch import Fit
+
 __all__ = [
     "EVENTS",
     "adds_to_step",
     "restore_events",
     "skip_events",
     "skip_unused_events",
+    "suspend_optimization",
 ]
 
 EVENTS = (
@@ -93,6 +96,38 @@ def adds_to_step(trainer: Any) -> bool:
         and type(precision) is Precision
         and type(trainer.profiler) is PassThroughProfiler
     )
+
+
+class _Suspended(int):
+    """``automatic_optimization`` while hooks own backward: false in the fit only.
+
+    True in a copy of the module, and after a fit that ended without an event.
+    """
+
+    fit: Fit
+
+    def __bool__(self) -> bool:
+        if self.fit.is_running:
+            return False
+        self.fit.close()
+        return True
+
+    def __repr__(self) -> str:
+        return "False"
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> bool:
+        return True
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return bool, (True,)
+
+
+def suspend_optimization(module: L.LightningModule, fit: Fit) -> None:
+    """Have Lightning run neither backward nor step, until the end of a fit."""
+    suspended = _Suspended()
+    suspended.fit = fit
+    fit.callback(setattr, module, "automatic_optimization", True)
+    module.automatic_optimization = suspended  # type: ignore[assignment]
 
 
 def _methods(kind: type, *names: str) -> tuple[tuple[str, Any], ...]:

@@ -11,7 +11,7 @@ import lightning as L
 import torch
 from torchmetrics import Metric
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import Fit, setting
 from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.utils.secrets import masked
 
@@ -54,7 +54,6 @@ def step_metrics(trainer: L.Trainer, seen: dict[str, torch.Tensor]) -> dict[str,
         seen: The values of earlier steps by name, still kept by Lightning and left out here;
             updated.
     """
-    # most modules log nothing, and this runs in every step
     results, found = step_results(trainer), dict[str, torch.Tensor]()
     for _, item in results.valid_items() if results else ():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
@@ -216,15 +215,10 @@ def isolated_logging(module: L.LightningModule) -> Iterator[None]:
     """Ignore ``self.log`` in the block, and restore torchmetrics' states afterwards."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
     states = [{**vars(metric), **metric._copy_state_dict()} for metric in metrics]
-    names = ("log", "log_dict")
-    own: dict[str, Any] = {name: module.__dict__[name] for name in names if name in module.__dict__}
-    module.__dict__.update(log=_ignore, log_dict=_ignore)
     try:
-        yield
+        with setting(module, log=_ignore, log_dict=_ignore):
+            yield
     finally:
-        for name in names:
-            del module.__dict__[name]
-        module.__dict__.update(own)
         for metric, state in zip(metrics, states, strict=True):
             vars(metric).update(state)
 

@@ -5,13 +5,27 @@ from __future__ import annotations
 import contextlib
 import copy
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerState, TrainerStatus
 
-__all__ = ["Fit", "MethodPatch"]
+__all__ = ["Fit", "MethodPatch", "setting"]
+
+
+@contextlib.contextmanager
+def setting(owner: Any, **values: Any) -> Iterator[None]:
+    """Set attributes of an object in the block; restore or delete the attributes afterwards."""
+    own = vars(owner)
+    before = {name: own[name] for name in values if name in own}
+    own.update(values)
+    try:
+        yield
+    finally:
+        for name in values:
+            own.pop(name, None)
+        own.update(before)
 
 
 class MethodPatch:
@@ -96,6 +110,7 @@ class Fit(contextlib.ExitStack):
         fit = Driver.of(trainer).fit
         fit.patch(module, "on_save_checkpoint", before=self._save)  # until the end of the fit
         fit.callback(handle.remove)  # any other change, undone likewise
+        fit.enter_context(setting(loader, collate_fn=collate))
 
         probes = fit.part()  # changes to undo earlier, with probes.close()
         fit.patch(module, "training_step", after=self._stop, until=probes)

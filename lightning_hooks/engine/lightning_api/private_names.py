@@ -8,13 +8,14 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import lightning as L
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
@@ -139,14 +140,10 @@ def set_loader(loop: Any, loader: Any) -> None:
     loop._data_source, loop._combined_loader = _LoaderSource(loader, ""), None
 
 
-@contextlib.contextmanager
-def keep_loaders(loop: Any) -> Iterator[None]:
+def keep_loaders(loop: Any) -> contextlib.AbstractContextManager[None]:
     """Restore a loop's present loaders after the block."""
-    own = loop._data_source, loop._combined_loader
-    try:
-        yield
-    finally:
-        loop._data_source, loop._combined_loader = own
+    own = {"_data_source": loop._data_source, "_combined_loader": loop._combined_loader}
+    return setting(loop, **own)
 
 
 def data_fetcher(loop: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import lightning as L
 
+from lightning_hooks.engine.lightning_api.method_patch import Fit, setting
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
 
 __all__ = [
@@ -14,6 +15,7 @@ __all__ = [
     "batches",
     "count_step",
     "epoch_is_over",
+    "forget_minimum",
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
@@ -23,6 +25,10 @@ __all__ = [
     "last_logged_step",
     "leave_resumed_epoch",
     "logged_step",
+    "set_epoch",
+    "set_iteration",
+    "set_max_epochs",
+    "set_max_steps",
     "validates_next",
 ]
 
@@ -147,3 +153,31 @@ def keep_global_step(trainer: L.Trainer) -> None:
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
+
+
+def set_epoch(trainer: L.Trainer, done: int) -> None:
+    """Set the number of epochs done, for a hook that sets ``runner.epoch``."""
+    counts: Any = trainer.fit_loop.epoch_progress.current
+    counts.processed = counts.completed = done
+
+
+def set_iteration(trainer: L.Trainer, done: int) -> None:
+    """Set the number of batches done in a run with its own loop."""
+    total = batches(trainer).total
+    total.ready = total.started = total.processed = total.completed = done
+
+
+def set_max_epochs(trainer: L.Trainer, epochs: int | None) -> None:
+    """End the run after so many epochs, of earlier fits too."""
+    trainer.fit_loop.max_epochs = epochs
+
+
+def set_max_steps(trainer: L.Trainer, steps: int) -> None:
+    """End the run after so many optimizer steps, of earlier fits too."""
+    trainer.fit_loop.epoch_loop.max_steps = steps
+
+
+def forget_minimum(trainer: L.Trainer, fit: Fit) -> None:
+    """Let a fit end before ``min_epochs`` and ``min_steps``."""
+    fit.enter_context(setting(trainer.fit_loop, min_epochs=0))
+    fit.enter_context(setting(trainer.fit_loop.epoch_loop, min_steps=None))

@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 
 from lightning_hooks.engine.lightning_api.data import prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.private_names import (
     RESULTS,
     combined_loader,
@@ -29,7 +30,6 @@ __all__ = [
     "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
-    "keep_train_flags",
     "replace_val_loader",
     "train_as_before_validation",
     "val_metrics",
@@ -53,7 +53,7 @@ def batches_begun(trainer: L.Trainer) -> int:
 def replace_val_loader(trainer: L.Trainer, loader: Any, until: contextlib.ExitStack) -> None:
     """Validate on ``loader`` in the starting pass, and on the Trainer's loaders after ``until``."""
     loop: Any = trainer.fit_loop.epoch_loop.val_loop
-    until.callback(setattr, loop, "_max_batches", loop._max_batches)
+    until.enter_context(setting(loop, _max_batches=loop._max_batches))
     until.enter_context(keep_loaders(loop))
     set_loader(loop, loader)
     loop.setup_data()
@@ -78,17 +78,6 @@ def _flags_before(trainer: L.Trainer) -> Any:
 def train_as_before_validation(trainer: L.Trainer) -> None:
     """Give the module the train flags from before the running validation."""
     _flags_before(trainer).restore(trainer.lightning_module)
-
-
-@contextlib.contextmanager
-def keep_train_flags(*modules: torch.nn.Module) -> Iterator[None]:
-    """Restore the train flags of modules and all their parts after the block."""
-    flags = [(part, part.training) for module in modules for part in module.modules()]
-    try:
-        yield
-    finally:
-        for part, flag in flags:
-            part.training = flag
 
 
 @switches_mode
@@ -166,12 +155,10 @@ class ExtraPass:
         """Have the module log into the results of the pass, as in an event of Lightning."""
         trainer, loop = self._trainer, evaluation_loop(self._trainer)
         module, connector = trainer.lightning_module, trainer._logger_connector
-        before = trainer.state.stage, module._current_fx_name
-        results, first = loop._results, connector._first_loop_iter
-        trainer.state.stage, module._current_fx_name = _STAGES[self._stage], event
-        loop._results, connector._first_loop_iter = self._results, None
-        try:
+        with (
+            setting(trainer.state, stage=_STAGES[self._stage]),
+            setting(module, _current_fx_name=event),
+            setting(loop, _results=self._results),
+            setting(connector, _first_loop_iter=None),
+        ):
             yield
-        finally:
-            trainer.state.stage, module._current_fx_name = before
-            loop._results, connector._first_loop_iter = results, first

@@ -13,9 +13,10 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.data import batch_size, prepare_batch
+from lightning_hooks.engine.lightning_api.data import batch_size, in_forward, prepare_batch
+from lightning_hooks.engine.lightning_api.method_patch import setting
+from lightning_hooks.engine.lightning_api.model_state import train_flags
 from lightning_hooks.utils import random_state
-from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.suggestions import UnknownNameError
 
 if TYPE_CHECKING:
@@ -41,16 +42,13 @@ def isolated_model_calls(runner: Runner) -> Iterator[None]:
     Inside a training step owned by hooks the random state is not restored: a second forward (SAM)
     is part of the step, and draws as in mmcv.
     """
-    calling, runner.calls_hooks = runner.calls_hooks, False  # nested calls are isolated already
     draws = logged_values.in_training_step(runner.module)
-    try:
-        with (
-            logged_values.isolated_logging(runner.module),
-            contextlib.nullcontext() if draws else random_state.isolated(),
-        ):
-            yield
-    finally:
-        runner.calls_hooks = calling
+    with (
+        setting(runner, calls_hooks=False),  # nested calls are isolated already
+        logged_values.isolated_logging(runner.module),
+        contextlib.nullcontext() if draws else random_state.isolated(),
+    ):
+        yield
 
 
 class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
@@ -92,7 +90,7 @@ class ModelWrapper(torch.nn.DataParallel):  # type: ignore[type-arg]
         """Switch the module; keep the train flags on the runner when a hook evaluates."""
         runner = self._runner
         if runner is not None and not mode and self.module.training:
-            runner.flags_before_eval = {m: m.training for m in self.module.modules()}
+            runner.flags_before_eval = train_flags(self.module)
         super().train(mode)
         return self
 

@@ -21,6 +21,7 @@ from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
@@ -58,6 +59,42 @@ class Runner:
         priority uses the priority of the hook's family (mmcv: NORMAL).
     """
 
+    # of a kind of runner
+
+    counts_epochs: bool = True
+    """Whether the run is counted in epochs rather than in iterations."""
+
+    loops_itself: ClassVar[bool] = False
+    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
+
+    fills_log_buffer: bool = False
+    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
+
+    writes_mmcv_files: ClassVar[bool] = False
+    """Whether checkpoints have mmcv's layout, not Lightning's."""
+
+    log_buffer_class: type[LogBuffer] = LogBuffer
+    """The class of the training's log buffer."""
+
+    filename_tmpl: str = "epoch_{}.pth"
+    """The name of a checkpoint, with ``{}`` for its number."""
+
+    twin: str = "BaseRunner"
+    """The class of mmcv.runner with the runner's class as a virtual subclass."""
+
+    # of the run
+
+    run_id: str
+    """The run's name in manifests; a resumed run keeps the name."""
+
+    unclaimed_timestamp: str
+    """The timestamp until a logger has made the first file with the name: two runs may collide."""
+
+    given_attributes: frozenset[str] = frozenset()
+    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
+
+    # of the step
+
     outputs: dict[str, Any]
     """The result of the last step; unset before the first step."""
 
@@ -67,32 +104,41 @@ class Runner:
     data_batch: Any
     """The batch; set only within an iteration."""
 
-    fills_log_buffer: bool = False
-    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
-
-    log_buffer_class: type[LogBuffer] = LogBuffer
-    """The class of the training's log buffer."""
-
-    given_attributes: frozenset[str] = frozenset()
-    """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
-
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    run_id: str
-    """The run's name in manifests; a resumed run keeps the name."""
+    # counters and limits
 
-    unclaimed_timestamp: str
-    """The timestamp until a logger has made the first file with the name: two runs may collide."""
+    in_epoch: bool = False
+    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
 
-    loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
+    closed_epoch: int | None = None
+    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
 
-    writes_mmcv_files: ClassVar[bool] = False
-    """Whether checkpoints have mmcv's layout, not Lightning's."""
+    last_val_iter: int = 0
+    """Iterations done at the last validation, in a run counted in iterations."""
 
-    counts_epochs: bool = True
-    """Whether the run is counted in epochs rather than in iterations."""
+    own_max_iters: int | None = None
+    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
+
+    _epoch: int
+    _max_epochs: int | None
+    _max_iters: int | None
+    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
+    _stale_inner_iter: int | None = 0  # None: Lightning's
+
+    # loaders
+
+    new_data_loader: Any = None
+    """A training loader set by a hook, until iterated."""
+
+    loader_of_run: Any = None
+    """A training loader set for the rest of the run, not for an epoch."""
+
+    new_val_loader: Any = None
+    """A validation loader set by a hook, for a single pass."""
+
+    # backward and step
 
     hooks_step: bool = False
     """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
@@ -102,39 +148,6 @@ class Runner:
 
     steps_directly: bool = False
     """Whether Lightning adds nothing to the hooks' backward and step but the count of steps."""
-
-    in_epoch: bool = False
-    """Whether ``before_train_epoch`` has no ``after_train_epoch`` yet."""
-
-    closed_epoch: int | None = None
-    """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
-
-    own_max_iters: int | None = None
-    """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
-
-    last_val_iter: int = 0
-    """Iterations done at the last validation, in a run counted in iterations."""
-
-    new_data_loader: Any = None
-    """A training loader set by a hook, until iterated."""
-
-    new_val_loader: Any = None
-    """A validation loader set by a hook, for a single pass."""
-
-    loader_of_run: Any = None
-    """A training loader set for the rest of the run, not for an epoch."""
-
-    filename_tmpl: str = "epoch_{}.pth"
-    """The name of a checkpoint, with ``{}`` for its number."""
-
-    twin: str = "BaseRunner"
-    """The class of mmcv.runner with the runner's class as a virtual subclass."""
-
-    _epoch: int
-    _max_epochs: int | None
-    _max_iters: int | None
-    _iter_shift = 0  # added to Lightning's count by a hook or a resumed run
-    _stale_inner_iter: int | None = 0  # None: Lightning's
 
     known_optimizer: Any = None
     """The optimizer that trains; a hook may have assigned another."""
@@ -573,16 +586,13 @@ class Runner:
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
         called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
-        outer, self.calls_hooks = self.calls_hooks, True
-        try:
+        with setting(self, calls_hooks=True):
             for hook in self._hooks:
                 method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
-        finally:
-            self.calls_hooks = outer
 
 
 def training_loader(runner: Runner) -> Any:
@@ -608,8 +618,7 @@ class EpochRunner(Runner):
     def _epoch(self, value: int) -> None:
         closed = self.closed_epoch == self.trainer.current_epoch
         current = value - closed
-        counts: Any = self.trainer.fit_loop.epoch_progress.current
-        counts.processed = counts.completed = current
+        progress.set_epoch(self.trainer, current)
         if closed:
             self.closed_epoch = current
 
@@ -621,7 +630,7 @@ class EpochRunner(Runner):
     @_max_epochs.setter
     def _max_epochs(self, value: int | None) -> None:
         self.renew()
-        self.trainer.fit_loop.max_epochs = value
+        progress.set_max_epochs(self.trainer, value)
 
     @property
     def _max_iters(self) -> int | None:
@@ -713,7 +722,7 @@ class IterRunner(Runner):
         self.renew()
         self.own_max_iters = value
         if value is not None:
-            self.trainer.fit_loop.epoch_loop.max_steps = value
+            progress.set_max_steps(self.trainer, value)
 
     # -- called by the driver ----------------------------------------------------------------
 

@@ -9,8 +9,6 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -18,12 +16,12 @@ from lightning_hooks.engine.driver.resume import restore_raw_weights
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
-from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.participant import callbacks_of, hooks_of
+from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -33,10 +31,10 @@ from lightning_hooks.hooks.averaging.saved_average import (
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils import dtensors
-from lightning_hooks.utils.arguments import check_choice, check_int, check_number, check_path
+from lightning_hooks.utils.arguments import check_choice, check_int, check_path
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["AveragingHook", "averages_of", "check_momentum"]
+__all__ = ["AveragingHook", "averages_of"]
 
 
 class AveragingHook(Hook):
@@ -415,9 +413,7 @@ class AveragingHook(Hook):
         """Save the averages of all hooks, at the event of the first hook."""
         hooks = averages_of(trainer)
         if hooks and hooks[0] is self:
-            averages = [hook.saved(trainer) for hook in hooks]
-            evaluated = next((hook for hook in hooks if hook.evaluates_in(trainer)), self)
-            write_averages(checkpoint, averages, evaluated.raw_state_dict(trainer))
+            write_averages(checkpoint, [hook.saved(trainer) for hook in hooks])
 
     def saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
@@ -429,13 +425,6 @@ class AveragingHook(Hook):
             return SavedAverage(of)
         self._prepare(trainer)
         return average.saved(of, evaluated)
-
-    def raw_state_dict(self, trainer: L.Trainer) -> dict[str, Any]:
-        """Return the module's state dict with the raw weights, also during a swap."""
-        module, average = trainer.lightning_module, self.average
-        if average is not None and average.module is module:
-            return average.raw_state_dict()
-        return module.state_dict()
 
     def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         """Load the averages of all hooks, at the event of the first hook."""
@@ -467,86 +456,3 @@ class AveragingHook(Hook):
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
     """Return the averages of a Trainer, in the order given."""
     return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]
-
-
-def check_momentum(value: Any) -> None:
-    """Raise unless the value is a number in (0, 1).
-
-    Raises:
-        TypeError: if it is no number.
-        ValueError: if it is out of range.
-    """
-    check_number("momentum", value)
-    if not 0 < value < 1:
-        raise ValueError(f"momentum must be in (0, 1), got {value}")
-
-
-# -- checks ----------------------------------------------------------------------------------------
-
-
-def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
-    """Check for a strategy without changes to the parameters.
-
-    Args:
-        hook: The average.
-        trainer: The Trainer.
-        resume_from: The checkpoint that the hook loads itself.
-
-    Raises:
-        ValueError: for a strategy with flattened or partitioned parameters, and with
-            ``resume_from`` for a strategy with its own way to load checkpoints.
-    """
-    strategy = trainer.strategy
-    shards = strategy.restore_checkpoint_after_setup
-    if shards and not isinstance(strategy, ModelParallelStrategy):
-        raise ValueError(
-            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
-            "parameters are not the module's own; use ModelParallelStrategy, with "
-            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
-        )
-    if shards and resume_from is not None:
-        raise ValueError(
-            f"resume_from={resume_from!r} does not work with {type(strategy).__name__}, "
-            "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
-        )
-
-
-def check_device(device: object) -> str | None:
-    """Return the full name of a device; None stays None.
-
-    Raises:
-        ValueError: for a device unknown to torch.
-    """
-    try:
-        # torch.device(3) has a name that torch.device refuses
-        return None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
-    except (RuntimeError, TypeError, ValueError):
-        message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
-        raise ValueError(message) from None
-
-
-def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
-    """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
-
-    Args:
-        hook: The Trainer's first average.
-        trainer: The Trainer.
-
-    Raises:
-        ValueError: for a hook like mmcv's: each hook would take the other's average for the weights
-            to train on with.
-    """
-    name = class_name(hook)
-    for other in hooks_of(trainer):
-        if hasattr(foreign(other), "_swap_ema_parameters"):
-            raise ValueError(
-                f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
-                "of the model for an average, and training would go on from the other's; leave one "
-                "out"
-            )
-    for callback in callbacks_of(trainer):
-        if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
-            rank_zero_warn(
-                f"{type(callback).__name__} and {name} both set the weights of the module to an "
-                "average; leave one out"
-            )

@@ -12,7 +12,8 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.averaging.base import AveragingHook, check_momentum
+from lightning_hooks.hooks.averaging.base import AveragingHook
+from lightning_hooks.hooks.averaging.checks import check_momentum
 from lightning_hooks.schedules import averages
 from lightning_hooks.schedules.averages import ema_momentum
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_number

@@ -263,7 +263,8 @@ class ModuleAverage:
             for key, value in exact.items()
             if isinstance(value, torch.Tensor) and value.dtype != state[key].dtype
         }
-        return SavedAverage(of, state, self.steps, self.updates, is_validated, higher)
+        raw = self.raw_state_dict() if is_validated else {}
+        return SavedAverage(of, state, self.steps, self.updates, is_validated, higher, raw)
 
     def raw_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the raw weights, also during a swap."""

@@ -26,6 +26,7 @@ class SavedAverage:
         updates: Updates since averaging began.
         is_validated: Whether the run validated with this average.
         exact: The values of higher precision than in ``tensors``, by the same keys.
+        raw: The raw weights of a validated average; empty where the module has them in place.
     """
 
     of: Identity | None = None
@@ -34,6 +35,7 @@ class SavedAverage:
     updates: int = 0
     is_validated: bool = False
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     def entry(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
         """Return the average's entry in a file.
@@ -49,15 +51,12 @@ class SavedAverage:
         return {"class": name, "arguments": arguments, **counts, **values}
 
 
-def write_averages(
-    checkpoint: dict[str, Any], averages: Iterable[SavedAverage], raw: Mapping[str, Any]
-) -> None:
+def write_averages(checkpoint: dict[str, Any], averages: Iterable[SavedAverage]) -> None:
     """Put averages into a checkpoint, the validated average as ``state_dict``.
 
     Args:
         checkpoint: Lightning's dict, changed in place.
         averages: The averages of the Trainer.
-        raw: The live raw weights by the keys of the state dict.
     """
     state = checkpoint.get("state_dict", {})
     is_spread = dtensors.any_sharded(state.values())  # a checkpoint directory
@@ -73,7 +72,7 @@ def write_averages(
     for average in averages:
         if average.is_validated and average.tensors:
             checkpoint["state_dict"] = in_file(average.tensors, is_spread)
-            checkpoint[layout.RAW] = in_file(raw)
+            checkpoint[layout.RAW] = in_file(average.raw or state)
             checkpoint[layout.STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:

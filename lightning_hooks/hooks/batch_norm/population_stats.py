@@ -21,8 +21,10 @@ import torch
 from torch import nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.hooks.batch_norm import restore
+from lightning_hooks.engine.lightning_api import model_state
+from lightning_hooks.engine.lightning_api.data import generators_of
+from lightning_hooks.engine.lightning_api.method_patch import MethodPatch, setting
+from lightning_hooks.utils.random_state import isolated
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
 
@@ -72,10 +74,11 @@ def update_bn_stats(
     # Lightning validates in inference mode, whose tensors cannot train later
     with torch.inference_mode(False), torch.no_grad():
         with contextlib.ExitStack() as after:
-            after.enter_context(restore.buffers(model))
-            after.enter_context(restore.randomness(batches))
-            after.enter_context(restore.without_dropout(model))
-            after.enter_context(restore.uncompiled())
+            after.enter_context(model_state.keep_buffers(model))
+            after.enter_context(isolated(*generators_of(batches)))
+            after.enter_context(model_state.without_dropout(model))
+            # compiled graphs would miss the temporary changes
+            after.enter_context(torch.compiler.set_stance("force_eager"))
             for each in sums:
                 each.attach(after)
             for batch in islice(batches, num_iters):
@@ -152,8 +155,7 @@ class _Sums:
             # the layer multiplies old values by 0, which does not remove a NaN
             self.means[index].zero_()
             self.vars[index].fill_(1)
-            after.callback(setattr, layer, "momentum", layer.momentum)
-            layer.momentum = 1.0
+            after.enter_context(setting(layer, momentum=1.0))
             # a forward hook would cost as much as the layer
             forward = partial(self._forward, index, layer.forward)
             after.callback(MethodPatch(layer, "forward", instead=forward).remove)

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import contextlib
-import copy
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from itertools import islice
 from typing import Any
 
+from lightning.pytorch.trainer.states import RunningStage
+
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import data, validation
-from lightning_hooks.engine.lightning_api.progress import is_last_batch
+from lightning_hooks.engine.lightning_api import data, model_state, validation
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls, takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.batch_norm import restore
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.utils.arguments import check_int
-from lightning_hooks.utils.fsdp import in_forward
 from lightning_hooks.utils.progress_bar import with_bar
+from lightning_hooks.utils.random_state import isolated
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["PreciseBNHook", "batches_for"]
@@ -191,7 +191,7 @@ class PreciseBNHook(Hook):
         Args:
             runner: The run, with module and training data.
         """
-        with validation.keep_train_flags(runner.module):
+        with model_state.keep_train_flags(runner.module):
             if runner.trainer.validating:
                 validation.train_as_before_validation(runner.trainer)
             self._update(runner)
@@ -199,16 +199,20 @@ class PreciseBNHook(Hook):
     def _update(self, runner: Runner) -> None:
         if not self._has_layers(runner):
             return
-        loader = _second_pass(runner.trainer, self._loader(runner))
+        trainer, loader = runner.trainer, data.second_pass(runner.trainer, self._loader(runner))
         wanted = self._batches_to_run(runner, loader)
         forward = self.forward or _training_step(runner)
 
         def run(module: Any, batch: Any) -> None:
-            batch = data.prepare_batch(runner.trainer, batch)
-            in_forward(runner.trainer, forward, module, batch)
+            data.in_forward(trainer, forward, module, data.prepare_batch(trainer, batch))
 
-        with restore.randomness(loader), _as_in_training(runner):
-            shown = with_bar(runner.trainer, islice(loader, wanted), "Precise BN", wanted)
+        with (
+            isolated(*data.generators_of(loader)),
+            setting(trainer.state, stage=RunningStage.TRAINING),
+            isolated_model_calls(runner),
+            trainer.precision_plugin.train_step_context(),
+        ):
+            shown = with_bar(trainer, islice(loader, wanted), "Precise BN", wanted)
             with contextlib.closing(shown) as batches:
                 done = update_bn_stats(runner.module, batches, forward=run)
         if done == 0:
@@ -259,27 +263,6 @@ class PreciseBNHook(Hook):
             self._warned |= {message}
             name = "PreciseBNHook" if self.user is None else f"{self.user}(precise_bn=...)"
             warn(f"{name}: {message}")
-
-
-def _second_pass(trainer: Any, loader: Any) -> Any:
-    """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
-    if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
-        return loader
-    again = copy.copy(loader)
-    again._iterator = None
-    return again
-
-
-@contextlib.contextmanager
-def _as_in_training(runner: Runner) -> Iterator[None]:
-    """Set the Trainer to training for the module's step, without side effects."""
-    trainer = runner.trainer
-    stage, trainer.training = trainer.state.stage, True
-    try:
-        with isolated_model_calls(runner), trainer.precision_plugin.train_step_context():
-            yield
-    finally:
-        trainer.state.stage = stage
 
 
 def _training_step(runner: Runner) -> Callable[[Any, Any], Any]:

@@ -16,6 +16,7 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
@@ -98,10 +99,7 @@ class Stop(Restore):
     def proceed(self) -> str:
         """Stop training, also before ``min_epochs`` and ``min_steps``."""
         trainer = self.runner.trainer
-        loop, fit = trainer.fit_loop, Driver.of(trainer).fit
-        fit.callback(setattr, loop, "min_epochs", loop.min_epochs)
-        fit.callback(setattr, loop.epoch_loop, "min_steps", loop.epoch_loop.min_steps)
-        loop.min_epochs, loop.epoch_loop.min_steps = 0, None
+        progress.forget_minimum(trainer, Driver.of(trainer).fit)
         # all ranks had the same reading and need no agreement
         self.runner.should_stop = trainer.should_stop = True
         return "training stops"
@@ -152,8 +150,7 @@ class LastGoodState:
                 self.restore_copy()
             else:
                 _restore_file(trainer, path)
-        for parameter in trainer.lightning_module.parameters():
-            parameter.grad = None  # bad gradients may have been accumulated
+        trainer.lightning_module.zero_grad()  # bad gradients may have been accumulated
         return "the last reading" if path is None else path
 
     @torch.no_grad()

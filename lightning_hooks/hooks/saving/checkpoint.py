@@ -18,7 +18,8 @@ from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook, of_store
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import (
     CheckpointStore,
     checked_out_dir,
@@ -161,7 +162,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     reads_step = False
     keeps = "last"
-    key_arguments = ("out_dir", "filename_tmpl")
+    create_symlink = of_store("create_symlink")
+    filename_tmpl = of_store("template")
     transient = ("_others",)
     _has_run = False
     _clock: Clock
@@ -213,7 +215,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self.save_last = save_last
         self.sync_buffer = sync_buffer
         self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.store.templates = [self.filename_tmpl, *CheckpointStore.templates]
         self.create_symlink = create_symlink
         self.every_minutes = every_minutes
         self.writes_on_exception = on_exception
@@ -240,12 +241,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._has_run, self._clock = True, Clock(runner.iter)
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._open(runner, self.filename_tmpl, make=True)
-        self._find_others(runner)
-        self.store.clean_up(self._series, self._choose_old(), runner.iter)
+        self._open(runner, make=True)
+        self._clean_up(runner, runner.iter)
 
-    def _find_others(self, runner: Runner) -> None:
-        """Find the other hooks of the same file names, and name the series in the manifest.
+    def _clean_up(self, runner: Runner, resumed_at: int) -> None:
+        """Find the other hooks of the same file names, and delete the hook's superseded files.
 
         Each hook has a series of its own; a file is deleted when superseded in all series.
         """
@@ -256,6 +256,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         self._series = self.filename_tmpl
         if self._others:  # not by position: a resumed run may list the hooks in another order
             self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
+        self.store.clean_up(self._series, self._choose_old(), resumed_at)
 
     def _choose_old(self) -> ChooseOld | None:
         if self.max_keep_ckpts == -1:
@@ -316,9 +317,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not self._has_run:
             runner = Driver.of(trainer).runner
             self.store.begin(runner)
-            self._find_others(runner)
-            resumed_at = progress.batches(trainer).total.processed
-            self.store.clean_up(self._series, self._choose_old(), resumed_at)
+            self._clean_up(runner, progress.batches(trainer).total.processed)
 
     def on_exception(
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
@@ -347,13 +346,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
         for hook in best:  # the best files first: the new file names them
             hook.write_due(trainer)
-        fields = {"is_latest": self.create_symlink is not False, "choose_old": self._choose_old()}
-        target = store.target(due.name, self._series, **fields)
-        store.thread.wait()  # what is told of the file before names that file
+        after = [hook.store for hook in best]
+        target = store.next_file(due.name, self._series, self._choose_old())
         if runner.meta is not None:  # before the file is written, so that the file names itself
             runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
         if not (self._others and store.claim(target, self._others)):
-            after = [hook.store for hook in best]
             store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
 
     # -- the best files --------------------------------------------------------------------

@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
-from lightning_hooks.engine.lightning_api import validation
+from lightning_hooks.engine.lightning_api import model_state, validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.participant import callbacks_of
@@ -36,11 +36,12 @@ from lightning_hooks.hooks.saving.inference import (
     predictions,
     single_gpu_test,
 )
-from lightning_hooks.hooks.saving.lightning import BestFields, Due, SavingHook
+from lightning_hooks.hooks.saving.lightning import Due, SavingHook
 from lightning_hooks.hooks.saving.ranking import (
     GREATER,
     LESS,
     LESS_ENDINGS,
+    BestFields,
     Ranking,
     best_name,
     infer_rule,
@@ -268,10 +269,10 @@ class EvalHook(SavingHook):
             self.compare_func = self.rule_map[rule]
 
     def _add_rule(self) -> None:
-        self.ranking.key = self.key_indicator
+        """Put mmcv's attributes before the other keys of the ranking."""
         if self.rule is not None and self.key_indicator != "auto":
-            worst = self.init_value_map[self.rule]
-            self.ranking.rules[self.key_indicator] = self.compare_func, worst
+            first = {self.key_indicator: (self.compare_func, self.init_value_map[self.rule])}
+            self.ranking.rules = {**first, **self.ranking.rules}
 
     @property
     def writes_files(self) -> bool:
@@ -567,12 +568,8 @@ class EvalHook(SavingHook):
     def _write(self, trainer: L.Trainer, due: Due) -> None:
         name, moment, key, score = due
         messages, ranking = self._messages, self.ranking
-        fields = {
-            "score": score,
-            "rule": ranking.rule(key),
-            "choose_old": ranking.choose_old(messages, key, name),
-        }
-        target = self.store.target(name, best_series(key), **fields)
+        choose_old, rule = ranking.choose_old(messages, key, name), ranking.rule(key)
+        target = self.store.next_file(name, best_series(key), choose_old, score, rule)
         is_best = target.path == ranking.entries(messages, key)[0][1]
         what = "Best" if is_best else f"Among the best {ranking.keep},"
         line = f"{what} {printable(key)} is {score:0.4f} at {moment}: saved {name}"
@@ -797,7 +794,8 @@ def _averages_as_mmcv(logger: Any) -> bool:
 def _state_restored(runner: Runner) -> Iterator[None]:
     """Restore train flags and random state after the block, and mute the module's logging."""
     try:
-        with isolated_model_calls(runner), validation.keep_train_flags(runner.module, runner.model):
+        flags = model_state.keep_train_flags(runner.module, runner.model)
+        with isolated_model_calls(runner), flags:
             yield
     finally:
         runner.flags_before_eval = None

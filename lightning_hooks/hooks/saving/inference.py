@@ -19,6 +19,7 @@ from torch import distributed
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.storage import files
 from lightning_hooks.utils.plain_types import plain
@@ -214,8 +215,7 @@ def measure(
     with contextlib.ExitStack() as after:
         after.callback(metric.reset)
         for part in parts if not over_ranks else ():
-            after.callback(setattr, part, "distributed_available_fn", part.distributed_available_fn)
-            part.distributed_available_fn = lambda: False
+            after.enter_context(setting(part, distributed_available_fn=lambda: False))
         values = metric.compute()
     named = values if isinstance(values, Mapping) else {type(metric).__name__: values}
     return plain_values(named)

@@ -23,6 +23,7 @@ from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.saving.ranking import BestFields
 from lightning_hooks.hooks.saving.store import CheckpointStore, directory_of, newest_of
 from lightning_hooks.storage import files, torch_files, verification
 from lightning_hooks.storage.checkpoint_io import (
@@ -34,7 +35,7 @@ from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["BestFields", "Due", "SavingHook"]
+__all__ = ["BestFields", "Due", "SavingHook", "of_store"]
 
 
 class Due(NamedTuple):
@@ -48,42 +49,7 @@ class Due(NamedTuple):
     score: float | None = None
 
 
-class BestFields(NamedTuple):
-    """The attributes of a ``ModelCheckpoint`` for the best files.
-
-    With several keys, the attributes show the first key.
-
-    ======================  ====================================================================
-    attribute               value
-    ======================  ====================================================================
-    monitor                 the key; None without a comparison
-    mode                    "max" or "min"
-    save_top_k              the number of files to keep; -1 for all
-    current_score           the latest score among the best, as a tensor; None before
-    best_model_score        the best score, as a tensor; None before
-    best_model_path         the path of the best file; an empty string before
-    best_k_models           the scores of the best files by path
-    ======================  ====================================================================
-    """
-
-    monitor: str | None = None
-    mode: str = "min"
-    save_top_k: int = -1
-    current_score: torch.Tensor | None = None
-    best_k_models: Mapping[str, torch.Tensor] = {}
-
-    @property
-    def best_model_path(self) -> str:
-        """The path of the best file."""
-        return next(iter(self.best_k_models), "")
-
-    @property
-    def best_model_score(self) -> torch.Tensor | None:
-        """The best score."""
-        return self.best_k_models.get(self.best_model_path)
-
-
-def _of_store(name: str) -> Any:
+def of_store(name: str) -> Any:
     """Return a property of a hook that reads and writes an attribute of the hook's store."""
     return property(
         lambda hook: getattr(hook.store, name),
@@ -124,10 +90,10 @@ class SavingHook(Hook):
     best_k_models = _best("best_k_models")
 
     # mmcv's attributes
-    out_dir = _of_store("out_dir")
-    save_optimizer = _of_store("save_optimizer")
-    on_saved = _of_store("on_saved")
-    background = _of_store("background")
+    out_dir = of_store("out_dir")
+    save_optimizer = of_store("save_optimizer")
+    on_saved = of_store("on_saved")
+    background = of_store("background")
     by_epoch: bool = True
     save_best: str | list[str] | None = None
 
@@ -155,10 +121,10 @@ class SavingHook(Hook):
         self.store.begin(runner)
         self._best_path_override, self._due = "", ()
 
-    def _open(self, runner: Runner, template: str | None = None, *, make: bool) -> None:
+    def _open(self, runner: Runner, *, make: bool) -> None:
         """Check and make the directory of the run's files."""
         stores = [hook.store for hook in runner.hooks if isinstance(hook, SavingHook)]
-        self.store.open(runner, stores, template, make=make)
+        self.store.open(runner, stores, make=make)
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""

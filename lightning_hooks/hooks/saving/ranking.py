@@ -5,19 +5,53 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
-from lightning_hooks.hooks.saving.lightning import BestFields
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 
-__all__ = ["Ranking", "best_name", "infer_rule", "key_list", "names", "number", "ranked"]
+__all__ = ["BestFields", "Ranking", "best_name", "infer_rule", "key_list", "names", "number"]
 
 GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
 LESS = ["loss"]
 LESS_ENDINGS = ("loss", "error", "mse", "mae", "rmse", "perplexity")
+
+
+class BestFields(NamedTuple):
+    """The attributes of a ``ModelCheckpoint`` for the best files.
+
+    With several keys, the attributes show the first key.
+
+    ======================  ====================================================================
+    attribute               value
+    ======================  ====================================================================
+    monitor                 the key; None without a comparison
+    mode                    "max" or "min"
+    save_top_k              the number of files to keep; -1 for all
+    current_score           the latest score among the best, as a tensor; None before
+    best_model_score        the best score, as a tensor; None before
+    best_model_path         the path of the best file; an empty string before
+    best_k_models           the scores of the best files by path
+    ======================  ====================================================================
+    """
+
+    monitor: str | None = None
+    mode: str = "min"
+    save_top_k: int = -1
+    current_score: torch.Tensor | None = None
+    best_k_models: Mapping[str, torch.Tensor] = {}
+
+    @property
+    def best_model_path(self) -> str:
+        """The path of the best file."""
+        return next(iter(self.best_k_models), "")
+
+    @property
+    def best_model_score(self) -> torch.Tensor | None:
+        """The best score."""
+        return self.best_k_models.get(self.best_model_path)
 
 
 class Ranking:
@@ -37,10 +71,13 @@ class Ranking:
 
     def __init__(self, keep: int = 1) -> None:
         self.keep = keep
-        self.key = ""
-        """The first key, or ``"auto"`` before the first score."""
         self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
         """By key: whether a score is better than another, and the worst possible score."""
+
+    @property
+    def key(self) -> str:
+        """The first key, or ``"auto"`` before the first score."""
+        return next(iter(self.rules), "auto")
 
     def rule(self, key: str) -> str:
         """Return which scores of a key are better, ``"greater"`` or ``"less"``."""
@@ -66,7 +103,7 @@ class Ranking:
         if score is None or not better(score, worst):  # NaN is never better
             return False
         before = self.entries(messages, key)
-        entries = ranked(before, score, path, better)[: self.keep]
+        entries = _ranked(before, score, path, better)[: self.keep]
         if entries == before or [score, path] not in entries:
             return False
         messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: entries}
@@ -100,7 +137,7 @@ class Ranking:
 
     def fields(self, messages: Mapping[str, Any]) -> BestFields:
         """Return the attributes of a ``ModelCheckpoint``, by the first key."""
-        if self.key not in self.rules:  # "auto", before the first score
+        if not self.rules:  # before the first score by "auto"
             return BestFields(save_top_k=self.keep)
         mode = "max" if self.rule(self.key) == "greater" else "min"
         current = None if self.current is None else torch.tensor(float(self.current))
@@ -176,7 +213,7 @@ def number(score: Any) -> float | int | None:
     raise TypeError(f"a score must be a number, got {score!r}")
 
 
-def ranked(
+def _ranked(
     ranking: Sequence[list[Any]], score: float, path: str, better: Callable[[Any, Any], bool]
 ) -> list[list[Any]]:
     """Insert a score into a ranking of ``[score, path]``, best first; return the new ranking.
@@ -184,7 +221,7 @@ def ranked(
     On ties the older entry stays first. A better entry replaces an entry of the same path.
 
     >>> import operator
-    >>> ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)
+    >>> _ranked([[0.9, "a"], [0.7, "b"]], 0.7, "c", operator.gt)
     [[0.9, 'a'], [0.7, 'b'], [0.7, 'c']]
     """
     place = next((i for i, (s, _) in enumerate(ranking) if better(score, s)), len(ranking))

@@ -37,6 +37,9 @@ __all__ = [
     "refuse_other_storage",
 ]
 
+TEMPLATES = "epoch_{}.pth", "iter_{}.pth"
+"""mmcv's file names, to look for in a directory without a manifest."""
+
 LONGEST_NAME = 220
 """Bytes of a file name: most systems allow 255, and a temporary name is longer."""
 
@@ -59,8 +62,10 @@ class CheckpointStore:
     """Whether each rank writes a part of a checkpoint, into a directory."""
     path: str = ""
     """The directory of the last run."""
-    templates: Sequence[str] = ("epoch_{}.pth", "iter_{}.pth")
-    """File names to look for in a directory without a manifest."""
+    template: str = ""
+    """The file names, with ``{}`` for a number; empty for names with a score."""
+    create_symlink: bool | None = False
+    """Whether ``latest.pth`` leads to the last file; None for local directories."""
     save_optimizer: bool = True
     resumed_from: str | None = None
     """The file that the present fit goes on from; None for a new run."""
@@ -110,14 +115,7 @@ class CheckpointStore:
             self.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir)
         )
 
-    def open(
-        self,
-        runner: Runner,
-        beside: Sequence[CheckpointStore] = (),
-        template: str | None = None,
-        *,
-        make: bool,
-    ) -> None:
+    def open(self, runner: Runner, beside: Sequence[CheckpointStore], *, make: bool) -> None:
         """Check and make the directory of a run, so that errors come before training.
 
         Other runs' files in the directory are a warning, once in a run.
@@ -125,7 +123,6 @@ class CheckpointStore:
         Args:
             runner: The run.
             beside: The stores of the run.
-            template: The file names, to report unlisted files of equal names.
             make: Whether to make the directory.
 
         Raises:
@@ -140,9 +137,9 @@ class CheckpointStore:
         entries, self.reported = manifest.read(directory), runner.run_id
         self._earlier = frozenset(entries)
         if directory not in begun:
-            resumed = self.resumed_from
+            resumed, template = self.resumed_from, self.template
             if resumed and files.join(directory, os.path.basename(resumed)) == resumed:
-                template = None  # unlisted files beside the file resumed from belong to this run
+                template = ""  # unlisted files beside the file resumed from belong to this run
             found = report_other_runs(entries, directory, runner.run_id, template)
             if found and not resumed and entry_point.asks_for_last(runner.trainer):
                 raise FileExistsError(f'ckpt_path="last" has found no checkpoint to load. {found}')
@@ -163,10 +160,22 @@ class CheckpointStore:
 
     # -- writing ---------------------------------------------------------------------------
 
-    def target(self, name: str, series: str, **fields: Any) -> Target:
-        """Return the place of a new file of the run; see :class:`Target` for the fields."""
-        fields = {"resumable": self.save_optimizer, "earlier": self._earlier, **fields}
-        return Target(self.path, name, self.runner.run_id, series, **fields)
+    def next_file(
+        self,
+        name: str,
+        series: str,
+        choose_old: ChooseOld | None,
+        score: float | None = None,
+        rule: str | None = None,
+    ) -> Target:
+        """Wait for the file before, and return the place of the run's next file."""
+        self.thread.wait()  # what is told of the file before names that file
+        target = Target(
+            *(self.path, name, self.runner.run_id, series, self.save_optimizer),
+            *(self.create_symlink is not False, score, rule, self._earlier, choose_old),
+        )
+        self.written = target.path, self.runner.iter
+        return target
 
     def write(
         self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
@@ -175,13 +184,11 @@ class CheckpointStore:
 
         Args:
             trainer: The Trainer, in a fit.
-            target: The place of the file.
+            target: The place of the file, from :meth:`next_file`.
             line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
                 the names of deleted files.
             after: Stores with files that must be on the disk before.
         """
-        self.thread.wait()
-        self.written = target.path, self.runner.iter
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -217,7 +224,6 @@ class CheckpointStore:
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
-        self.written = target.path, self.runner.iter
         for other in others:
             if other.written == self.written and other.save_optimizer >= self.save_optimizer:
                 other.thread.wait()
@@ -274,7 +280,7 @@ def newest_of(
     """
     templates: dict[str, list[str]] = {}
     for store, directory in places:
-        templates.setdefault(directory, []).extend(store.templates)
+        templates.setdefault(directory, []).extend(filter(None, [store.template, *TEMPLATES]))
     iterations: dict[str, int] = {}
     for directory, names in templates.items():
         path = earlier_files.newest_valid(directory, resumable=for_fit)
@@ -287,16 +293,14 @@ def newest_of(
     return max(iterations, key=lambda path: iterations[path], default=None)
 
 
-def report_other_runs(
-    entries: Sequence[Entry], directory: str, run: str, template: str | None
-) -> str:
+def report_other_runs(entries: Sequence[Entry], directory: str, run: str, template: str) -> str:
     """Describe other runs' files in a directory, with advice; empty without any.
 
     Args:
         entries: The files in the manifest.
         directory: The directory, local or remote.
         run: The run that begins.
-        template: The file names of the run, to report unlisted files of equal names; None for
+        template: The file names of the run, to report unlisted files of equal names; empty for
             listed files only.
     """
     others = [entry for entry in entries if entry.run != run]
@@ -304,7 +308,7 @@ def report_other_runs(
     for owner, name in dict.fromkeys((f"run {entry.run}", entry.name) for entry in others):
         if files.exists(files.join(directory, name)):
             found.setdefault(owner, []).append(name)
-    if template is not None:
+    if template:
         known = {entry.name for entry in entries}
         numbers = earlier_files.numbered(directory, template)
         names = [name for name, _ in sorted(numbers, key=lambda x: x[1]) if name not in known]

@@ -73,8 +73,7 @@ class CosineAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value = cosine
-    needs_length = True
+    value, needs_length = cosine, True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -96,8 +95,7 @@ class CosineAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value = cosine
-    needs_length = True
+    value, needs_length = cosine, True
 
     def __init__(
         self,
@@ -122,8 +120,7 @@ class LinearAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value = linear
-    needs_length = True
+    value, needs_length = linear, True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -145,8 +142,7 @@ class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value = linear
-    needs_length = True
+    value, needs_length = linear, True
 
     def __init__(
         self,

@@ -22,13 +22,7 @@ from lightning_hooks.utils.warn import rank_zero_warn
 if TYPE_CHECKING:
     from lightning_hooks.hooks.updaters.updater import Updater
 
-__all__ = [
-    "check_schedule",
-    "family_of",
-    "overrides",
-    "warn_of_early_monitors",
-    "warn_of_rivals",
-]
+__all__ = ["check_schedule", "overrides", "warn_of_early_monitors", "warn_of_rivals"]
 
 
 def check_schedule(hook: Updater, runner: Runner) -> None:
@@ -87,7 +81,7 @@ def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
             with contextlib.suppress(ArithmeticError):
                 regular = hook.value(base, position, total)
                 values.add(regular)
-                value = hook.quantity.warm_up(regular, factor)
+                value = hook.quantity.warm_up(factor, regular)
             if not hook.is_valid(value):
                 raise hook.range_error(param_groups.describe_groups(*group), value, when)
         moves = moves or len(values) > 1
@@ -151,12 +145,12 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
 def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
     """Return the names of all that set a hook's values; none unless the hook is the last."""
     runner = Driver.of(trainer).runner
-    family, own = family_of(hook), _optimizers(hook, runner)
+    family, own = _family(hook).__name__, _optimizers(hook, runner)
     hooks = [
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not overrides(other, family, f"_set_{hook.quantity.symbol}")  # may set some groups only
+        and not overrides(other, f"_set_{hook.quantity.symbol}")  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -191,15 +185,18 @@ def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     return {name: one for name, one in found if not isinstance(base, dict) or name in base}
 
 
-def family_of(hook: Updater) -> str:
-    """Return ``"LrUpdaterHook"`` or ``"MomentumUpdaterHook"``."""
-    return next(base.__name__ for base in type(hook).__mro__ if base.__name__ in FAMILIES)
+def _family(hook: Any) -> type:
+    """Return the base class of the hooks for a quantity, mmcv's or ours."""
+    return next(base for base in type(hook).__mro__ if base.__name__ in FAMILIES)
 
 
-def overrides(hook: Any, family: str, name: str) -> bool:
-    """Whether a hook overrides a method of its family's base class, mmcv's or ours."""
-    base = next(base for base in type(hook).__mro__ if base.__name__ == family)
-    return name in vars(hook) or getattr(type(hook), name, None) is not getattr(base, name, None)
+def overrides(hook: Any, *names: str) -> bool:
+    """Whether a hook overrides a method of the base class for its quantity, mmcv's or ours."""
+    own, base = type(hook), _family(hook)
+    return any(
+        name in vars(hook) or getattr(own, name, None) is not getattr(base, name, None)
+        for name in names
+    )
 
 
 def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:

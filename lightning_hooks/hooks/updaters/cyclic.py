@@ -161,7 +161,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
 # -- one cycle ---------------------------------------------------------------------------------
 
 
-def check_phases(self: Any, total: int) -> None:
+def check_phases(self: OneCycleLrUpdaterHook | OneCycleMomentumUpdaterHook, total: int) -> None:
     """Raise ValueError for a first phase without length."""
     if one_cycle_ends(total, self.pct_start, self.three_phase)[0] == 0:
         raise ValueError(

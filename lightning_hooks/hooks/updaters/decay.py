@@ -13,7 +13,7 @@ from lightning_hooks import schedules
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
-from lightning_hooks.hooks.updaters.updater import Quantity, Updater
+from lightning_hooks.hooks.updaters.updater import Updater
 from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers
 
 __all__ = [
@@ -66,20 +66,11 @@ class FixedMomentumUpdaterHook(MomentumUpdaterHook):
 # -- step --------------------------------------------------------------------------------------
 
 
-def step(self: Any, base: float, position: int, total: int | None) -> float:
+def step(
+    self: StepLrUpdaterHook | StepMomentumUpdaterHook, base: float, position: int, total: int | None
+) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.step` for a hook's arguments."""
     return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self.minimum)
-
-
-def set_step(hook: Any, step: object, gamma: object, minimum: object) -> None:
-    """Check and set the arguments of :func:`~lightning_hooks.schedules.step`."""
-    check_milestones("step", step)
-    hook.gamma = check_number("gamma", gamma, least=0)
-    if minimum is not None:
-        quantity: Quantity = hook.quantity
-        check_number(f"min_{quantity.symbol}", minimum, least=quantity.least_minimum)
-    hook.step, hook.minimum = step, minimum
-    hook.is_constant = not step
 
 
 def check_milestones(name: str, step: Any) -> None:
@@ -119,7 +110,10 @@ class StepLrUpdaterHook(LrUpdaterHook):
         self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
-        set_step(self, step, gamma, min_lr)
+        check_milestones("step", step)
+        self.step, self.is_constant = step, not step
+        self.gamma = check_number("gamma", gamma, least=0)
+        self.min_lr = None if min_lr is None else check_number("min_lr", min_lr, least=0)
 
 
 @HOOKS.register_module()
@@ -149,13 +143,20 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        set_step(self, step, gamma, min_momentum)
+        check_milestones("step", step)
+        self.step, self.is_constant = step, not step
+        self.gamma = check_number("gamma", gamma, least=0)
+        if min_momentum is not None:
+            check_number("min_momentum", min_momentum)
+        self.min_momentum = min_momentum
 
 
 # -- exp ---------------------------------------------------------------------------------------
 
 
-def exp(self: Any, base: float, position: int, total: int | None) -> float:
+def exp(
+    self: ExpLrUpdaterHook | ExpMomentumUpdaterHook, base: float, position: int, total: int | None
+) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.exp` for a hook's arguments."""
     return schedules.exp(base, position, gamma=self.gamma)
 
@@ -199,7 +200,9 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
 # -- poly --------------------------------------------------------------------------------------
 
 
-def poly(self: Any, base: float, position: int, total: int) -> float:
+def poly(
+    self: PolyLrUpdaterHook | PolyMomentumUpdaterHook, base: float, position: int, total: int
+) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.poly` for a hook's arguments."""
     return schedules.poly(base, position, total, power=self.power, minimum=self.minimum)
 
@@ -249,7 +252,9 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
 # -- inv ---------------------------------------------------------------------------------------
 
 
-def inv(self: Any, base: float, position: int, total: int | None) -> float:
+def inv(
+    self: InvLrUpdaterHook | InvMomentumUpdaterHook, base: float, position: int, total: int | None
+) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.inv` for a hook's arguments."""
     return schedules.inv(base, position, gamma=self.gamma, power=self.power)
 

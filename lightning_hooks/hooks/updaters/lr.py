@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from functools import partial
 from operator import itemgetter, mul
 from typing import Any
 
@@ -26,7 +25,6 @@ LEARNING_RATE = Quantity(
     highest=LARGEST_RATE,
     valid_range=f"between 0 and {LARGEST_RATE:.2g}",
     warm_up=mul,
-    least_minimum=0,
 )
 
 
@@ -137,9 +135,7 @@ class LrUpdaterHook(Updater):
             return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 
-    def get_warmup_lr(self, cur_iters: int) -> Values:
-        """Return the rates of all groups, with warm-up."""
-        return param_groups.map_values(partial(mul, self.warmup_factor(cur_iters)), self.regular)
+    get_warmup_lr = Updater.warm_values
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer

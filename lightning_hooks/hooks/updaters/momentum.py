@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from operator import truediv
 from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
@@ -18,13 +17,17 @@ def _read(group: dict[str, Any]) -> Any:
     return group.get("momentum", group.get("betas", (None,))[0])
 
 
+def _warm_up(factor: float, momentum: Any) -> Any:
+    return momentum / factor
+
+
 MOMENTUM = Quantity(
     "momentum",
     "momentum",
     _read,
     highest=math.nextafter(1, 0),
     valid_range="in [0, 1)",
-    warm_up=truediv,
+    warm_up=_warm_up,
 )
 
 
@@ -99,10 +102,7 @@ class MomentumUpdaterHook(Updater):
         """Return the momenta of all groups, without warm-up."""
         return self._regular_values(runner, self.get_momentum, MomentumUpdaterHook.get_momentum)
 
-    def get_warmup_momentum(self, cur_iters: int) -> Values:
-        """Return the momenta of all groups, with warm-up."""
-        factor = self.warmup_factor(cur_iters)
-        return param_groups.map_values(lambda momentum: momentum / factor, self.regular)
+    get_warmup_momentum = Updater.warm_values
 
     def _set_momentum(self, runner: Runner, momentum_groups: Values) -> None:
         for where, group, momentum in param_groups.with_groups(runner.optimizer, momentum_groups):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Sequence
 from functools import partial
 from operator import attrgetter
@@ -48,7 +47,6 @@ class Quantity:
         highest: The highest valid number; the lowest is 0.
         valid_range: The valid numbers in words.
         warm_up: Applies a warm-up's factor to a number.
-        least_minimum: The lowest minimum that a policy accepts.
     """
 
     name: str
@@ -56,8 +54,7 @@ class Quantity:
     read: Callable[[dict[str, Any]], Any]
     highest: float
     valid_range: str
-    warm_up: Callable[[float, float], float]
-    least_minimum: float = -math.inf
+    warm_up: Callable[[float, Any], Any]
 
 
 class Updater(Hook):
@@ -172,10 +169,8 @@ class Updater(Hook):
 
     def is_predictable(self) -> bool:
         """Whether :meth:`value` alone computes the values, so they are known before the run."""
-        family, symbol = checks.family_of(self), self.quantity.symbol
-        changed = any(
-            checks.overrides(self, family, f"{name}_{symbol}") for name in ("get", "_set")
-        )
+        symbol = self.quantity.symbol
+        changed = checks.overrides(self, f"get_{symbol}", f"_set_{symbol}")
         return not changed and type(self).value is not Updater.value
 
     # -- the quantity ------------------------------------------------------------------------
@@ -360,8 +355,14 @@ class Updater(Hook):
 
     def warmup_factor(self, now: int) -> float:
         """Return the factor of the warm-up at an iteration."""
-        assert self.warmup_iters is not None
-        return warm_up(now, self.warmup_iters, kind=self.warmup, ratio=self.warmup_ratio)
+        return warm_up(now, self.warmup_iters or 0, kind=self.warmup, ratio=self.warmup_ratio)
+
+    def warm_values(self, cur_iters: int) -> Values:
+        """Return the values of all groups, with warm-up."""
+        factor, scale, regular = self.warmup_factor(cur_iters), self.quantity.warm_up, self.regular
+        if isinstance(regular, dict):
+            return {name: [scale(factor, one) for one in group] for name, group in regular.items()}
+        return [scale(factor, one) for one in regular]
 
     # -- helpers for a quantity --------------------------------------------------------------
 

@@ -27,12 +27,7 @@ from lightning_hooks.loggers.delivery.spool import spool_path
 from lightning_hooks.loggers.delivery.tracked_run import RESUME, TrackedRun, runs_in
 from lightning_hooks.loggers.delivery.writer import Writer, fail
 from lightning_hooks.loggers.trackers.checkpoints import CheckpointUploads
-from lightning_hooks.loggers.trackers.inputs import (
-    check_run,
-    experiment,
-    flatten_params,
-    is_lightning_logger,
-)
+from lightning_hooks.loggers.trackers.inputs import check_run, flatten_params, is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
     import_clients,
@@ -212,7 +207,8 @@ class TrackerHook(LoggerHook):
 
     def passed_run(self) -> Any:
         """Return the argument ``run`` in the form for ``connect``."""
-        return experiment(self._client_run)
+        run = self._client_run
+        return run.experiment if is_lightning_logger(run) else run
 
     @property
     def begins_run(self) -> bool:
@@ -365,9 +361,9 @@ class TrackerHook(LoggerHook):
             runner, allow_text=self.texts, add_mode=is_mmcv, tags_to_skip=skipped
         )
         if self.timings and "time" in runner.log_buffer.output:
-            prefix = f"{self.get_mode(runner)}/" if is_mmcv else ""
             memory = peak_memory(runner)
-            tags.update({} if memory is None else {f"{prefix}memory": memory})
+            if memory is not None:
+                tags[f"{self.get_mode(runner)}/memory" if is_mmcv else "memory"] = memory
         if self.all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))

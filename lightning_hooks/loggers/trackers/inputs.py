@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import re
 import zlib
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import masked
 
@@ -15,12 +13,9 @@ __all__ = [
     "Names",
     "Paths",
     "check_run",
-    "experiment",
     "flatten_params",
     "is_lightning_logger",
     "is_logger_class",
-    "metric_key",
-    "plain_params",
 ]
 
 
@@ -55,28 +50,6 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
     raise TypeError(
         f"run must be the client's run or a Lightning Logger for {user}, got {masked(run)!r}"
     )
-
-
-def experiment(run: Any) -> Any:
-    """Return the client's run; for a Lightning ``Logger`` the experiment."""
-    return run.experiment if is_lightning_logger(run) else run
-
-
-def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Return nested parameters in the types of JSON; values of other types become strings.
-
-    >>> plain_params({"lr": 0.1, "data": {"size": (8, 8), "kind": dict}})
-    {'lr': 0.1, 'data': {'size': [8, 8], 'kind': "<class 'dict'>"}}
-    """
-    return {str(name): _in_json(plain(value)) for name, value in params.items()}
-
-
-def _in_json(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return plain_params(value)
-    if isinstance(value, (list, tuple)):
-        return [*map(_in_json, value)]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def flatten_params(params: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
@@ -151,7 +124,7 @@ class Names:
             a checksum at the end.
         longest: The maximal length of a form.
 
-    >>> names = Names(metric_key)
+    >>> names = Names(lambda name: name.replace("@", "_").replace("#", "_"))
     >>> [names.of(name) for name in ("a@b", "a#b", "a@b")]
     ['a_b', 'a_b_ab410f10', 'a_b']
     """
@@ -169,12 +142,3 @@ class Names:
                 form = form[: self._longest - len(end)] + end
             self._forms[name] = form
         return self._forms[name]
-
-
-def metric_key(name: str) -> str:
-    """Return a valid key of MLflow: valid characters, 250 at most, no path out of a folder.
-
-    >>> metric_key("val/AP@50"), metric_key("学习率")
-    ('val/AP_50', '学习率')
-    """
-    return re.sub(r"[^\w/. :-]", "_", inner_path(name))[:250]

@@ -25,12 +25,7 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import (
-    Names,
-    flatten_params,
-    is_lightning_logger,
-    metric_key,
-)
+from lightning_hooks.loggers.trackers.inputs import Names, flatten_params, is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
@@ -395,6 +390,15 @@ def _stored_samples(client: Any, run_id: str) -> set[str]:
     images = (re.match(r"images/(.+)\+step\+(\d+)\+", path) for path in paths)
     places = {f"images/{each[1].replace('~', '/')}/{each[2]}" for each in images if each}
     return places | {each["path"] for each in tables}
+
+
+def metric_key(name: str) -> str:
+    """Return a valid key of MLflow: valid characters, 250 at most, no path out of a folder.
+
+    >>> metric_key("val/AP@50"), metric_key("学习率")
+    ('val/AP_50', '学习率')
+    """
+    return re.sub(r"[^\w/. :-]", "_", inner_path(name))[:250]
 
 
 def _sample_key(name: str) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.validation import keep_train_flags
+from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import KINDS, Record

@@ -20,11 +20,12 @@ from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
 from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
-from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger, plain_params
+from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
+from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
@@ -235,6 +236,23 @@ def _completed(config: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str
         if isinstance(value, Mapping) and isinstance(config.get(name), Mapping)
     }
     return {**params, **config, **inner}
+
+
+def plain_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested parameters in the types of JSON; values of other types become strings.
+
+    >>> plain_params({"lr": 0.1, "data": {"size": (8, 8), "kind": dict}})
+    {'lr': 0.1, 'data': {'size': [8, 8], 'kind': "<class 'dict'>"}}
+    """
+    return {str(name): _in_json(plain(value)) for name, value in params.items()}
+
+
+def _in_json(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return plain_params(value)
+    if isinstance(value, (list, tuple)):
+        return [*map(_in_json, value)]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
 
 
 def _artifact(

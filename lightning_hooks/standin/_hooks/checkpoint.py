@@ -90,6 +90,7 @@ class CheckpointHook(native.CheckpointHook):
             **{name: value for name, value in saving.items() if name == "create_symlink"},
         )  # fmt: skip
         self.args = saving
+        self.filename_tmpl = saving.get("filename_tmpl") or self.filename_tmpl
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 

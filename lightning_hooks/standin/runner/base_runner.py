@@ -16,6 +16,7 @@ import torch
 
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
@@ -305,8 +306,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     @iter.setter
     def iter(self, value: int) -> None:
-        total: Any = self._counts
-        total.ready = total.started = total.processed = total.completed = value
+        progress.set_iteration(self.trainer, value)
 
     _iter = iter
 

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import RunningStage
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -171,10 +173,12 @@ class Engine(Hook):
     def run(self, trainer: L.Trainer) -> None:
         """Run the runner's loop; then end the fit."""
         self.driver = Driver.of(trainer)
+        counting: Any = trainer.fit_loop.epoch_loop.manual_optimization
+        counting.on_run_start()  # the optimizer's steps are then the Trainer's, too
         try:
-            with _counting_steps(trainer):
-                self._loop()
+            self._loop()
         finally:
+            counting.on_run_end()
             self.driver = None
         trainer.should_stop = True
 
@@ -192,22 +196,9 @@ class Engine(Hook):
     @contextlib.contextmanager
     def validation(self) -> Iterator[None]:
         """Call a validation's events around the block."""
-        trainer = self._runner.trainer
-        trainer.validating = True
-        self.call_event("on_validation_start")
-        self.call_event("on_validation_epoch_start")
-        yield
-        self.call_event("on_validation_epoch_end")
-        self.call_event("on_validation_end")
-        trainer.training = True
-
-
-@contextlib.contextmanager
-def _counting_steps(trainer: L.Trainer) -> Iterator[None]:
-    """Count the optimizer steps in the block as the Trainer's, outside of Lightning's own loop."""
-    loop: Any = trainer.fit_loop.epoch_loop.manual_optimization
-    loop.on_run_start()
-    try:
-        yield
-    finally:
-        loop.on_run_end()
+        with setting(self._runner.trainer.state, stage=RunningStage.VALIDATING):
+            self.call_event("on_validation_start")
+            self.call_event("on_validation_epoch_start")
+            yield
+            self.call_event("on_validation_epoch_end")
+            self.call_event("on_validation_end")

@@ -14,6 +14,7 @@ from lightning.pytorch.profilers import SimpleProfiler
 
 from lightning_hooks import (
     CheckInvalidLossHook,
+    EMAHook,
     Hook,
     HookAdapter,
     TextLoggerHook,
@@ -126,6 +127,17 @@ def test_nothing_of_the_users_classes_and_profiler_is_assigned(tmp_path: Path, f
     with pytest.raises(ValueError, match="now") if fails else contextlib.nullcontext():
         trainer.fit(module, make_loader(), make_loader(1))
     assert during[0] == (before, False)
+
+
+def test_a_class_pickled_by_value_in_a_fit_loads_without_this_package(tmp_path: Path) -> None:
+    cloudpickle = pytest.importorskip("cloudpickle")
+
+    class Module(TinyModule): ...
+
+    found: list[bytes] = []
+    hooks = [EMAHook(), After(lambda runner: found.append(cloudpickle.dumps(Module)))]
+    make_trainer(tmp_path, HookAdapter(hooks)).fit(Module(), make_loader(), make_loader(1))
+    assert not any(b"lightning_hooks" in one for one in found)
 
 
 @pytest.mark.parametrize("hook", [After(), TextLoggerHook()])

@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.profilers import SimpleProfiler
 
 from lightning_hooks import CheckpointHook, EMAHook, Hook, HookAdapter
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from support.training import NoValidation, TinyModule, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 
 class Noted(Callback):
@@ -225,6 +226,16 @@ def test_a_hook_put_in_front_of_all_callbacks_between_fits(tmp_path: Path) -> No
     trainer.save_checkpoint(tmp_path / "after.ckpt")  # has the average, whose patch is in place
     trainer.validate(TinyModule(), make_loader(1), verbose=False)
     assert names(trainer) == ["Driver", "EMAHook", "first", "HookAdapter", "Hook"]
+
+
+def test_a_hook_of_an_adapter_given_alone_saves_as_a_hook_given_alone(tmp_path: Path) -> None:
+    hook = EMAHook()
+    fit(tmp_path, HookAdapter([hook]), module=NoValidation)
+    keys = []
+    for one in (hook, EMAHook()):
+        fit(tmp_path, one, module=NoValidation).save_checkpoint(tmp_path / "a.ckpt")
+        keys.append([*torch.load(tmp_path / "a.ckpt", weights_only=False)["callbacks"]])
+    assert keys[0] == keys[1]
 
 
 def test_a_fit_after_an_error_in_setup(tmp_path: Path) -> None:

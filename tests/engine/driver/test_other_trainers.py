@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -116,6 +118,17 @@ def test_a_fit_leaves_no_attribute_on_the_module(host: bool, tmp_path: Path) -> 
 
     hooks = [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0}), EMAHook()]
     assert attributes(*([HookAdapter(hooks)] if host else hooks)) == attributes()
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
+def test_nothing_in_the_process_keeps_a_trainer_or_its_module(host: bool, tmp_path: Path) -> None:
+    hooks = [IterTimerHook(), CheckInvalidLossHook(), EMAHook()]
+    trainer: Any = fit(tmp_path, *hooks, module=NoValidation, host=host)
+    kept = [weakref.ref(trainer), weakref.ref(trainer.lightning_module)]
+    kept += map(weakref.ref, trainer.callbacks)
+    del trainer, hooks
+    gc.collect()
+    assert [one() for one in kept if one() is not None] == []
 
 
 @pytest.mark.parametrize("hook", [IterTimerHook(), OptimizerHook(grad_clip={"max_norm": 1.0})])

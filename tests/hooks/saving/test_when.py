@@ -87,6 +87,9 @@ def test_assigned_minutes_and_templates_count(
     ticks = ClosureHook("before_train_iter", pass_a_minute)
     fit(tmp_path, ticks, hook, module=NoValidation, max_epochs=1, batches=10)
     assert names(tmp_path) == ["step_6.pth", "step_9.pth"]
+    (tmp_path / "checkpoints.json").unlink()
+    with pytest.warns(UserWarning, match="is taken for the newest"):
+        assert hook.last_checkpoint == str(tmp_path / "step_9.pth")
 
 
 def test_the_buffers_of_a_run_that_ends_early_are_averaged_too(

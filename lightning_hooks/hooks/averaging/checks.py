@@ -1,0 +1,99 @@
+"""Checks of an average: its arguments at construction, and the run at the start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.strategies import ModelParallelStrategy
+
+from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.participant import callbacks_of, hooks_of
+from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.warn import rank_zero_warn
+
+__all__ = ["check_device", "check_momentum", "check_rivals", "check_strategy"]
+
+
+def check_momentum(value: Any) -> None:
+    """Raise unless the value is a number in (0, 1).
+
+    Raises:
+        TypeError: if it is no number.
+        ValueError: if it is out of range.
+    """
+    check_number("momentum", value)
+    if not 0 < value < 1:
+        raise ValueError(f"momentum must be in (0, 1), got {value}")
+
+
+def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
+    """Check for a strategy without changes to the parameters.
+
+    Args:
+        hook: The average.
+        trainer: The Trainer.
+        resume_from: The checkpoint that the hook loads itself.
+
+    Raises:
+        ValueError: for a strategy with flattened or partitioned parameters, and with
+            ``resume_from`` for a strategy with its own way to load checkpoints.
+    """
+    strategy = trainer.strategy
+    shards = strategy.restore_checkpoint_after_setup
+    if shards and not isinstance(strategy, ModelParallelStrategy):
+        raise ValueError(
+            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
+            "parameters are not the module's own; use ModelParallelStrategy, with "
+            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+        )
+    if shards and resume_from is not None:
+        raise ValueError(
+            f"resume_from={resume_from!r} does not work with {type(strategy).__name__}, "
+            "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
+        )
+
+
+def check_device(device: object) -> str | None:
+    """Return the full name of a device; None stays None.
+
+    Raises:
+        ValueError: for a device unknown to torch.
+    """
+    try:
+        # torch.device(3) has a name that torch.device refuses
+        return None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
+    except (RuntimeError, TypeError, ValueError):
+        message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
+        raise ValueError(message) from None
+
+
+def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
+    """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
+
+    Args:
+        hook: The Trainer's first average.
+        trainer: The Trainer.
+
+    Raises:
+        ValueError: for a hook like mmcv's: each hook would take the other's average for the weights
+            to train on with.
+    """
+    name = class_name(hook)
+    for other in hooks_of(trainer):
+        if hasattr(foreign(other), "_swap_ema_parameters"):
+            raise ValueError(
+                f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
+                "of the model for an average, and training would go on from the other's; leave one "
+                "out"
+            )
+    for callback in callbacks_of(trainer):
+        if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
+            rank_zero_warn(
+                f"{type(callback).__name__} and {name} both set the weights of the module to an "
+                "average; leave one out"
+            )
