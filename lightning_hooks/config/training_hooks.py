@@ -46,10 +46,6 @@ EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHo
 """Evaluation hooks by name; mmcv's registry lacks both."""
 
 
-def _unchanged(config: Config) -> Config:
-    return config
-
-
 class Item(NamedTuple):
     """A hook of a training config."""
 
@@ -57,7 +53,7 @@ class Item(NamedTuple):
     """The key in the training config."""
     config: Config
     priority: Any
-    complete: Callable[[Config], Config] = _unchanged
+    complete: Callable[[Config], Config] = lambda config: config
     """Returns the config with ``type`` and the arguments that other keys imply."""
     default: Mapping[str, Any] = {}
     """Arguments for a config without them."""
