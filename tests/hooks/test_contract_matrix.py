@@ -147,9 +147,11 @@ SETS[0] += TOGETHER
 
 ERRORS: dict[str, tuple[str, type[BaseException]]] = {
     "an error in setup": ("setup", OnPurposeError),
+    "Ctrl-C in the sanity check": ("on_sanity_check_end", KeyboardInterrupt),
     "an error as training begins": ("on_train_start", OnPurposeError),
     "an error in a batch": ("on_train_batch_end", OnPurposeError),
     "Ctrl-C in a validation": ("on_validation_batch_end", KeyboardInterrupt),
+    "an error in teardown": ("teardown", OnPurposeError),
 }
 ENDS = ["a second fit", "fast_dev_run", "a validation alone", *ERRORS]
 
@@ -163,7 +165,7 @@ class Ends(Callback):
         self.copies: list[Any] = []
 
     def act(self, trainer: Any, module: Any, *_: Any, **__: Any) -> None:
-        if not trainer.sanity_checking:
+        if not trainer.sanity_checking or "sanity" in self.event:
             self.copies = [copy.deepcopy(module), pickle.loads(pickle.dumps(module))]
             if self.error is not None:
                 raise self.error("on purpose")
