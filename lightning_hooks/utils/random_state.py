@@ -138,9 +138,9 @@ class WorkerStates:
 
     def _read(self, worker: int) -> Any:
         while copies := int(self._copies[worker]):
-            state = self._shared[worker, copies % 2].clone()
+            state = self._shared[worker, copies % 2].numpy().tobytes()
             if copies == int(self._copies[worker]):  # else the worker may have written here
-                return pickle.loads(state.numpy())
+                return pickle.loads(state)
         return None
 
 
