@@ -12,6 +12,7 @@ from typing import Any
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["from_file", "hooks_from_config"]
@@ -67,7 +68,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     elif callable(getattr(cfg, "items", None)):
         cfg = dict(cfg.items())  # a Config of mmcv or mmengine is no dict
     if not isinstance(cfg, Mapping):
-        raise TypeError(f"cfg must be a dict, a Config or the path of a file, got {cfg!r}")
+        raise TypeError(f"cfg must be a dict, a Config or the path of a file, got {masked(cfg)!r}")
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
     given.update(arguments)

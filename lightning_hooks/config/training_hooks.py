@@ -46,10 +46,6 @@ EVALUATIONS: dict[str, type] = {"EvalHook": EvalHook, "DistEvalHook": DistEvalHo
 """Evaluation hooks by name; mmcv's registry lacks both."""
 
 
-def _unchanged(config: Config) -> Config:
-    return config
-
-
 class Item(NamedTuple):
     """A hook of a training config."""
 
@@ -57,7 +53,7 @@ class Item(NamedTuple):
     """The key in the training config."""
     config: Config
     priority: Any
-    complete: Callable[[Config], Config] = _unchanged
+    complete: Callable[[Config], Config] = lambda config: config
     """Returns the config with ``type`` and the arguments that other keys imply."""
     default: Mapping[str, Any] = {}
     """Arguments for a config without them."""
@@ -215,7 +211,7 @@ def register_training_hooks(
     """
     for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
         if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a dict or None, got {value!r}")
+            raise TypeError(f"{name} must be a dict or None, got {masked(value)!r}")
     if adapter:
         known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)}
         check_names("register_training_hooks", adapter, known - {"hooks"})

@@ -542,9 +542,8 @@ class LRScheduler(HookBase):
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
             raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
-        own = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
-        self._own_optimizer = own
-        self._optimizer: Any = own
+        own: Any = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
+        self._own_optimizer = self._optimizer = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
         self._scheduler: Any = scheduler if self._schedule is None else None
 

@@ -14,6 +14,7 @@ from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 if TYPE_CHECKING:
@@ -43,11 +44,11 @@ Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
 @dataclasses.dataclass(frozen=True)
 class Dialect:
-    """The hooks of a library, as data: their points, arguments and trainer.
+    """The hooks of a library as data: points, arguments and trainer.
 
     Args:
         name: Name for ``HookAdapter(dialect=...)``.
-        points: Points of the library at each point of mmcv, in the order of their calls.
+        points: Points of the library at each point of mmcv, in calling order.
         facade: Class of the runner or trainer passed to hooks; one object for each run.
         arguments: Function of the facade, a point's name and the hook's method; returns the
             arguments of the call.
@@ -80,7 +81,7 @@ class Dialect:
 
     @property
     def methods(self) -> frozenset[str]:
-        """The names of all points that a hook may have."""
+        """The names of all points of a hook."""
         return frozenset(self.further).union(*self.points.values())
 
     @property
@@ -108,7 +109,7 @@ class Dialect:
 
 
 def detect(hook: Any, dialect: str = "auto") -> str:
-    """Return the name of the dialect, the library for which a hook is written.
+    """Return the name of a hook's library, the dialect.
 
     Args:
         hook: A hook object.
@@ -126,20 +127,21 @@ def detect(hook: Any, dialect: str = "auto") -> str:
     name = type(hook).__name__
     check_object(hook)
     if isinstance(hook, (str, Mapping)):
-        config = repr(hook) if isinstance(hook, Mapping) else f"dict(type={hook!r})"
+        given = repr(masked(hook))
+        config = given if isinstance(hook, Mapping) else f"dict(type={given})"
         raise TypeError(
-            f"a hook must be an object, got {hook!r}; write HookAdapter([{config}]), "
+            f"a hook must be an object, got {given}; write HookAdapter([{config}]), "
             f"or runner.register_hook_from_cfg({config})"
         )
     if isinstance(hook, (list, tuple)):
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
     if isinstance(hook, Participant):
         return "mmcv"
-    points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
     by_base = _by_base(hook)
+    if dialect == "auto" and by_base is not None:
+        return by_base
+    points = {p for names in points_of.values() for p in names if callable(getattr(hook, p, None))}
     if dialect == "auto":
-        if by_base is not None:
-            return by_base
         if points:
             return _by_points(hook, points, points_of)
         if isinstance(hook, Callback):

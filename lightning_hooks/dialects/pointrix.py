@@ -45,6 +45,7 @@ from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = [
@@ -340,7 +341,7 @@ def config_part(cfg: Any, name: str) -> Mapping[str, Any]:
         for key in ("trainer", name):
             cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
     if cfg is not None and not isinstance(cfg, Mapping):
-        raise TypeError(f"cfg must be a dict of {name} or a YAML file, got {cfg!r}")
+        raise TypeError(f"cfg must be a dict of {name} or a YAML file, got {masked(cfg)!r}")
     return cfg or {}
 
 
@@ -377,13 +378,13 @@ def built(registry: HookRegistry, name_key: str, entry: Any, what: str, *argumen
         arguments: Positional arguments of the class.
     """
     if not isinstance(entry, Mapping) or not isinstance(entry.get(name_key), str):
-        raise TypeError(f"{what} needs a dict with the key {name_key!r}, got {entry!r}")
+        raise TypeError(f"{what} needs a dict with the key {name_key!r}, got {masked(entry)!r}")
     keywords = {name: value for name, value in entry.items() if name != name_key}
     cls = registry.get(entry[name_key])
     try:
         return cls(*arguments, **keywords)
     except TypeError as error:
-        raise TypeError(f"{error} in {what}: {dict(entry)!r}") from error
+        raise TypeError(f"{error} in {what}: {masked(entry)!r}") from error
 
 
 WRITER_REGISTRY = HookRegistry("writer")

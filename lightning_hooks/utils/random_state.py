@@ -107,7 +107,7 @@ def isolated(*generators: torch.Generator) -> Iterator[None]:
 class WorkerStates:
     """The collate function of persistent workers that copy their random states to shared memory.
 
-    A worker copies its state after each batch.
+    A worker copies its state after each batch, in turn to one of two places, and counts the copy.
 
     Args:
         collate: The loader's own collate function.
@@ -116,8 +116,10 @@ class WorkerStates:
 
     def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
         self._collate = collate
-        self._shared = torch.zeros(workers, WORKER_STATE_SIZE, dtype=torch.uint8)
-        self._shared.share_memory_()  # type: ignore[no-untyped-call]
+        self._shared = torch.zeros(workers, 2, WORKER_STATE_SIZE, dtype=torch.uint8)
+        self._copies = torch.zeros(workers, dtype=torch.int64)
+        for shared in (self._shared, self._copies):
+            shared.share_memory_()  # type: ignore[no-untyped-call]
 
     def __call__(self, samples: Any) -> Any:
         """Collate a batch, and record the worker's state."""
@@ -125,12 +127,21 @@ class WorkerStates:
         worker = get_worker_info()
         if worker is not None:
             state = bytearray(pickle.dumps(get_rng_state()))
-            self._shared[worker.id, : len(state)] = torch.frombuffer(state, dtype=torch.uint8)
+            place = self._shared[worker.id, (int(self._copies[worker.id]) + 1) % 2]
+            place[: len(state)] = torch.frombuffer(state, dtype=torch.uint8)
+            self._copies[worker.id] += 1
         return batch
 
     def read(self) -> list[Any]:
         """Return the state of each worker; None for a worker without a batch."""
-        return [pickle.loads(state.numpy()) if state[0] else None for state in self._shared]
+        return [self._read(worker) for worker in range(len(self._copies))]
+
+    def _read(self, worker: int) -> Any:
+        while copies := int(self._copies[worker]):
+            state = self._shared[worker, copies % 2].numpy().tobytes()
+            if copies == int(self._copies[worker]):  # else the worker may have written here
+                return pickle.loads(state)
+        return None
 
 
 def restore_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:

@@ -17,10 +17,12 @@ from lightning_hooks import (
     CheckpointHook,
     Hook,
     HookAdapter,
+    hooks_from_config,
     register_training_hooks,
     standin,
 )
 from lightning_hooks.cli.app import run
+from lightning_hooks.dialects import detect, pointrix
 from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from support.standin import needs_lite
 from support.training import NoValidation, make_loader, make_trainer
@@ -112,6 +114,12 @@ CONFIG: dict[str, Any] = {"type": "Sends", "api_token": "bad 1234"}
         lambda: register_training_hooks(custom_hooks_config=[[CONFIG]]),
         lambda: register_training_hooks(log_config={"hooks": [CONFIG]}),
         lambda: register_training_hooks(lr_config={"api_token": "1234"}),
+        lambda: register_training_hooks(log_config=[CONFIG]),
+        lambda: hooks_from_config([CONFIG]),
+        lambda: detect(CONFIG),
+        lambda: pointrix.parse_hooks({"sends": CONFIG}),
+        lambda: pointrix.parse_hooks({"sends": {"name": "LogHook", "api_token": "1234"}}),
+        lambda: pointrix.parse_hooks([CONFIG]),  # type: ignore[arg-type]
     ],
 )
 def test_no_error_on_a_config_shows_a_secret(build: Any) -> None:

@@ -224,10 +224,10 @@ class Driver(Callback):
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
 
         def is_hosted(one: Participant) -> bool:
-            if one.hosted_at is None:
-                return False
+            if is_one_of(one, self._hosted):
+                return True
             inside = (hook for p in participants for hook, _ in p.entries() if hook is not p)
-            return is_one_of(one, self._hosted) or is_one_of(one, inside)
+            return one.hosted_at is not None and is_one_of(one, inside)
 
         return [one for one in participants if not is_hosted(one)]
 

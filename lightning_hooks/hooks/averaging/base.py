@@ -306,10 +306,13 @@ class AveragingHook(Hook):
             return old
         if old is not None:
             self._earlier = (*self._earlier, weakref.ref(old.module))
+        return self._make(module, loaded)
+
+    def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
         estimated = self.buffers == "ignore" and self.precise_bn is not False
         buffers = "statistics" if estimated else self.buffers
         self.average = ModuleAverage(
-            module, loaded, buffers, self.swap == "copy", self.check == "all", self.device
+            module, saved, buffers, self.swap == "copy", self.check == "all", self.device
         )
         return self.average
 
@@ -325,8 +328,7 @@ class AveragingHook(Hook):
             return
         if names := average.new_parameters():
             self._repair()
-            self._loaded = average.saved(Identity.of(self))
-            has_begun, average = average.has_begun, self.start(pl_module, goes_on=True)
+            has_begun, average = average.has_begun, self._make(pl_module, average.saved())
             average.has_begun = has_begun
             line = "%s also averages the new %s from now on, beginning with their present values"
             Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))

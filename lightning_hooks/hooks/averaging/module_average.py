@@ -255,8 +255,8 @@ class ModuleAverage:
         self._look_up()
         return self._state_dict_with(self.swap.others, exact)
 
-    def saved(self, of: Identity, is_validated: bool = False) -> SavedAverage:
-        """Return the average for a checkpoint, with live tensors."""
+    def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
+        """Return the average for a checkpoint of a hook, or for another average: live tensors."""
         state, exact = self.state_dict(), self.state_dict(exact=True)
         higher = {
             key: value

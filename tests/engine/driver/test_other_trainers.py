@@ -170,3 +170,14 @@ def test_a_resume_cut_short_leaves_no_counters_to_a_later_trainer(tmp_path: Path
     make_trainer(tmp_path, callbacks=callbacks).fit(NoValidation(), make_loader(4))
     starts = [call[:3] for call in hook.calls if call[0] == "before_run"]
     assert starts == [("before_run", 1, 4), ("before_run", 0, 0)]
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
+def test_a_hosted_hook_lent_to_another_trainer_stays_in_its_adapter(tmp_path: Path) -> None:
+    hook = EMAHook()
+    trainer = fit(tmp_path, HookAdapter([hook]))
+    fit(tmp_path, hook)
+    trainer.fit_loop.max_epochs = 3
+    trainer.fit(TinyModule(), make_loader(4))
+    assert trainer.callbacks.count(hook) == 1  # type: ignore[attr-defined]
+    assert hook.state_key.endswith("[0]")
