@@ -55,6 +55,8 @@ wait("after the fit")
 """
 
 
+PATIENCE = 300.0  # seconds: on a busy machine the imports alone take a minute
+
 VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_DISABLE_TELEMETRY="true")
 
 
@@ -68,7 +70,7 @@ def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
 def killed(work: Path, tracker: str, halt: str) -> Iterator[Path | None]:
     """Start a training that waits at a place, yield its spool there, and kill the process."""
     work.mkdir(exist_ok=True)
-    process, end = start(work, tracker, halt), time.monotonic() + 120
+    process, end = start(work, tracker, halt), time.monotonic() + PATIENCE
     while not (work / "here").exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     try:
@@ -81,7 +83,10 @@ def killed(work: Path, tracker: str, halt: str) -> Iterator[Path | None]:
 def train(work: Path, tracker: str) -> str:
     """Train to the end; return what the process says."""
     process = start(work, tracker, "nowhere")
-    assert process.wait(120) == 0, (work / "said").read_text()
+    try:
+        assert process.wait(PATIENCE) == 0, (work / "said").read_text()
+    finally:
+        process.kill()
     return (work / "said").read_text()
 
 
