@@ -17,15 +17,18 @@ __all__ = ["Fit", "MethodPatch", "setting"]
 @contextlib.contextmanager
 def setting(owner: Any, **values: Any) -> Iterator[None]:
     """Set attributes of an object in the block; restore or delete the attributes afterwards."""
-    own = vars(owner)
-    before = {name: own[name] for name in values if name in own}
-    own.update(values)
+    own, kind = vars(owner), type(owner)
+    kept = [n for n in values if n in own or isinstance(getattr(kind, n, None), property)]
+    before = {name: getattr(owner, name) for name in kept}
     try:
+        for name, value in values.items():
+            setattr(owner, name, value)
         yield
     finally:
         for name in values:
             own.pop(name, None)
-        own.update(before)
+        for name, value in before.items():
+            setattr(owner, name, value)
 
 
 class MethodPatch:

@@ -90,6 +90,23 @@ def test_a_deeper_layer_gets_the_statistics_of_what_it_sees() -> None:
         torch.testing.assert_close(layer.running_var, var, rtol=1e-11, atol=1e-12)
 
 
+def test_a_momentum_with_a_setter_is_used_and_kept() -> None:
+    class Scheduled(nn.BatchNorm1d):
+        @property
+        def momentum(self) -> float:
+            return self.value
+
+        @momentum.setter
+        def momentum(self, value: float) -> None:
+            self.value = value
+
+    layer, data = Scheduled(3, momentum=0.2).double(), batches(3)
+    update_bn_stats(layer, data)
+    torch.testing.assert_close(layer.running_mean, population(torch.cat(data))[0])
+    assert layer.momentum == 0.2
+    assert "momentum" not in vars(layer)
+
+
 def test_a_large_mean_costs_no_precision() -> None:
     layer = nn.BatchNorm1d(4)
     data = [batch.float() + 1e3 for batch in batches(4, sizes=(50, 50, 50), mean=0.0)]
