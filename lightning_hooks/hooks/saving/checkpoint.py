@@ -239,6 +239,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Check and clean up the directory of the files."""
         super().before_run(runner)
         self._has_run, self._clock = True, Clock(runner.iter)
+        # an attribute of a subclass hides the property
+        self.store.template, self.store.create_symlink = self.filename_tmpl, self.create_symlink
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, make=True)
