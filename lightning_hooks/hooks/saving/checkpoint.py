@@ -239,6 +239,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Check and clean up the directory of the files."""
         super().before_run(runner)
         self._has_run, self._clock = True, Clock(runner.iter)
+        # an attribute of a subclass hides the property
+        self.store.template, self.store.create_symlink = self.filename_tmpl, self.create_symlink
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, make=True)
@@ -268,6 +270,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         is_last = self.save_last and self.is_last_epoch(runner)
         if self.by_epoch and (is_last or self.every_n_epochs(runner, self.interval)):
             self._mark_due(runner, runner.epoch + 1, "epochs")
+            self._clock = Clock(runner.iter)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Mark a file as due, if iterations or minutes are counted."""
@@ -277,6 +280,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             is_due = self._clock.is_past(self.every_minutes, runner.iter + 1, runner.trainer)
         if is_due:
             self._mark_due(runner, runner.iter + 1, "iterations")
+            self._clock = Clock(runner.iter + 1)
 
     def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
         """Mark the file of a number of ``"epochs"`` or ``"iterations"`` as due."""
@@ -284,7 +288,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         template = self.filename_tmpl if counts_so else "iter_{}.pth"
         name = os.path.normpath(template.format(number)).replace(os.sep, "/")
         self._due = [Due(name, f"{number} {unit}")]
-        self._clock = Clock(runner.iter if unit == "epochs" else number)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
                 if buffer.is_floating_point() and not is_sharded(buffer):

@@ -93,6 +93,14 @@ def test_by_epoch(tmp_path, host):
         assert checkpoint["meta"]["hook_msgs"] == {"last_ckpt": path}
 
 
+def test_a_subclass_with_settings_as_attributes(tmp_path):
+    class Linked(CheckpointHook):
+        create_symlink = True
+
+    run(tmp_path, Linked(interval=1), 2)
+    assert os.readlink(tmp_path / "latest.pth") == "epoch_2.pth"
+
+
 @both
 def test_by_iteration(tmp_path, host):
     run(tmp_path, CheckpointHook(interval=3, by_epoch=False), 2, host)

@@ -153,3 +153,23 @@ def test_no_file_is_written_twice_at_an_exception(tmp_path: Path) -> None:
         fit(tmp_path, *hooks, module=NoValidation, max_epochs=3, batches=4)
     assert names(tmp_path) == ["epoch_1.pth"]
     assert torch.load(tmp_path / "epoch_1.pth", weights_only=True)["meta"]["iter"] == 4
+
+
+def test_a_last_file_that_fails_is_written_at_the_exception(tmp_path: Path) -> None:
+    """A run that ends early has nothing else since its last file."""
+
+    class Failing(NoValidation):
+        fails = True
+
+        def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+            if self.fails:
+                self.fails = False
+                raise OSError("disk full")
+
+    def stop(runner: Any) -> None:
+        runner.should_stop = runner.iter == 2
+
+    hooks = CheckpointHook(interval=5, on_exception=True), ClosureHook("after_train_iter", stop)
+    with pytest.raises(OSError, match="disk full"):
+        fit(tmp_path, *hooks, module=Failing, max_epochs=3, batches=4)
+    assert names(tmp_path) == ["iter_3.pth"]
