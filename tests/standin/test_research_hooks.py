@@ -115,6 +115,13 @@ def test_the_file_names_of_an_old_checkpoint_hook_hold_in_a_trainer(tmp_path: Pa
     assert [path.name for path in tmp_path.glob("*_*.pth")] == ["old_2.pth"]
 
 
+def test_the_file_names_of_an_old_checkpoint_hook_stay_in_its_directory(tmp_path: Path) -> None:
+    hook = CheckpointHook(interval=1, filename_tmpl="../old_{}.pth")
+    with pytest.raises(ValueError, match="filename_tmpl must be the name of a file in out_dir"):
+        fit(tmp_path / "run", hook, module=NoValidation, max_epochs=2)
+    assert not [*tmp_path.glob("*.pth")]
+
+
 def test_a_checkpoint_hook_that_saves_at_its_own_iterations(tmp_path: Path) -> None:
     hook = research_hooks.saves_when_it_likes(CheckpointHook)
     fit(tmp_path, hook, module=NoValidation, max_steps=6, by_epoch=False)

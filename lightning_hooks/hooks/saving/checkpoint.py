@@ -16,6 +16,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.hooks.saving.lightning import Due, SavingHook, of_store
@@ -286,7 +287,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Mark the file of a number of ``"epochs"`` or ``"iterations"`` as due."""
         counts_so = (unit == "epochs") == self.by_epoch
         template = self.filename_tmpl if counts_so else "iter_{}.pth"
-        name = os.path.normpath(template.format(number)).replace(os.sep, "/")
+        name = os.path.normpath(file_name(template, number)).replace(os.sep, "/")
         self._due = [Due(name, f"{number} {unit}")]
         if self.sync_buffer:
             for buffer in runner.module.buffers():
