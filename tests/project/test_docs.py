@@ -30,7 +30,8 @@ PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.parent.name != "hoo
 def test_it_is_built_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("sphinx")
     command = ["-m", "sphinx", "-q", "-W", "--keep-going", "-b", "html"]
-    run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html")
+    # all pages with their pictures: three minutes on a slow machine
+    run_python(*command, "-d", tmp_path / "doctrees", DOCS, tmp_path / "html", timeout=1200)
     assert list((tmp_path / "html" / "_images").glob("learning_rate*.png"))
     built = {
         page.relative_to(tmp_path / "html").as_posix(): page.read_text(encoding="utf-8")

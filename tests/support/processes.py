@@ -115,14 +115,15 @@ def free_port() -> int:
         return int(one.getsockname()[1])
 
 
-def run_python(*command: Any, folder: Path = ROOT) -> str:
+def run_python(*command: Any, folder: Path = ROOT, timeout: float = 240) -> str:
     """Run what ``python`` would to its end, in a fork; return its output.
 
     Args:
         command: ``-c`` and code, ``-m`` and a module, or a script; then its arguments.
         folder: The working directory.
+        timeout: Seconds after which the process is killed, which is an error.
     """
-    return Forks([*map(str, command)], [environment()], folder).wait()
+    return Forks([*map(str, command)], [environment()], folder).wait(timeout)
 
 
 def run_program(code: str, *arguments: Any) -> str:
