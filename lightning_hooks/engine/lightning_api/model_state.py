@@ -80,12 +80,12 @@ def without_dropout(model: nn.Module) -> Iterator[None]:
 
 
 def parts_of(module: nn.Module) -> dict[str, Any]:
-    """Return a module's parameters, buffers and submodules, to pass to :func:`set_parts`."""
+    """Return a module's parameters, buffers and submodules, for :func:`set_parts`."""
     return {name: vars(module)[name] for name in _PARTS}
 
 
 def set_parts(module: nn.Module, parts: Mapping[str, Any]) -> None:
-    """Give a module the parameters, buffers and submodules of another of the same class."""
+    """Replace a module's parameters, buffers and submodules by the result of :func:`parts_of`."""
     vars(module).update(parts)
 
 

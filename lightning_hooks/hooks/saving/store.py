@@ -171,8 +171,16 @@ class CheckpointStore:
         """Wait for the file before, and return the place of the run's next file."""
         self.thread.wait()  # what is told of the file before names that file
         target = Target(
-            *(self.path, name, self.runner.run_id, series, self.save_optimizer),
-            *(self.create_symlink is not False, score, rule, self._earlier, choose_old),
+            self.path,
+            name,
+            self.runner.run_id,
+            series,
+            resumable=self.save_optimizer,
+            is_latest=self.create_symlink is not False,
+            score=score,
+            rule=rule,
+            earlier=self._earlier,
+            choose_old=choose_old,
         )
         self.written = target.path, self.runner.iter
         return target

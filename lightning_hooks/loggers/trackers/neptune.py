@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
@@ -139,19 +140,14 @@ class NeptuneWriter(Writer):
         self.run.stop()
 
 
-@contextlib.contextmanager
-def _unseeded() -> Iterator[None]:
+def _unseeded() -> contextlib.AbstractContextManager[None]:
     """Keep a new run from drawing the training's random numbers.
 
     The client draws the name of the run's folder from the module ``random``, and accepts neither a
     name nor a generator. Inside the block the client's file for names has the system's generator.
     """
-    names: Any = importlib.import_module("neptune.internal.operation_processors.utils")
-    names.random = random.SystemRandom()
-    try:
-        yield
-    finally:
-        names.random = random
+    names = importlib.import_module("neptune.internal.operation_processors.utils")
+    return setting(names, random=random.SystemRandom())
 
 
 @HOOKS.register_module()
