@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import zipfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ __all__ = [
     "DamagedCheckpointError",
     "flaw",
     "load_torch",
+    "mentions",
     "numpy_globals",
     "save_state_dict",
     "save_torch",
@@ -92,6 +94,16 @@ def flaw(path: str) -> str | None:
         if head.startswith(ARCHIVE_HEAD):
             return flaw_of_archive(file)
         return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
+
+
+def mentions(path: str, key: str) -> bool:
+    """Return whether a file of ``torch.save`` has a string in its pickle, which is not executed."""
+    try:
+        with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+            pickles = [name for name in archive.namelist() if name.endswith("data.pkl")]
+            return any(key.encode() in archive.read(name) for name in pickles)
+    except zipfile.BadZipFile:  # of torch before 1.6
+        return False
 
 
 def numpy_globals() -> list[Any]:

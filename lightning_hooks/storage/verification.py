@@ -24,6 +24,9 @@ __all__ = [
     "verify",
 ]
 
+LIGHTNINGS_KEY = "pytorch-lightning_version"
+"""The key that tells Lightning's checkpoints from other files."""
+
 
 class WeightsOnlyError(KeyError):
     """A run cannot be resumed from a file of weights; a KeyError, as Lightning's own error."""
@@ -97,7 +100,7 @@ def require_lightnings(path: str, checkpoint: Mapping[str, Any], for_fit: bool) 
     """
     if for_fit:
         require_resumable(path, checkpoint)
-    if "pytorch-lightning_version" in checkpoint:
+    if LIGHTNINGS_KEY in checkpoint:
         return
     state = "['state_dict']" if "state_dict" in checkpoint else ""
     raise WeightsOnlyError(
@@ -113,7 +116,7 @@ def require_resumable(path: str, checkpoint: Mapping[str, Any]) -> None:
     Raises:
         WeightsOnlyError: for another file; the message names the file's use.
     """
-    is_lightnings = "pytorch-lightning_version" in checkpoint
+    is_lightnings = LIGHTNINGS_KEY in checkpoint
     if "meta" in checkpoint and "state_dict" in checkpoint and not is_lightnings:
         raise WeightsOnlyError(
             f"{path} is a checkpoint of mmcv's layout, as runner.save_checkpoint() writes it, from "
@@ -155,7 +158,8 @@ def newest_unlisted(
             path: (name == linked, number)
             for name, number in earlier_files.numbered(directory, template)
             for path in [files.join(directory, name)]
-            if name not in listed and (files.size_of(path) is not None or is_folder_of_shards(path))
+            if name not in listed and files.exists(path)  # not a broken link
+            if files.size_of(path) is not None or is_folder_of_shards(path)
         }
         passed: dict[str, str] = {}
         for path in sorted(numbers, key=lambda path: numbers[path], reverse=True):
@@ -184,7 +188,7 @@ def _refusal(path: str, for_fit: bool) -> str:
     except (DamagedCheckpointError, WeightsOnlyError) as error:
         return str(error)
     except pickle.UnpicklingError:  # objects of the user's own classes
-        return ""
+        return "" if torch_files.mentions(path, LIGHTNINGS_KEY) else f"{path} is no checkpoint"
     return ""
 
 

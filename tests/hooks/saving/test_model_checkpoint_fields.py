@@ -16,6 +16,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
+from lightning_hooks.engine.priority import Priority
 from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
 from lightning_hooks.storage import earlier_files, manifest
 from support import training
@@ -318,9 +319,24 @@ def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_
     (tmp_path / manifest.NAME).unlink()
     (tmp_path / "epoch_99.pth").write_bytes((tmp_path / "epoch_2.pth").read_bytes()[:-9])
     torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
+    torch.save(torch.nn.Linear(1, 1), tmp_path / "epoch_97.pth")
+    (tmp_path / "epoch_96.pth").symlink_to(tmp_path / "gone.pth")
     place = CheckpointStore(), str(tmp_path)
-    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth"):
+    passed = "epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth.*epoch_97.pth is no checkpoint"
+    with pytest.warns(UserWarning, match=passed):
         assert newest_of([place], for_fit=True) == str(tmp_path / "epoch_2.pth")
     for number in (1, 2):
         (tmp_path / f"epoch_{number}.pth").unlink()
     assert newest_of([place]) == str(tmp_path / "epoch_99.pth")  # loading says why not
+
+
+def test_last_is_a_file_with_objects_of_the_users_own_class(tmp_path):
+    class Keeping(TinyModule):
+        def on_save_checkpoint(self, checkpoint):
+            checkpoint["mine"] = Priority.LOW
+
+    hook = CheckpointHook(interval=1, create_symlink=False)
+    fit(tmp_path, hook, module=Keeping, max_epochs=2)
+    (tmp_path / manifest.NAME).unlink()
+    with pytest.warns(UserWarning, match=r"epoch_2.pth is in no"):
+        assert newest_of([(CheckpointStore(), str(tmp_path))]) == str(tmp_path / "epoch_2.pth")
