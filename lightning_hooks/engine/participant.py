@@ -105,6 +105,9 @@ class Participant(Callback):
     def log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
 
+    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
+        """Save the run; called before any hook's ``on_exception``, where trackers end the run."""
+
     def on_checkpoint_saved(self, path: str) -> None:
         """Use a file that a hook of the run has written; the writing thread of rank 0 calls."""
 

@@ -497,6 +497,8 @@ class Driver(Callback):
         for hook in self._runner.hooks if self._has_runner else ():
             if isinstance(hook, HostedHook):
                 hook.fail()
+            elif isinstance(hook, Participant):
+                hook.save_after_error(trainer, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""

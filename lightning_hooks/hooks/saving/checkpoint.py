@@ -165,6 +165,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     keeps = "last"
     create_symlink = of_store("create_symlink")
     filename_tmpl = of_store("template")
+    every_minutes: float | None = None
+    writes_on_exception = False
     transient = ("_others",)
     _has_run = False
     _clock: Clock
@@ -240,8 +242,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         """Check and clean up the directory of the files."""
         super().before_run(runner)
         self._has_run, self._clock = True, Clock(runner.iter)
-        # an attribute of a subclass hides the property
-        self.store.template, self.store.create_symlink = self.filename_tmpl, self.create_symlink
+        # an attribute of a subclass hides the property; an old constructor sets no template
+        self.store.template = self.filename_tmpl or filename_template(None, self.by_epoch)
+        self.store.create_symlink = self.create_symlink
         if self.by_epoch and self.every_minutes is None and not self.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, make=True)
@@ -322,12 +325,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             runner = Driver.of(trainer).runner
             self.store.begin(runner)
             self._clean_up(runner, progress.batches(trainer).total.processed)
+        self._has_run = False  # an error in a later evaluation ends no fit
 
-    def on_exception(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
-    ) -> None:
+    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Wait for the thread; write a file with ``on_exception``, and log how to go on."""
-        super().on_exception(trainer, pl_module, exception)
+        self.on_exception(trainer, trainer.lightning_module, exception)
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
         runner = self.store.runner

@@ -15,7 +15,8 @@ from lightning.pytorch.strategies import SingleDeviceStrategy
 from lightning_hooks import CheckpointHook, ClosureHook, newest_valid
 from lightning_hooks.hooks.saving import checkpoint
 from lightning_hooks.hooks.saving.checkpoint import Clock
-from support.training import NoValidation, fit
+from support.logs.kept import KeepHook, Kept
+from support.training import NoValidation, fit, make_loader
 
 pytestmark = pytest.mark.filterwarnings(
     "ignore:You're resuming from a checkpoint", "ignore:the run goes on in epoch"
@@ -141,6 +142,54 @@ def test_what_ends_a_run_writes_a_file_to_go_on_from(
     trainer = fit(tmp_path, hook(), ckpt_path="last", **options)
     assert names(tmp_path) == ["epoch_2.pth", "epoch_3.pth"]
     assert trainer.global_step == 12
+
+
+def test_an_error_after_the_fit_writes_no_file(tmp_path: Path) -> None:
+    class Failing(NoValidation):
+        def test_step(self, *batch: Any) -> None:
+            raise ValueError("bad")
+
+    hook = CheckpointHook(interval=2, max_keep_ckpts=1, save_last=False, on_exception=True)
+    trainer = fit(tmp_path, hook, module=Failing, max_epochs=3, batches=4)
+    with pytest.raises(ValueError, match="bad"):
+        trainer.test(trainer.lightning_module, make_loader(1), verbose=False)
+    assert names(tmp_path) == ["epoch_2.pth"]
+
+
+def test_trackers_send_the_file_of_an_exception(tmp_path: Path) -> None:
+    def stop(runner: Any) -> None:
+        if runner.iter == 5:
+            raise ValueError("bad")
+
+    class Takes(Kept):
+        takes = ("checkpoints",)
+
+    class Tracker(KeepHook):
+        writer_class = Takes
+
+    tracker = Tracker(Takes, upload="all")
+    hooks = tracker, CheckpointHook(1, on_exception=True), ClosureHook("before_train_iter", stop)
+    with pytest.raises(ValueError, match="bad"):
+        fit(tmp_path, *hooks, module=NoValidation, max_epochs=3, batches=4)
+    sent = [name for record in tracker.kept.records for name in record.checkpoints]
+    assert sent == ["epoch_1.pth", "iter_5.pth"]
+    assert tracker.kept.closed == [True]
+
+
+def test_an_old_hook_with_a_constructor_of_its_own_writes_files(tmp_path: Path) -> None:
+    class Old(CheckpointHook):
+        def __init__(self) -> None:
+            self.interval, self.max_keep_ckpts, self.save_last = 1, -1, True
+            self.sync_buffer = False
+
+    def stop(runner: Any) -> None:
+        if runner.iter == 5:
+            raise ValueError("bad")
+
+    hooks = Old(), ClosureHook("before_train_iter", stop)
+    with pytest.raises(ValueError, match="bad"):
+        fit(tmp_path, *hooks, module=NoValidation, max_epochs=3, batches=4)
+    assert names(tmp_path) == ["epoch_1.pth"]
 
 
 def test_no_file_is_written_twice_at_an_exception(tmp_path: Path) -> None:
