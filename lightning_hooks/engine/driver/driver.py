@@ -203,7 +203,7 @@ class Driver(Callback):
         self.fit = fit = Fit(trainer)
         fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
         # called first in the next fit of any Trainer, also after an error that was not cleaned up
-        fit.patch(module, "configure_callbacks", before=fit.close)
+        fit.patch(module, "configure_callbacks", before=fit.close_if_over)
         after_setups(trainer, partial(self._arrange, trainer), fit)
         self._loading = fit.part()
         self._buffers = resume.HookBuffers(trainer, module, fit, self._loading)

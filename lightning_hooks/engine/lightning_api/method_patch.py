@@ -37,8 +37,8 @@ class MethodPatch:
     Lightning calls some events for the module only: ``on_save_checkpoint`` of a weights-only file,
     ``on_load_checkpoint`` of a file without callbacks; and Lightning passes the result of
     ``training_step`` to no callback. The patch is an instance attribute with the method's
-    signature, so Lightning treats the patch as the method. A copy or a pickle of the module has the
-    plain method.
+    signature, so Lightning treats the patch as the method. A deep copy or a pickle of the module
+    has the plain method.
 
     Args:
         module: The object with the method.
@@ -145,6 +145,16 @@ class Fit(contextlib.ExitStack):
     def is_running(self) -> bool:
         """Whether the Trainer is at work; false after an error, before any ``on_exception``."""
         return self.state.status is TrainerStatus.RUNNING
+
+    def close_if_over(self) -> None:
+        """Close the stack where Lightning calls ``configure_callbacks`` for the Trainer's next fit.
+
+        Neither an evaluation by another Trainer in the fit, nor a call by the user, ends the fit.
+        """
+        module: Any = self._module
+        by_lightning = getattr(module, "_current_fx_name", "") == "configure_callbacks"
+        if not self.is_running or (by_lightning and module.trainer is self.trainer):
+            self.close()
 
     def part(self) -> contextlib.ExitStack:
         """Return a stack for changes to undo before the end of the fit."""

@@ -181,3 +181,31 @@ def test_a_hosted_hook_lent_to_another_trainer_stays_in_its_adapter(tmp_path: Pa
     trainer.fit(TinyModule(), make_loader(4))
     assert trainer.callbacks.count(hook) == 1  # type: ignore[attr-defined]
     assert hook.state_key.endswith("[0]")
+
+
+@pytest.mark.parametrize("how", ["test", "predict", "configure_callbacks"])
+def test_hooks_go_on_after_another_trainer_evaluates_the_module(how: str, tmp_path: Path) -> None:
+    class Evaluates(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            if how == "configure_callbacks":
+                pl_module.configure_callbacks()
+                return
+            nested = make_trainer(tmp_path)
+            options = {"verbose": False} if how == "test" else {"return_predictions": False}
+            getattr(nested, how)(pl_module, make_loader(1), **options)
+            pl_module.trainer = trainer
+
+    class Predicts(NoValidation):
+        def test_step(self, batch: Any) -> Any:
+            return self.loss(batch)
+
+        predict_step = test_step
+
+    def train(*callbacks: Any) -> Any:
+        ema, steps = EMAHook(momentum=0.1, warm_up=0), HookAdapter([OldOptimizerHook()])
+        trainer = fit(tmp_path, *callbacks, ema, steps, module=Predicts, max_epochs=3)
+        return ema.steps, weights(trainer.lightning_module)
+
+    (plain, of_plain), (nested, of_nested) = train(), train(Evaluates())
+    assert nested == plain > 0
+    assert torch.equal(of_nested, of_plain)
