@@ -270,6 +270,9 @@ class TrackerHook(LoggerHook):
     def before_run(self, runner: Runner) -> None:
         """Open the session with the backend."""
         super().before_run(runner)
+        if self._peers:  # an error ended the fit before, and another one Lightning's on_exception
+            self._peers = [self]
+            self._close_all()
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
@@ -469,7 +472,8 @@ def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
     forked = logged_values.step_names(runner.trainer)
     named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
     if "loss" in tags:
-        copies = runner.train_log.loss_names or {"train_loss"}
+        # a name with a value of its own is a copy no more
+        copies = runner.train_log.loss_names - tags.keys() or {"train_loss"}
         named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
     return named
 

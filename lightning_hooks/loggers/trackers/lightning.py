@@ -341,9 +341,10 @@ class LightningLoggerHook(TrackerHook):
         if not self._shares:
             return tags
         there, kept = logged_values.names_for_loggers(runner.trainer)
-        if runner.train_log.loss_names & there:
+        prefix = f"{self.get_mode(runner)}/"
+        if (runner.train_log.loss_names & there) - {name.removeprefix(prefix) for name in tags}:
             there.add("loss")
-        prefix, old = f"{self.get_mode(runner)}/", there | kept
+        old = there | kept
         new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & old}
         return new if any(name.split("/")[0] not in RATES for name in new) else {}
 

@@ -79,6 +79,28 @@ def test_a_tracker_has_the_names_steps_and_values_of_lightning_s_logger(tmp_path
     assert {"train_loss", "acc_step", "acc_epoch", "val_acc", "epoch"} == ours[3].keys()
 
 
+class WarmedUp(TinyModule):
+    """Returns a part of the loss that it logs, and later the sum with another part."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        part = self.loss(batch)
+        self.log("part", part)
+        return part if self.global_step < 2 else part + 1
+
+
+def test_a_part_that_is_the_loss_at_first_keeps_its_values(tmp_path: Path) -> None:
+    hooks = TensorboardLoggerHook(interval=1, names="lightning"), LightningLoggerHook(interval=1)
+    fit(tmp_path, *hooks, module=WarmedUp, max_epochs=1)
+    ours = read_tensorboard(tmp_path / "work/tf_logs")[0]
+    there = rows_of_lightning(tmp_path)
+    parts = [row["part"] for row in there.values()]
+    assert [row["part"] for row in ours.values()] == pytest.approx(parts)
+    assert [row.get("train/loss") for row in there.values()][:2] == [None, None]
+    assert there[3]["train/loss"] == pytest.approx(parts[3] + 1)
+    sums = {step: row["train_loss"] for step, row in ours.items() if "train_loss" in row}
+    assert sums == pytest.approx({step: ours[step]["part"] + 1 for step in (2, 3)})
+
+
 @pytest.mark.parametrize("module", [Named, Quiet])
 def test_the_names_of_mmcv_are_the_default(tmp_path: Path, module: Any) -> None:
     usual, named = KeepHook(interval=2), KeepHook(interval=2, names="lightning")
