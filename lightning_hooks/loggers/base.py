@@ -223,8 +223,9 @@ class LoggerHook(Hook):
         buffer.average()
         averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
         results = {key: value for key, value in buffer.output.items() if key not in averages}
-        if not averages and not results.keys() - {"eval_iter_num"} and not runner.loops_itself:
-            return  # mmcv has a line without values
+        without_values = {"eval_iter_num", "time", "data_time"}.issuperset({*averages, *results})
+        if without_values and not runner.loops_itself:
+            return  # mmcv has a line
         with buffer.showing(averages, results):
             self.log(runner)
 

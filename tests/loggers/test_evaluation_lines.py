@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks import CheckpointHook, HookAdapter, StepLrUpdaterHook, TextLoggerHook
+from lightning_hooks import (
+    CheckpointHook,
+    HookAdapter,
+    IterTimerHook,
+    StepLrUpdaterHook,
+    TextLoggerHook,
+)
 from support.training import TinyModule, make_loader, make_trainer
 
 both = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
@@ -58,6 +64,17 @@ def test_the_epoch_is_that_of_the_file(tmp_path: Path, host: bool, caplog: Any) 
         assert [row["epoch"] for row in rows(tmp_path)[-3:]] == [2, 3, done]
         assert any("Epoch(val) [2][1]" in message for message in caplog.messages)
         assert "on_load_checkpoint" not in vars(module)
+
+
+def test_a_validation_without_values_is_no_line(tmp_path: Path, caplog: Any) -> None:
+    class Silent(TinyModule):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            pass
+
+    hooks = IterTimerHook(), TextLoggerHook(interval=2)
+    make_trainer(tmp_path, *hooks, max_epochs=1).fit(Silent(), make_loader(), make_loader(1))
+    assert {row["mode"] for row in rows(tmp_path)} == {"train"}
+    assert not any("Epoch(val)" in message for message in caplog.messages)
 
 
 @both
