@@ -49,6 +49,7 @@ strategy ``checkpoint_io``                    CheckpointStore             a save
 fit loop ``min_epochs``, ``min_steps``        forget_minimum              the fit
 fit loop's loaders, fetcher, ``max_batches``  keep_train_data             an epoch
 validation loop's loaders, ``_max_batches``   replace_val_loader          a validation
+Trainer ``val_check_batch``                   keep_train_data             an epoch
 Trainer's stage, loops' ``_results``          PreciseBNHook, ExtraPass    a pass
 loader ``collate_fn``                         keep_worker_states          the fit
 loader ``worker_init_fn``, ``generator``      restore_workers             making an iterator
@@ -56,7 +57,8 @@ loader ``worker_init_fn``, ``generator``      restore_workers             making
 
 Two patches outlive the fit: ``save_checkpoint`` of the strategy until the next fit, and of a
 Trainer with an invalid loss until the next file. For good is what a hook wishes for the run, as any
-callback may: ``trainer.should_stop``, ``trainer.optimizers``, ``max_epochs`` and ``max_steps``, a
-replaced submodule, mmcv's ``fp16_enabled``, and ``module.hook_buffers``, the names of buffers added
-by hooks. For old scripts alone, ``lightning_hooks/standin/habits.py`` changes modules.
+callback may: ``trainer.should_stop``, ``trainer.optimizers``, ``max_epochs`` and ``max_steps``, the
+loops' counts of a resumed run, the end of a loader's persistent workers, a replaced submodule,
+mmcv's ``fp16_enabled``, and ``module.hook_buffers``, the names of buffers added by hooks. For old
+scripts alone, ``lightning_hooks/standin/habits.py`` changes modules.
 """

@@ -171,12 +171,12 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     Lightning caches each computed value for Lightning's own loggers. All ranks must call the
     function: metrics are computed over all ranks.
     """
-    results, found = step_results(trainer), {}
-    for _, item in results.valid_items() if results else ():
-        value = results._get_cache(item, on_step=False) if item.meta.on_epoch else None
-        if isinstance(value, torch.Tensor) and value.numel() == 1:
-            found[item.meta.forked_name(on_step=False)] = value
-    return found
+    results = step_results(trainer)
+    if not results:
+        return {}
+    names = [item.meta.forked_name(on_step=False) for _, item in results.valid_items()]
+    values = results.metrics(on_step=False)["callback"]
+    return {name: values[name] for name in names if name in values and values[name].numel() == 1}
 
 
 @needs("values of hooks in callback_metrics")
