@@ -139,7 +139,8 @@ class IterCycle(EpochCycle):
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
         runner.epoch = trainer.current_epoch
-        inside = progress.is_resuming_mid_epoch(trainer) and not progress.is_last_batch(trainer)
+        ended = progress.is_last_batch(trainer) and not progress.batch_was_open(trainer)
+        inside = progress.is_resuming_mid_epoch(trainer) and not ended
         if inside:
             self._train_data.restore_rng()
         self._calls.run_at_border("before_epoch")

@@ -73,6 +73,14 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     return bool(trainer.fit_loop.restarted_mid_epoch)
 
 
+def batch_was_open(trainer: L.Trainer) -> bool:
+    """Whether the resumed file was written in ``on_train_batch_end``: no batch is left in the pass.
+
+    After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
+    """
+    return bool(trainer.fit_loop.epoch_loop.restarted_on_train_batch_end)
+
+
 def batch_is_open(trainer: L.Trainer) -> bool:
     """Whether a training batch has begun and not ended, with the iteration not yet counted."""
     current = batches(trainer).current
@@ -87,12 +95,15 @@ def iterates_anew(trainer: L.Trainer) -> bool:
 
 
 def leave_resumed_epoch(trainer: L.Trainer) -> None:
-    """Go on with the next epoch after a resume from the end of an epoch.
+    """Go on with the next epoch after a resume from the end of an epoch, or before its successor.
 
     With ``max_steps`` set Lightning would add a batch to the finished epoch, or end the run: the
-    loops wait for the rest of the epoch.
+    loops wait for the rest of the epoch. An epoch that an error has kept from beginning would have
+    no batches.
     """
     loop: Any = trainer.fit_loop
+    if loop.restarted_on_epoch_start:
+        loop.epoch_loop.restarting = False
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
     if over and trainer.max_steps != -1:
         for progress in (loop.epoch_progress.current, loop.epoch_progress.total):

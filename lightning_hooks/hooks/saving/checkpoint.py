@@ -27,7 +27,7 @@ from lightning_hooks.hooks.saving.store import (
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.storage import checkpoints
+from lightning_hooks.storage import checkpoints, earlier_files
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
@@ -167,7 +167,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     filename_tmpl = of_store("template")
     every_minutes: float | None = None
     writes_on_exception = False
-    transient = ("_others",)
+    transient = ("_others", "_has_run")
     _has_run = False
     _clock: Clock
     """Counts from the last due file, or the beginning."""
@@ -340,9 +340,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
                 self._mark_due(runner, runner.iter, "iterations")
                 self.write_due(trainer)
                 self.store.thread.wait()
+            path = earlier_files.newest_valid(self.store.path, resumable=True)
+            how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
             runner.logger.info(
-                '%s after %d iterations; to go on from %s write trainer.fit(..., ckpt_path="last")',
-                *(type(exception).__name__, runner.iter, self.last_model_path),
+                "%s after %d iterations; %s",
+                *(type(exception).__name__, runner.iter, how if path else "no file to go on from"),
             )
         except Exception:  # it would hide the exception
             runner.logger.exception("A checkpoint was not written")

@@ -20,7 +20,7 @@ from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer, writes_for
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import ChooseOld, Entry
@@ -212,10 +212,12 @@ class CheckpointStore:
                 save(checkpoint)
 
         _dump(trainer, target, take)
-        if trainer.is_global_zero and not taken:
+        strategy = trainer.strategy
+        writes_itself = self.in_parts or not writes_for(strategy)
+        if trainer.is_global_zero and writes_itself and not taken:
             self._report(target, line, self._record(trainer, target))
         if self.in_parts:  # no rank may look for the file earlier
-            trainer.strategy.barrier("write_checkpoint")
+            strategy.barrier("write_checkpoint")
 
     def _record(self, trainer: L.Trainer, target: Target) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""

@@ -12,7 +12,13 @@ import pytest
 import torch
 from lightning.pytorch.strategies import SingleDeviceStrategy
 
-from lightning_hooks import CheckpointHook, ClosureHook, newest_valid
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    CheckpointHook,
+    ClosureHook,
+    InvalidLossError,
+    newest_valid,
+)
 from lightning_hooks.hooks.saving import checkpoint
 from lightning_hooks.hooks.saving.checkpoint import Clock
 from support.logs.kept import KeepHook, Kept
@@ -222,3 +228,59 @@ def test_a_last_file_that_fails_is_written_at_the_exception(tmp_path: Path) -> N
     with pytest.raises(OSError, match="disk full"):
         fit(tmp_path, *hooks, module=Failing, max_epochs=3, batches=4)
     assert names(tmp_path) == ["iter_3.pth"]
+
+
+@pytest.mark.filterwarnings("ignore:.*there is no last checkpoint available")
+@pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize("at", ["on_train_epoch_start", "on_train_batch_end"])
+def test_no_epoch_is_lost_by_an_error_between_epochs(
+    tmp_path: Path, by_epoch: bool, at: str
+) -> None:
+    class Failing(NoValidation):
+        fails, steps = True, 0
+
+        def fail(self, *args: Any) -> None:
+            if self.fails and self.trainer.global_step == 8:
+                raise ValueError("bad")
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            self.steps += 1
+            return super().training_step(batch, batch_idx)
+
+    setattr(Failing, at, Failing.fail)
+
+    def train(ckpt_path: str | None = None) -> Any:
+        hook = CheckpointHook(interval=-1, on_exception=True)
+        options = {"module": Failing, "max_epochs": 4, "ckpt_path": ckpt_path}
+        return fit(tmp_path, hook, by_epoch=by_epoch, **options).lightning_module
+
+    with pytest.raises(ValueError, match="bad"):
+        train()
+    Failing.fails = False
+    assert train("last").steps == 8
+
+
+def test_the_line_at_an_exception_names_a_file_to_go_on_from(tmp_path: Path, caplog: Any) -> None:
+    class Failing(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            factor = float("nan") if self.global_step == 5 else 1.0
+            return super().training_step(batch, batch_idx) * factor
+
+    caplog.set_level("INFO")
+    hooks = CheckpointHook(interval=1, on_exception=True), CheckInvalidLossHook(interval=1)
+    with pytest.raises(InvalidLossError):
+        fit(tmp_path, *hooks, module=Failing, max_epochs=2, batches=4)
+    (line,) = [m for m in caplog.messages if "go on from" in m]
+    assert f"to go on from {tmp_path / 'epoch_1.pth'} write" in line
+    assert names(tmp_path) == ["epoch_1.pth"]
+
+
+def test_an_error_in_the_first_batch_has_no_file_to_go_on_from(tmp_path: Path, caplog: Any) -> None:
+    def stop(runner: Any) -> None:
+        raise ValueError("bad")
+
+    caplog.set_level("INFO")
+    hooks = CheckpointHook(1, on_exception=True), ClosureHook("before_train_iter", stop)
+    with pytest.raises(ValueError, match="bad"):
+        fit(tmp_path, *hooks, module=NoValidation)
+    assert "ValueError after 0 iterations; no file to go on from" in caplog.messages
