@@ -113,12 +113,12 @@ def check_number(
     return value
 
 
-def check_numbers(name: str, value: object, least: float = -math.inf) -> None:
+def check_numbers(name: str, value: object) -> None:
     """Raise unless a value is a list or tuple of finite numbers."""
     if not isinstance(value, (list, tuple)):
         raise TypeError(f"{name} must be a list of numbers, got {value!r}")
     for i, number in enumerate(value):
-        check_number(f"{name}[{i}]", number, least)
+        check_number(f"{name}[{i}]", number)
 
 
 def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:

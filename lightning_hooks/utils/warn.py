@@ -26,11 +26,11 @@ def warn(message: str, category: type[Warning] = UserWarning) -> None:
     warnings.warn_explicit(printable(message), category, file, line, name, registry)
 
 
-def rank_zero_warn(message: str, category: type[Warning] = UserWarning) -> None:
+def rank_zero_warn(message: str) -> None:
     """Warn on the first rank, with the user's line."""
     from lightning.fabric.utilities import rank_zero_only  # Lightning sets its rank
 
-    rank_zero_only(warn)(message, category)
+    rank_zero_only(warn)(message)
 
 
 def _users_frame() -> FrameType:

@@ -15,7 +15,6 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook
 from lightning_hooks.hooks.averaging.checks import check_momentum
 from lightning_hooks.schedules import averages
-from lightning_hooks.schedules.averages import ema_momentum
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_number
 
 __all__ = [
@@ -25,7 +24,6 @@ __all__ = [
     "LinearMomentumEMAHook",
     "MomentumAnnealingEMAHook",
     "StochasticWeightAverageHook",
-    "ema_momentum",
 ]
 
 
@@ -87,7 +85,7 @@ class EMAHook(AveragingHook):
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         momentum = averages.over_interval(self.momentum, self.interval)
-        return ema_momentum(self.steps, momentum, self.warm_up)
+        return averages.ema_momentum(self.steps, momentum, self.warm_up)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check rivals; warn of a run too short for the average."""

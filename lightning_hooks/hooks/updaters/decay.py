@@ -129,7 +129,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
-        ValueError: for a step that is not positive.
+        ValueError: for a step that is not positive, or a factor below 0.
         TypeError: for a step that is neither an int nor a list of ints.
     """
 

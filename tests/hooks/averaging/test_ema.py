@@ -15,9 +15,10 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, StochasticWeightAverageHook, TrainStepModule
-from lightning_hooks.hooks.averaging.ema import EMAHook, ema_momentum
+from lightning_hooks.hooks.averaging.ema import EMAHook
 from lightning_hooks.hooks.averaging.module_average import WeightSwap
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
+from lightning_hooks.schedules.averages import ema_momentum
 from support.golden import recorded
 from support.probes import Probe, averages_in, equal, weights
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
