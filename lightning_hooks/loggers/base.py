@@ -131,6 +131,8 @@ class LoggerHook(Hook):
 
     reads_step = False
     reads_log_buffer = True
+    timings = False
+    """Whether the times of batches alone are values to log."""
 
     @property
     def writes_files(self) -> bool:
@@ -223,8 +225,8 @@ class LoggerHook(Hook):
         buffer.average()
         averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
         results = {key: value for key, value in buffer.output.items() if key not in averages}
-        without_values = {"eval_iter_num", "time", "data_time"}.issuperset({*averages, *results})
-        if without_values and not runner.loops_itself:
+        unshown = {"eval_iter_num"} if self.timings else {"eval_iter_num", "time", "data_time"}
+        if unshown.issuperset({*averages, *results}) and not runner.loops_itself:
             return  # mmcv has a line
         with buffer.showing(averages, results):
             self.log(runner)

@@ -97,13 +97,13 @@ def flaw(path: str) -> str | None:
 
 
 def mentions(path: str, key: str) -> bool:
-    """Return whether a file of ``torch.save`` has a string in its pickle, which is not executed."""
+    """Return whether a file may have a string in its pickle, without executing the pickle."""
     try:
         with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
             pickles = [name for name in archive.namelist() if name.endswith("data.pkl")]
             return any(key.encode() in archive.read(name) for name in pickles)
     except zipfile.BadZipFile:  # of torch before 1.6
-        return False
+        return True
 
 
 def numpy_globals() -> list[Any]:

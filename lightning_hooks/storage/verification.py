@@ -188,7 +188,8 @@ def _refusal(path: str, for_fit: bool) -> str:
     except (DamagedCheckpointError, WeightsOnlyError) as error:
         return str(error)
     except pickle.UnpicklingError:  # objects of the user's own classes
-        return "" if torch_files.mentions(path, LIGHTNINGS_KEY) else f"{path} is no checkpoint"
+        key = "optimizer_states" if for_fit else LIGHTNINGS_KEY
+        return "" if torch_files.mentions(path, key) else f"{path} has no {key}"
     return ""
 
 

@@ -175,7 +175,8 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     if not results:
         return {}
     names = [item.meta.forked_name(on_step=False) for _, item in results.valid_items()]
-    values = results.metrics(on_step=False)["callback"]
+    found = results.metrics(on_step=False)
+    values = {**found["callback"], **found["log"]}  # the former has second names, too
     return {name: values[name] for name in names if name in values and values[name].numel() == 1}
 
 

@@ -329,7 +329,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Wait for the thread; write a file with ``on_exception``, and log how to go on."""
-        self.on_exception(trainer, trainer.lightning_module, exception)
+        SavingHook.on_exception(self, trainer, trainer.lightning_module, exception)
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
         runner = self.store.runner

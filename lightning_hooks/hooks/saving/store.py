@@ -20,7 +20,7 @@ from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer, writes_for
+from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import ChooseOld, Entry
@@ -211,13 +211,11 @@ class CheckpointStore:
             else:
                 save(checkpoint)
 
-        _dump(trainer, target, take)
-        strategy = trainer.strategy
-        writes_itself = self.in_parts or not writes_for(strategy)
-        if trainer.is_global_zero and writes_itself and not taken:
+        is_written = _dump(trainer, target, take)
+        if trainer.is_global_zero and is_written and not taken:
             self._report(target, line, self._record(trainer, target))
         if self.in_parts:  # no rank may look for the file earlier
-            strategy.barrier("write_checkpoint")
+            trainer.strategy.barrier("write_checkpoint")
 
     def _record(self, trainer: L.Trainer, target: Target) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
@@ -265,9 +263,19 @@ class CheckpointStore:
                 hook.on_checkpoints_deleted(gone)
 
 
-def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:
-    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer."""
+def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> bool:
+    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer.
+
+    Returns:
+        Whether the strategy was asked to write, which ``CheckInvalidLossHook`` may prevent.
+    """
+    asked: list[bool] = []
+
+    def note(*args: Any, **kwargs: Any) -> None:
+        asked.append(True)
+
     with contextlib.ExitStack() as stack:
+        stack.callback(MethodPatch(trainer.strategy, "save_checkpoint", before=note).remove)
         own_io = replace_writer(trainer.strategy, take)
         stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
         if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
@@ -275,6 +283,7 @@ def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], st
             add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
             stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
         trainer.save_checkpoint(target.path, weights_only=not target.resumable)
+    return bool(asked)
 
 
 def newest_of(

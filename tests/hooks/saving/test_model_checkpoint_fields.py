@@ -322,7 +322,9 @@ def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_
     torch.save(torch.nn.Linear(1, 1), tmp_path / "epoch_97.pth")
     (tmp_path / "epoch_96.pth").symlink_to(tmp_path / "gone.pth")
     place = CheckpointStore(), str(tmp_path)
-    passed = "epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth.*epoch_97.pth is no checkpoint"
+    passed = (
+        "epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth.*epoch_97.pth has no optimizer_states"
+    )
     with pytest.warns(UserWarning, match=passed):
         assert newest_of([place], for_fit=True) == str(tmp_path / "epoch_2.pth")
     for number in (1, 2):

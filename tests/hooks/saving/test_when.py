@@ -284,3 +284,14 @@ def test_an_error_in_the_first_batch_has_no_file_to_go_on_from(tmp_path: Path, c
     with pytest.raises(ValueError, match="bad"):
         fit(tmp_path, *hooks, module=NoValidation)
     assert "ValueError after 0 iterations; no file to go on from" in caplog.messages
+
+
+def test_a_file_that_the_strategy_writes_itself_is_listed(tmp_path: Path) -> None:
+    class Own(SingleDeviceStrategy):
+        def save_checkpoint(self, checkpoint: Any, filepath: Any, **options: Any) -> None:
+            torch.save(checkpoint, filepath)
+
+    hook = CheckpointHook(interval=1, max_keep_ckpts=1)
+    fit(tmp_path, hook, module=NoValidation, max_epochs=2, strategy=Own("cpu"))
+    assert names(tmp_path) == ["epoch_2.pth"]
+    assert newest_valid(tmp_path) == str(tmp_path / "epoch_2.pth")
