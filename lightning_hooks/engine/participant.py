@@ -87,6 +87,11 @@ class Participant(Callback):
         """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
         return False
 
+    @property
+    def refuses_files(self) -> bool:
+        """Whether the state of the run is bad: no file may hold the state."""
+        return False
+
     def checkpoint_directory(self, runner: Any) -> str | None:
         """Return the directory of the hook's checkpoints; None without checkpoints."""
         return None

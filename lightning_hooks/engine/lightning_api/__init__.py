@@ -29,7 +29,6 @@ Trainer ``save_checkpoint``                   StepTimeHook                time
 strategy, validation loop, loggers            StepTimeHook                time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
 strategy ``save_checkpoint``                  AveragingHook               files after the fit
-strategy ``save_checkpoint``                  CheckpointStore, in a save  whether a file is written
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
 loader ``_get_iterator``                      restore_workers             begin in saved states
 ============================================  ==========================  ==========================

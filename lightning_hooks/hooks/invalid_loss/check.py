@@ -253,6 +253,11 @@ class CheckInvalidLossHook(Hook):
         if self._action is not None:
             self._check(Driver.of(trainer).runner)
 
+    @property
+    def refuses_files(self) -> bool:
+        """Whether an invalid loss has ended the fit."""
+        return self._has_failed
+
     def _save(
         self, runner: Runner, save: Callable[..., None], filepath: Any, *args: Any, **kwargs: Any
     ) -> None:

@@ -15,6 +15,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
+from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -336,7 +337,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
             return
         try:
-            if self._due or runner.iter != self._clock.iterations:
+            natives = natives_with("refuses_files", runner.hooks)
+            is_bad = any(hook.refuses_files for hook in natives)
+            if not is_bad and (self._due or runner.iter != self._clock.iterations):
                 self._mark_due(runner, runner.iter, "iterations")
                 self.write_due(trainer)
                 self.store.thread.wait()

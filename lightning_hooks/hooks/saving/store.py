@@ -211,8 +211,8 @@ class CheckpointStore:
             else:
                 save(checkpoint)
 
-        is_written = _dump(trainer, target, take)
-        if trainer.is_global_zero and is_written and not taken:
+        _dump(trainer, target, take)
+        if trainer.is_global_zero and not taken:
             self._report(target, line, self._record(trainer, target))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
@@ -263,19 +263,9 @@ class CheckpointStore:
                 hook.on_checkpoints_deleted(gone)
 
 
-def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> bool:
-    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer.
-
-    Returns:
-        Whether the strategy was asked to write, which ``CheckInvalidLossHook`` may prevent.
-    """
-    asked: list[bool] = []
-
-    def note(*args: Any, **kwargs: Any) -> None:
-        asked.append(True)
-
+def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:
+    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer."""
     with contextlib.ExitStack() as stack:
-        stack.callback(MethodPatch(trainer.strategy, "save_checkpoint", before=note).remove)
         own_io = replace_writer(trainer.strategy, take)
         stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
         if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
@@ -283,7 +273,6 @@ def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], st
             add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
             stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
         trainer.save_checkpoint(target.path, weights_only=not target.resumable)
-    return bool(asked)
 
 
 def newest_of(
