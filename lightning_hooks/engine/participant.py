@@ -89,7 +89,7 @@ class Participant(Callback):
 
     @property
     def refuses_files(self) -> bool:
-        """Whether the state of the run is bad: no file may hold the state."""
+        """Whether the state of the run is bad, so that no file may hold the state."""
         return False
 
     def checkpoint_directory(self, runner: Any) -> str | None:
