@@ -337,8 +337,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
             return
         try:
-            natives = natives_with("refuses_files", runner.hooks)
-            is_bad = any(hook.refuses_files for hook in natives)
+            is_bad = any(h.refuses_files for h in natives_with("refuses_files", runner.hooks))
             if not is_bad and (self._due or runner.iter != self._clock.iterations):
                 self._mark_due(runner, runner.iter, "iterations")
                 self.write_due(trainer)

@@ -270,7 +270,7 @@ class TrackerHook(LoggerHook):
     def before_run(self, runner: Runner) -> None:
         """Open the session with the backend."""
         super().before_run(runner)
-        if self._peers:  # an error ended the fit before, and another one Lightning's on_exception
+        if self._peers:  # open since a fit in which a callback's own on_exception has failed
             self._peers = [self]
             self._close_all()
         restored, self._restored = self._restored, None
