@@ -227,7 +227,7 @@ class LoggerHook(Hook):
         results = {key: value for key, value in buffer.output.items() if key not in averages}
         unshown = {"eval_iter_num"} if self.timings else {"eval_iter_num", "time", "data_time"}
         if unshown.issuperset({*averages, *results}) and not runner.loops_itself:
-            return  # mmcv has a line
+            return  # mmcv writes a line
         with buffer.showing(averages, results):
             self.log(runner)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+from copy import deepcopy
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -160,6 +161,24 @@ def test_an_error_after_the_fit_writes_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bad"):
         trainer.test(trainer.lightning_module, make_loader(1), verbose=False)
     assert names(tmp_path) == ["epoch_2.pth"]
+
+
+def test_a_copy_made_in_a_fit_shows_the_error_of_its_own_setup(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Failing(NoValidation):
+        def setup(self, stage: str) -> None:
+            raise ValueError("bad")
+
+    copies = []
+    hook = CheckpointHook(interval=-1, on_exception=True)
+    copying = ClosureHook("before_train_epoch", lambda _: copies.append(deepcopy(hook)))
+    fit(tmp_path, hook, copying, module=NoValidation)
+    before = names(tmp_path)
+    with pytest.raises(ValueError, match="bad"):
+        fit(tmp_path, copies[0], module=Failing)
+    assert names(tmp_path) == before
+    assert not any("go on from" in message for message in caplog.messages)
 
 
 def test_trackers_send_the_file_of_an_exception(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from typing import Any, ClassVar, TextIO
 import numpy as np
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.cli import main
@@ -470,6 +471,25 @@ def test_a_failed_training_is_told_to_the_backend_and_what_was_logged_arrives(
         fit(tmp_path, hook, Crash())
     assert len(hook.kept.records) == 4
     assert hook.kept.closed == [True]
+
+
+def test_a_session_that_an_error_has_left_open_is_closed_at_the_next_run(tmp_path: Path) -> None:
+    class FailsTwice(Callback):
+        def on_train_batch_end(self, *given: Any) -> None:
+            raise ValueError("bad")
+
+        def on_exception(self, *given: Any) -> None:  # Lightning calls no callback after it
+            raise ValueError("worse")
+
+    hook = KeepHook()
+    trainer = make_trainer(tmp_path, FailsTwice(), hook, max_epochs=1)
+    with pytest.raises(ValueError, match="worse"):
+        trainer.fit(TinyModule(), make_loader(), make_loader(1))
+    left = hook.kept
+    assert not left.closed
+    make_trainer(tmp_path, hook, max_epochs=1).fit(TinyModule(), make_loader(), make_loader(1))
+    assert (left.closed, hook.kept.closed) == ([True], [False])
+    assert hook.kept is not left
 
 
 def test_there_is_no_thread_before_the_run_nor_after_it(tmp_path: Path) -> None:
