@@ -129,7 +129,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
 
     Raises:
-        ValueError: for a step that is not positive, or a factor below 0.
+        ValueError: for a step that is not positive, a factor or a minimum below 0.
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
@@ -147,7 +147,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         self.step, self.is_constant = step, not step
         self.gamma = check_number("gamma", gamma, least=0)
         if min_momentum is not None:
-            check_number("min_momentum", min_momentum)
+            check_number("min_momentum", min_momentum, least=0)
         self.min_momentum = min_momentum
 
 

@@ -272,6 +272,7 @@ def test_counted_in_epochs_where_iterations_are_is_announced(tmp_path: Path) -> 
     ("make", "message"),
     [
         (lambda: StepMomentumUpdaterHook(step=0), "step must be positive"),
+        (lambda: StepMomentumUpdaterHook(1, min_momentum=-1), "min_momentum must be at least 0"),
         (lambda: CosineAnnealingMomentumUpdaterHook(), "either min_momentum or min_momentum_ratio"),
         (lambda: LinearAnnealingMomentumUpdaterHook(0.1, 0.1), "either min_momentum or"),
         (lambda: CyclicMomentumUpdaterHook(by_epoch=True), "by_epoch must be False"),
