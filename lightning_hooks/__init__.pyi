@@ -109,7 +109,7 @@ from lightning_hooks.loggers.trackers.tensorboard import (
 from lightning_hooks.loggers.trackers.trackio import TrackioLoggerHook as TrackioLoggerHook
 from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
-from lightning_hooks.storage.earlier_files import newest_valid as newest_valid
+from lightning_hooks.storage.find_checkpoints import newest_valid as newest_valid
 from lightning_hooks.optim.groups import param_groups as param_groups
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 

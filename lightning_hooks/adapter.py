@@ -11,14 +11,14 @@ import lightning as L
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, check_each_once
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.participant import Participant, RunnerOptions, check_each_once
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
 from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
 from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.hooks.saving.store import newest_of
-from lightning_hooks.storage import earlier_files
+from lightning_hooks.storage import find_checkpoints
 from lightning_hooks.utils.arguments import check_bool, check_function, check_path
 from lightning_hooks.utils.secrets import masked
 
@@ -112,7 +112,7 @@ class HookAdapter(Hook):
 
     def _entry(self, hook: Any, priority: int | str | None) -> tuple[Any, int]:
         """Return the hook to call, which may call a hook of another library, and the priority."""
-        is_native = self._dialect == "auto" and isinstance(hook, Participant)
+        is_native = self._dialect == "auto" and isinstance(hook, HookCallback)
         hosted = hook if is_native else host_as(hook, self._dialect)
         if hosted is hook and not is_native and hasattr(type(hook), "priority"):
             raise ValueError('"priority" is a reserved attribute for hooks: write (hook, priority)')
@@ -152,7 +152,7 @@ class HookAdapter(Hook):
         for hook in self._of_kind(EvalHook):
             found = hook.best_ckpt_path
             if not found and hook.save_best:
-                found = earlier_files.best_valid(self._directory_of(hook), hook.monitor)
+                found = find_checkpoints.best_valid(self._directory_of(hook), hook.monitor)
             if found:
                 return str(found)
         return None
@@ -173,7 +173,7 @@ class HookAdapter(Hook):
         return [hook for hook in self._hooks if isinstance(hook, Hosted)]
 
     def _foreign_hooks(self) -> list[Any]:
-        return [hook for hook in self._hooks if not isinstance(hook, Participant)]
+        return [hook for hook in self._hooks if not isinstance(hook, HookCallback)]
 
     def get_triggered_stages(self) -> list[str]:
         """Return no point: only the points of the hosted hooks are called."""
@@ -195,7 +195,7 @@ class HookAdapter(Hook):
         found: list[tuple[Any, int]] = []
         for hook in self._hooks:
             found.append((hook, self._hooks.priority_of(hook)))
-            if isinstance(hook, Participant):
+            if isinstance(hook, HookCallback):
                 found += [entry for entry in hook.entries() if entry[0] is not hook]
         return found
 

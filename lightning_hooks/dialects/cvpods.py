@@ -130,7 +130,7 @@ class RunnerFacade(StepFacade):
             self._warn_of_no_step()
 
     def _warn_of_no_step(self) -> None:
-        if self._has_warned or not self.native_runner.hooks_step:
+        if self._has_warned or not self.native_runner.hooks_own_step:
             return
         self._has_warned = True
         hosted = list(self.hosted_hooks())

@@ -830,7 +830,7 @@ class PeriodicCheckpointer(HookBase):
 
     def after_step(self) -> None:
         """Save if the iteration ends a period or the run; nothing in a ``fast_dev_run``."""
-        if self.trainer.native_runner.writes_files:
+        if self.trainer.native_runner.may_write:
             self.step(self.trainer.iter)
 
     def step(self, iteration: int, **kwargs: Any) -> None:
@@ -907,7 +907,7 @@ class BestCheckpointer(_AtPeriods):
             return
         value, iteration = entry
         is_better = self.best_metric is None or self._sign * (value - self.best_metric) > 0
-        if math.isfinite(value) and is_better and self.trainer.native_runner.writes_files:
+        if math.isfinite(value) and is_better and self.trainer.native_runner.may_write:
             self.best_metric, self.best_iter = value, iteration
             self.checkpointer.save(self.file_prefix, iteration=iteration)
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.points import POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_object
@@ -135,7 +135,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         )
     if isinstance(hook, (list, tuple)):
         raise TypeError(f"a {name} among the hooks: give all in one list, HookAdapter([*hooks])")
-    if isinstance(hook, Participant):
+    if isinstance(hook, HookCallback):
         return "mmcv"
     by_base = _by_base(hook)
     if dialect == "auto" and by_base is not None:

@@ -17,11 +17,11 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.hook_callback import HookCallback, hooks_of
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.participant import Participant, hooks_of
 from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -278,9 +278,9 @@ class Facade:
     """The device of the training."""
 
     @property
-    def writes_files(self) -> bool:
+    def is_writer(self) -> bool:
         """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
-        return self.native_runner.rank == 0 and self.native_runner.writes_files
+        return self.native_runner.rank == 0 and self.native_runner.may_write
 
     @property
     def model(self) -> Any:
@@ -511,7 +511,7 @@ def keys_of(trainer: L.Trainer) -> dict[int, str]:
     keys: dict[int, str] = {}
     count: Counter[str] = Counter()
     for hook in map(foreign, hooks_of(trainer)):
-        if not isinstance(hook, Participant):
+        if not isinstance(hook, HookCallback):
             name = type(hook).__qualname__
             keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name
             count[name] += 1

@@ -542,7 +542,7 @@ class TrainerFacade(Facade):
             if given is not None:
                 return given
         if self._writer is None:
-            writer_class = TensorboardWriter if self.writes_files else NullWriter
+            writer_class = TensorboardWriter if self.is_writer else NullWriter
             self._writer = writer_class(self.exp_dir)
         return self._writer
 
@@ -562,7 +562,7 @@ class TrainerFacade(Facade):
             path: Path of the file; ``exp_dir/chkpnt{step}.pth`` by default.
             step: Number of the step; ``global_step`` by default.
         """
-        if not self.writes_files:
+        if not self.is_writer:
             return
         step = self.global_step if step is None else step
         state = {"optimizer": state_of(self.optimizer), "model": self.model.state_dict()}

@@ -122,7 +122,7 @@ class StepFacade(Facade):
         self.step_outputs = outputs
         if "loss" in outputs:
             loss = outputs["loss"]
-            if self.native_runner.hooks_step:
+            if self.native_runner.hooks_own_step:
                 loss = loss.clone()  # hooks may divide the loss in place
             self.step_outputs = {**outputs, "loss_for_backward": loss}
         self.storage.feed(self._new_scalars(outputs))

@@ -9,9 +9,9 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api.callback_list import check_callbacks
 from lightning_hooks.engine.lightning_api.events import EVENTS
-from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import plain_arguments
@@ -45,7 +45,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
     return join
 
 
-class Hook(Participant):
+class Hook(HookCallback):
     """A Lightning Callback with mmcv's points: override points, pass to ``Trainer(callbacks=...)``.
 
     :class:`~lightning_hooks.engine.points.Point` draws the loop with the ten points. The four

@@ -16,8 +16,8 @@ from lightning.pytorch import callbacks as lightnings
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hosted import foreign
-from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -83,8 +83,8 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
     named = [(hook, key, _named(hook, key)) for hook in hooks for key in ORDER_KEYS]
     if not any(targets for _, _, targets in named):
         return
-    others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, Participant)]
-    first = next((i for i, one in enumerate(callbacks) if isinstance(one, Participant)), 0)
+    others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, HookCallback)]
+    first = next((i for i, one in enumerate(callbacks) if isinstance(one, HookCallback)), 0)
     present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
     for hook, key, targets in named:
         attribute = f"{class_name(hook)}.{key}"

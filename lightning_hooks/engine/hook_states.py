@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
@@ -102,7 +102,7 @@ def _stateful(hooks: Iterable[Any]) -> list[Any]:
     return [
         hook
         for hook in hooks
-        if isinstance(hook, Participant) and type(hook).state_dict is not Callback.state_dict
+        if isinstance(hook, HookCallback) and type(hook).state_dict is not Callback.state_dict
     ]
 
 

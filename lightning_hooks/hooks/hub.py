@@ -123,7 +123,7 @@ class HubCheckpointHook(Hook):
         self._newest = self._uploaded = ""
         self._job = None
         savers = [hook for hook in runner.hooks if isinstance(hook, SavingHook)]
-        writers = [hook for hook in savers if hook.keeps == self.upload and hook.writes_files]
+        writers = [hook for hook in savers if hook.kept_kind == self.upload and hook.writes_files]
         if runner.writes_mmcv_files:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
@@ -139,7 +139,7 @@ class HubCheckpointHook(Hook):
                 f"HubCheckpointHook pushes local files, and the checkpoints are {where}: "
                 "push them with on_saved=..., a function of the path"
             )
-        if runner.rank == 0 and runner.writes_files:
+        if runner.rank == 0 and runner.may_write:
             import huggingface_hub
 
             self._writer, self._settings = writers[0], settings_of(runner)

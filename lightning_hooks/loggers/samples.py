@@ -8,8 +8,8 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook_callback import hook_callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
-from lightning_hooks.engine.participant import participants_of
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_image", "log_table"]
@@ -69,7 +69,7 @@ def _runner_of(module: Any, function: str) -> Any:
         trainer = module.trainer
     except RuntimeError:
         trainer = None
-    if trainer is not None and participants_of(trainer):
+    if trainer is not None and hook_callbacks_of(trainer):
         return Driver.of(trainer).runner_for(trainer, module)
     reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"
     warn(

@@ -236,7 +236,7 @@ class TextLoggerHook(LoggerHook):
         self.start_iter = runner.iter
         self._json = self._lines = None
         resumed, self._resumed = self._resumed, {}
-        if runner.writes_files:
+        if runner.may_write:
             if runner.rank == 0:
                 claim_timestamp(runner, resumed)
             self._json = LogFile(_path(runner, ".log.json"))
@@ -309,7 +309,7 @@ class TextLoggerHook(LoggerHook):
 
     def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""
-        if self.out_dir is not None and runner.rank == 0 and runner.writes_files:
+        if self.out_dir is not None and runner.rank == 0 and runner.may_write:
             system = self._file_system()
             copy_files(runner, system, self.out_dir, self.out_suffix, keep_local=self.keep_local)
 

@@ -168,7 +168,7 @@ def clean_up(
         if is_local:
             _remove_temporaries(path)
         if resumed_at > 0:
-            listed.settle(run)
+            listed.match_entries_to_files(run)
         old = listed.prune(run, series, choose_old, resumed_at)
     if is_local:
         _remove_unfinished(path, earlier, own=run)

@@ -153,7 +153,7 @@ class Manifest:
             self._update(dict.fromkeys(wanted, newest))
         return [entry.name for entry in old]
 
-    def settle(self, run: str) -> None:
+    def match_entries_to_files(self, run: str) -> None:
         """Make the entries of each name describe the present file of the name.
 
         A kill between listing and renaming leaves the entry of a file never renamed,

@@ -9,7 +9,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.storage import earlier_files, files, manifest, torch_files
+from lightning_hooks.storage import files, find_checkpoints, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
 from lightning_hooks.utils.warn import warn
@@ -156,7 +156,7 @@ def newest_unlisted(
     for template in templates:
         numbers = {
             path: (name == linked, number)
-            for name, number in earlier_files.numbered(directory, template)
+            for name, number in find_checkpoints.numbered(directory, template)
             for path in [files.join(directory, name)]
             if name not in listed and files.exists(path)  # not a broken link
             if files.size_of(path) is not None or is_folder_of_shards(path)
@@ -229,7 +229,7 @@ def _listed_at(path: str) -> tuple[str, str]:
 def _advice(path: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # the caller reports the damaged file
-        inside = earlier_files.newest_valid(path) if os.path.isdir(path) else None
-        newest = inside or earlier_files.newest_valid(_listed_at(path)[0])
+        inside = find_checkpoints.newest_valid(path) if os.path.isdir(path) else None
+        newest = inside or find_checkpoints.newest_valid(_listed_at(path)[0])
     place = "in" if inside else "beside"
     return f"; the newest valid checkpoint {place} it is {newest}" if newest else ""

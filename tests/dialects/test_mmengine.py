@@ -14,7 +14,7 @@ import torch
 from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import HookAdapter
-from lightning_hooks.dialects.mmengine import DIALECT, HOOKS, Hook, MessageHub
+from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
 from support import training
 from support.dialect_hooks.mmengine_style import MeanLoss, StopEarly, SwitchOff, Trace
 from support.training import TinyModule, make_loader, make_trainer
@@ -228,12 +228,6 @@ def test_the_state_of_the_hub_has_copies_of_the_histories() -> None:
     other = MessageHub()
     other.load_state_dict(state)
     assert [part.tolist() for part in other.get_scalar("loss").data] == [[2.0], [3]]
-
-
-def test_the_facade_has_its_earlier_import_path() -> None:
-    from lightning_hooks.dialects.mmengine_facade import RunnerFacade
-
-    assert RunnerFacade is DIALECT.facade
 
 
 # -- tests and validations by themselves -----------------------------------------------------

@@ -25,7 +25,7 @@ FLOORS = (
         *("engine.hosted", "engine.lightning_api.method_patch"),
         *("engine.points", "engine.priority", "engine.registry"),
     ),
-    ("engine.error_notes", "engine.participant", "engine.usage_errors"),
+    ("engine.error_notes", "engine.hook_callback", "engine.usage_errors"),
     ("engine.hook_order", "engine.hook_states"),
     ("engine.hook_list",),
     ("engine.lightning_api",),

@@ -18,7 +18,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import MeanSquaredError
 
 from lightning_hooks import CheckpointHook, ClosureHook, EvalHook, TextLoggerHook, newest_valid
-from lightning_hooks.hooks.averaging.per_step import StepAverageHook
+from lightning_hooks.hooks.averaging.base import AveragingHook
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from support.paths import ROOT
 from support.processes import Forks, environment, free_port, run_python
@@ -240,7 +240,7 @@ def test_the_script_of_the_page_trains_on_two_ranks(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("page", "base", "common"),
     [
-        ("averages", StepAverageHook, set()),
+        ("averages", AveragingHook, set()),
         ("writers", TrackerHook, {"interval", "ignore_last", "reset_flag", "by_epoch", "sync"}),
     ],
 )

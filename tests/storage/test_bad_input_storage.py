@@ -19,7 +19,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
+from lightning_hooks.storage import checkpoints, files, find_checkpoints, manifest, verification
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry
 from support.torture.bad_input import NAMES, odd, tried, tries
@@ -201,15 +201,15 @@ def test_a_list_of_checkpoints_of_any_content(
     keep_one = partial(checkpoints.superseded, limit=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        newest = earlier_files.newest_valid(str(work))
-        earlier_files.best_valid(str(work))
+        newest = find_checkpoints.newest_valid(str(work))
+        find_checkpoints.best_valid(str(work))
         if newest is not None:
             assert Path(newest).parent in (work, work / "mine")
         checkpoints.clean_up(str(work), RUN, "series", keep_one, resumed_at=2)
         (work / "b.pth").write_bytes(ARCHIVE)
         target = checkpoints.Target(str(work), "b.pth", RUN, "series", choose_old=keep_one)
         checkpoints.record(target, {"epoch": 3, "iter": 3})
-        assert earlier_files.newest_valid(str(work)) == str(work / "b.pth")
+        assert find_checkpoints.newest_valid(str(work)) == str(work / "b.pth")
     after = tree(work.parent)
     assert {path: after.get(path) for path in foreign} == foreign
     ours = {work / name for name in ("a.pth", "b.pth", manifest.NAME)}

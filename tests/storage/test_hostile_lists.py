@@ -250,7 +250,7 @@ def test_a_long_list_costs_time_in_proportion(tmp_path: Path, other: dict[str, A
         gc.disable()  # a collection looks at all objects of the other tests
         begin = time.process_time()
         with manifest.opened(str(tmp_path)) as listed:
-            listed.settle(real["run"])
+            listed.match_entries_to_files(real["run"])
             listed.prune(real["run"], real["series"], lambda entries: entries[:-1], real["iter"])
         seconds[count] = time.process_time() - begin
         gc.enable()

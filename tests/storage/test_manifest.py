@@ -465,6 +465,6 @@ def test_settling_a_list_compares_each_entry_a_few_times(tmp_path: Path) -> None
         Entry(name=f"{n % 500}.pth", crc32=Checksum(f"{n:08x}"), iter=n, **base)
         for n in range(1000)
     ]
-    listed.settle("0" * 12)
+    listed.match_entries_to_files("0" * 12)
     assert len(listed.entries) == 1000
     assert len(compared) < 10_000

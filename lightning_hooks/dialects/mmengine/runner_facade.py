@@ -371,7 +371,7 @@ class RunnerFacade(Facade):
         if not save_param_scheduler:
             checkpoint.pop("param_schedulers", None)
         self.call_hook("before_save_checkpoint", checkpoint=checkpoint)
-        if self.writes_files:
+        if self.is_writer:
             torch_files.save_torch(checkpoint, files.join(out_dir, filename))
 
     def save(self, checkpoint: dict[str, Any]) -> None:

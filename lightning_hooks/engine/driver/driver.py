@@ -44,13 +44,21 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver import resume
-from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
+from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.hook_callback import (
+    HookCallback,
+    RunnerOptions,
+    callbacks_of,
+    check_each_once,
+    hook_callbacks_of,
+    merge_options,
+)
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import progress, validation
@@ -66,16 +74,8 @@ from lightning_hooks.engine.lightning_api.events import (
     skip_events,
     skip_unused_events,
 )
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
-from lightning_hooks.engine.participant import (
-    Participant,
-    RunnerOptions,
-    callbacks_of,
-    check_each_once,
-    merge_options,
-    participants_of,
-)
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
@@ -92,7 +92,7 @@ class Driver(Callback):
     state_key = "Driver"
     """A constant, as Lightning reads the key at each event."""
 
-    calls: Calls
+    calls: PointDispatcher
     """The calls of the runner's hooks, from the first fit on."""
 
     model_watch: ModelWatch
@@ -102,9 +102,9 @@ class Driver(Callback):
     """The owner of backward in the present or last fit."""
 
     def __init__(self) -> None:
-        self.fit = Fit()
+        self.fit = FitChanges()
         """What the hooks have changed for the present fit or evaluation."""
-        self._hosted: list[Participant] = []
+        self._hosted: list[HookCallback] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
@@ -149,7 +149,7 @@ class Driver(Callback):
         for driver in _drivers(trainer):
             if driver.is_of(trainer):
                 return driver.runner.work_dir
-        return _work_dir(trainer, merge_options([p.options() for p in participants_of(trainer)]))
+        return _work_dir(trainer, merge_options([p.options() for p in hook_callbacks_of(trainer)]))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
@@ -173,12 +173,12 @@ class Driver(Callback):
         if self.fit.is_of(trainer):
             return
         check_callbacks(trainer)
-        given = self._given(participants_of(trainer))
+        given = self._given(hook_callbacks_of(trainer))
         self._entries = [entry for one in given for entry in one.entries()]
         check_each_once(self._entries)
         check_private_names(trainer)
         hooks = [hook for hook, _ in self._entries]
-        natives = [hook for hook in hooks if isinstance(hook, Participant)]
+        natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
         hosted = [hook for hook in natives if not is_one_of(hook, given)]
         for one in [*given, *hosted]:
             _end_earlier_fit(one, trainer)
@@ -200,8 +200,8 @@ class Driver(Callback):
     def _open_fit(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Undo what is left of an earlier fit; open the stack of the fit or evaluation."""
         self.fit.close()
-        self.fit = fit = Fit(trainer)
-        fit.callback(lambda: restore_events([self, *participants_of(trainer)]))
+        self.fit = fit = FitChanges(trainer)
+        fit.callback(lambda: restore_events([self, *hook_callbacks_of(trainer)]))
         # called first in the next fit of any Trainer, also after an error that was not cleaned up
         fit.patch(module, "configure_callbacks", before=fit.close_if_over)
         after_setups(trainer, partial(self._arrange, trainer), fit)
@@ -214,16 +214,16 @@ class Driver(Callback):
         fit.callback(setattr, self, "_in_run", False)
         self._resumed = resume.ResumeState()
         self.ownership = Ownership(runner, self._options.owns_backward)
-        self.ownership.take(fit)
+        self.ownership.suspend_lightning(fit)
         self._step = StepCapture(runner, calls, self.ownership, fit)
         self._train_data = TrainData(runner, self._resumed, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, calls, self._train_data, fit)
 
-    def _given(self, participants: Sequence[Participant]) -> list[Participant]:
+    def _given(self, participants: Sequence[HookCallback]) -> list[HookCallback]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
 
-        def is_hosted(one: Participant) -> bool:
+        def is_hosted(one: HookCallback) -> bool:
             if is_one_of(one, self._hosted):
                 return True
             inside = (hook for p in participants for hook, _ in p.entries() if hook is not p)
@@ -231,7 +231,7 @@ class Driver(Callback):
 
         return [one for one in participants if not is_hosted(one)]
 
-    def take_in(self, hook: Participant, trainer: L.Trainer, stage: str) -> bool:
+    def take_in(self, hook: HookCallback, trainer: L.Trainer, stage: str) -> bool:
         """Set the driver up for a fit at the first hook's ``setup``; have the hook take part.
 
         Returns:
@@ -251,9 +251,9 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        hosted = [one for one in participants_of(trainer) if one.hosted_at is not None]
+        hosted = [one for one in hook_callbacks_of(trainer) if one.hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
-        insert(trainer, self, lambda one: isinstance(one, Participant))
+        insert(trainer, self, lambda one: isinstance(one, HookCallback))
         for hook in self._hosted:
             insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
 
@@ -268,7 +268,7 @@ class Driver(Callback):
                 _work_dir(trainer, options),
                 default_logger(trainer.global_rank),
             )
-            self.calls = Calls(self._runner)
+            self.calls = PointDispatcher(self._runner)
             self._resumed = resume.ResumeState()
         runner = self._runner
         runner.on_model_change = self._on_model_change
@@ -305,7 +305,7 @@ class Driver(Callback):
         runner.stop_requested = False
         self._resumed.restore_counters(runner)
         log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
-        self.ownership.start()
+        self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
@@ -317,7 +317,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        skip_unused_events([self, *participants_of(trainer)])
+        skip_unused_events([self, *hook_callbacks_of(trainer)])
         self._step.patch()
         self._first_iter = runner.iter
         self._expect_batches()
@@ -359,7 +359,9 @@ class Driver(Callback):
             self._step.fill_log_buffer(outputs)
         calls: Sequence[Call] | None = None
         if self.ownership.is_taken:  # the first calls were made inside the training step
-            _, calls = self.ownership.split(self.calls.calls_for("after_train_iter"))
+            _, calls = self.ownership.inside_and_after_step(
+                self.calls.calls_for("after_train_iter")
+            )
         self.calls.run("after_train_iter", calls)
         if runner.log_buffer.shown or runner.log_buffer.output:
             metrics.publish_results(runner)
@@ -398,7 +400,7 @@ class Driver(Callback):
         self.calls.forget()
         self._expect_batches()
         if self._in_run:
-            natives = [hook for hook in self.runner.hooks if isinstance(hook, Participant)]
+            natives = [hook for hook in self.runner.hooks if isinstance(hook, HookCallback)]
             for hook in natives:
                 if not is_one_of(hook, callbacks_of(self.runner.trainer)):
                     self._join_run(hook)
@@ -497,7 +499,7 @@ class Driver(Callback):
         for hook in self._runner.hooks if self._has_runner else ():
             if isinstance(hook, HostedHook):
                 hook.fail()
-            elif isinstance(hook, Participant):
+            elif isinstance(hook, HookCallback):
                 hook.save_after_error(trainer, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -532,7 +534,7 @@ def _drivers(trainer: L.Trainer) -> list[Driver]:
     return [one for one in callbacks_of(trainer) if isinstance(one, Driver)]
 
 
-def _end_earlier_fit(one: Participant, trainer: L.Trainer) -> None:
+def _end_earlier_fit(one: HookCallback, trainer: L.Trainer) -> None:
     """End a hook's, or an adapter's, fit that was cut short.
 
     Raises:

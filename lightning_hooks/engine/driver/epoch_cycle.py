@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import torch
 
-from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
+from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.driver.step_capture import trim_log_buffer
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.lightning_api import progress, validation
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.runner import IterRunner, Runner
@@ -32,7 +32,9 @@ class EpochCycle:
     acts_in_batches = False
     """Whether :meth:`begin_batch` and :meth:`end_batch` do something."""
 
-    def __init__(self, runner: Runner, calls: Calls, train_data: TrainData, fit: Fit) -> None:
+    def __init__(
+        self, runner: Runner, calls: PointDispatcher, train_data: TrainData, fit: FitChanges
+    ) -> None:
         self._runner, self._calls, self._train_data = runner, calls, train_data
         self._val_log, self._val_loader = fit.part(), fit.part()
 
@@ -139,7 +141,7 @@ class IterCycle(EpochCycle):
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
         runner.epoch = trainer.current_epoch
-        ended = progress.is_last_batch(trainer) and not progress.batch_was_open(trainer)
+        ended = progress.is_last_batch(trainer) and not progress.resumed_after_last_batch(trainer)
         inside = progress.is_resuming_mid_epoch(trainer) and not ended
         if inside:
             self._train_data.restore_rng()
@@ -172,7 +174,7 @@ class IterCycle(EpochCycle):
     def end_batch(self) -> None:
         """End the run after the last iteration: Lightning counts optimizer steps made by hooks."""
         runner = self._runner
-        limit = runner.max_iters if runner.hooks_step else None
+        limit = runner.max_iters if runner.hooks_own_step else None
         if limit is not None and runner.iter + 1 >= limit:
             runner.trainer.should_stop = True
 

@@ -11,7 +11,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.lightning_api import model_state
-from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
@@ -52,7 +52,7 @@ class ModelWatch:
     in mmcv: a hook that replaces the model also replaces ``param_groups``.
     """
 
-    def __init__(self, runner: Runner, fit: Fit) -> None:
+    def __init__(self, runner: Runner, fit: FitChanges) -> None:
         self._runner, self._fit = runner, fit
         self._trained = unwrap(runner.model)
         self._is_whole = self._trained is runner.module

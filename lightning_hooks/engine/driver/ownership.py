@@ -9,11 +9,11 @@ import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_step, suspend_optimization
-from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.backward import (
     StrategyLoss,
@@ -29,8 +29,8 @@ __all__ = [
     "Call",
     "Ownership",
     "has_foreign",
-    "is_ours",
     "reads_step",
+    "runs_no_user_code",
     "trains_like_mmcv",
 ]
 
@@ -39,20 +39,20 @@ Call = tuple[Any, Callable[..., None]]
 """A hook and its method for a point."""
 
 
-def is_ours(hook: object) -> bool:
+def runs_no_user_code(hook: object) -> bool:
     """Whether a hook's class is from this package and runs no code of the user.
 
     False for hooks of other dialects and with ``is_closure``: both may call the user's functions.
     """
     calls_others = isinstance(hook, HostedHook) or (
-        isinstance(hook, Participant) and hook.is_closure
+        isinstance(hook, HookCallback) and hook.is_closure
     )
     return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
 
 
 def has_foreign(hooks: Iterable[object]) -> bool:
     """Whether a hook's class is not from this package, or runs code of the user."""
-    return not all(map(is_ours, hooks))
+    return not all(map(runs_no_user_code, hooks))
 
 
 def reads_step(hook: object) -> bool:
@@ -64,7 +64,7 @@ def reads_step(hook: object) -> bool:
     for base in type(hook).__mro__:
         if "reads_step" in vars(base):
             ours = base.__module__.startswith("lightning_hooks.")
-            return bool(vars(base)["reads_step"]) or (ours and not is_ours(hook))
+            return bool(vars(base)["reads_step"]) or (ours and not runs_no_user_code(hook))
     return True
 
 
@@ -94,7 +94,7 @@ class Ownership:
         owners = [h for h in runner.hooks if self._owns(h)]
         if requested is True and not owners:
             owners = [h for h in runner.hooks if is_family(h, *OPTIMIZER_HOOKS)] or [
-                h for h in runner.hooks if not is_ours(h)
+                h for h in runner.hooks if not runs_no_user_code(h)
             ]
         self.owners: list[Any] = [] if requested is False else owners
         self.is_taken = bool(self.owners)
@@ -110,16 +110,16 @@ class Ownership:
         is_hosted = isinstance(hook, HostedHook)
         if not (is_hosted or is_family(hook, *OPTIMIZER_HOOKS)):
             return False
-        asked = is_hosted or isinstance(hook, Participant)
+        asked = is_hosted or isinstance(hook, HookCallback)
         return bool(hook.owns_backward(self._runner.module)) if asked else True
 
-    def split(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
+    def inside_and_after_step(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
         """Return the calls inside the step, up to the last owner of backward, and the others."""
         owned = [i for i, (hook, _) in enumerate(calls) if is_one_of(hook, self.owners)]
         end = owned[-1] + 1 if owned else 0
         return calls[:end], calls[end:]
 
-    def take(self, fit: Fit) -> None:
+    def suspend_lightning(self, fit: FitChanges) -> None:
         """Switch the module to manual optimization for the length of a fit.
 
         Raises:
@@ -162,7 +162,7 @@ class Ownership:
         # Lightning clears the gradients before validation; hooks may accumulate across epochs
         fit.patch(module, "on_validation_model_zero_grad", instead=_keep_gradients)
 
-    def start(self) -> None:
+    def hand_over_optimizers(self) -> None:
         """Give the hooks optimizers with counted steps, and make the loss class.
 
         Raises:
@@ -192,7 +192,9 @@ class Ownership:
                 "use a LrUpdaterHook in its place"
             )
         clipping = [  # ours clip inside the step, where the gradients are unscaled
-            h for h in self.owners if getattr(h, "grad_clip", None) is not None and not is_ours(h)
+            h
+            for h in self.owners
+            if getattr(h, "grad_clip", None) is not None and not runs_no_user_code(h)
         ]
         if clipping and precision.has_grad_scaler(runner.trainer):
             raise ValueError(

@@ -16,6 +16,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 from torch.utils.data import DataLoader
 
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of, hooks_of
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
     Identity,
@@ -24,8 +25,7 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api import data, model_state, progress
-from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -116,7 +116,7 @@ def _adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         averages = [one for one in averages if one["state_dict"] is not None]
     left = [Identity(one["class"], one["arguments"]) for one in averages]
     left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
-    if all(isinstance(hook, Participant) for hook in hooks):  # else the adapter warns
+    if all(isinstance(hook, HookCallback) for hook in hooks):  # else the adapter warns
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
@@ -229,13 +229,13 @@ class ResumeState:
         if rank < len(states):
             random_state.set_rng_state(states[rank])
 
-    def restore_workers(self, trainer: L.Trainer, fit: Fit) -> None:
+    def restore_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
         """Have persistent workers begin in the saved random states of the rank's workers."""
         states, rank = self.entry.get("rng", []), trainer.global_rank
         if rank < len(states):
             data.restore_workers(trainer, states[rank].get("workers", []), fit)
 
-    def watch_workers(self, trainer: L.Trainer, fit: Fit) -> None:
+    def watch_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
         """Have persistent workers share their random states with :meth:`worker_states`."""
         for loader in data.train_loaders(trainer):
             persists = isinstance(loader, DataLoader) and loader.persistent_workers
@@ -271,7 +271,11 @@ class HookBuffers:
     """
 
     def __init__(
-        self, trainer: L.Trainer, module: L.LightningModule, fit: Fit, until: contextlib.ExitStack
+        self,
+        trainer: L.Trainer,
+        module: L.LightningModule,
+        fit: FitChanges,
+        until: contextlib.ExitStack,
     ) -> None:
         self._trainer, self._module, self._fit = trainer, module, fit
         self._waiting: dict[str, Any] = {}

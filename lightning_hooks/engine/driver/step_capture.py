@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.calls import Calls
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
+from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
-from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import Participant, natives_with
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
@@ -32,7 +32,9 @@ class StepCapture:
     a hook reads the results.
     """
 
-    def __init__(self, runner: Runner, calls: Calls, ownership: Ownership, fit: Fit) -> None:
+    def __init__(
+        self, runner: Runner, calls: PointDispatcher, ownership: Ownership, fit: FitChanges
+    ) -> None:
         self._runner, self._calls, self._ownership, self._fit = runner, calls, ownership, fit
         self._is_patched = self._seeks_loss = self._watches_steps = self._logs_epochs = False
         self._inside = False
@@ -48,7 +50,7 @@ class StepCapture:
         if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
             self._is_patched = True
             self._fit.patch(self._runner.module, "training_step", after=self._after)
-        natives = [hook for hook in hooks if isinstance(hook, Participant)]
+        natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
         reads_buffer = any(hook.reads_log_buffer for hook in natives)
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
@@ -80,7 +82,7 @@ class StepCapture:
             return
         runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
         self._feed_log_buffer(runner.outputs)
-        calls, _ = ownership.split(self._calls.calls_for("after_train_iter"))
+        calls, _ = ownership.inside_and_after_step(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
         self._inside = True

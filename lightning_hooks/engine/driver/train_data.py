@@ -16,10 +16,10 @@ from typing import Any
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils import random_state
 
@@ -35,7 +35,7 @@ class TrainData:
         fit: The fit of the patches.
     """
 
-    def __init__(self, runner: Runner, resumed: ResumeState, fit: Fit) -> None:
+    def __init__(self, runner: Runner, resumed: ResumeState, fit: FitChanges) -> None:
         self._runner, self._resumed, self._fit = runner, resumed, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
@@ -61,7 +61,7 @@ class TrainData:
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
-        foreign = [hook for hook in hooks if not is_ours(hook)]
+        foreign = [hook for hook in hooks if not runs_no_user_code(hook)]
         changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
         return bool(self._resumed) or any(changes)
 

@@ -14,9 +14,9 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.hosted import is_one_of
-from lightning_hooks.engine.lightning_api.method_patch import Fit
-from lightning_hooks.engine.participant import callbacks_of
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
 __all__ = ["add", "after_setups", "check_callbacks", "insert", "leave", "take_out"]
 
@@ -47,7 +47,7 @@ def check_callbacks(trainer: L.Trainer) -> None:
     )
 
 
-def after_setups(trainer: L.Trainer, call: Callable[[], None], fit: Fit) -> None:
+def after_setups(trainer: L.Trainer, call: Callable[[], None], fit: FitChanges) -> None:
     """Call a function once, when Lightning has called the ``setup`` of all callbacks.
 
     Lightning then calls the module's ``setup``, and no event of a callback in between. A callback

@@ -13,7 +13,7 @@ import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.utilities.data import extract_batch_size
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, MethodPatch, setting
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch, setting
 from lightning_hooks.engine.lightning_api.private_names import (
     SAMPLERS,
     combined_loader,
@@ -31,6 +31,7 @@ from lightning_hooks.utils.random_state import WorkerStates, restore_worker
 __all__ = [
     "batch_size",
     "before_iterator",
+    "copy_for_another_iterator",
     "end_workers",
     "generators_of",
     "goes_on_in_pass",
@@ -43,7 +44,6 @@ __all__ = [
     "renew_iterator",
     "replace_loader",
     "restore_workers",
-    "second_pass",
     "set_train_length",
     "switch_loader",
     "train_generators",
@@ -111,14 +111,14 @@ def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
 
 
-def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: Fit) -> None:
+def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: FitChanges) -> None:
     """Have the next training iterator begin with persistent workers in the given states."""
     for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
         if of_loader and end_workers(loader):
             _begin_workers_in(of_loader, loader, fit)
 
 
-def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
+def _begin_workers_in(states: list[Any], loader: Any, fit: FitChanges) -> None:
     """Start the workers of the loader's next iterator in the given states, one for each.
 
     The workers' seed is not drawn from the run's generators, because an uninterrupted run would
@@ -135,14 +135,14 @@ def _begin_workers_in(states: list[Any], loader: Any, fit: Fit) -> None:
     fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
 
 
-def keep_worker_states(loader: Any, fit: Fit) -> WorkerStates:
+def keep_worker_states(loader: Any, fit: FitChanges) -> WorkerStates:
     """Have a loader's workers copy their random states to shared memory, until the end of a fit."""
     states = WorkerStates(loader.collate_fn, loader.num_workers)
     fit.enter_context(setting(loader, collate_fn=states))
     return states
 
 
-def second_pass(trainer: L.Trainer, loader: Any) -> Any:
+def copy_for_another_iterator(trainer: L.Trainer, loader: Any) -> Any:
     """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
     if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
         return loader
@@ -190,7 +190,7 @@ def leave_unread(trainer: L.Trainer) -> None:
 
 @changes_data
 def before_iterator(
-    trainer: L.Trainer, call: Callable[[], None], fit: Fit, until: ExitStack
+    trainer: L.Trainer, call: Callable[[], None], fit: FitChanges, until: ExitStack
 ) -> None:
     """Call a function when Lightning is about to make an iterator of newly set up loaders."""
     fit.patch(trainer.fit_loop, ITERATES_NEXT, after=lambda _: call(), until=until)

@@ -17,7 +17,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
 __all__ = [
     "EVENTS",
@@ -104,7 +104,7 @@ class _Suspended(int):
     True in a copy of the module, and after a fit that ended without an event.
     """
 
-    fit: Fit
+    fit: FitChanges
 
     def __bool__(self) -> bool:
         if self.fit.is_running:
@@ -122,7 +122,7 @@ class _Suspended(int):
         return bool, (True,)
 
 
-def suspend_optimization(module: L.LightningModule, fit: Fit) -> None:
+def suspend_optimization(module: L.LightningModule, fit: FitChanges) -> None:
     """Have Lightning run neither backward nor step, until the end of a fit."""
     suspended = _Suspended()
     suspended.fit = fit

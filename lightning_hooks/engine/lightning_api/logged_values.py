@@ -11,7 +11,7 @@ import lightning as L
 import torch
 from torchmetrics import Metric
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, setting
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.utils.secrets import masked
 
@@ -75,7 +75,7 @@ class LossNames:
     """
 
     def __init__(
-        self, module: L.LightningModule, found: Callable[[frozenset[str]], None], fit: Fit
+        self, module: L.LightningModule, found: Callable[[frozenset[str]], None], fit: FitChanges
     ) -> None:
         self._module, self._found = module, found
         self._logged: list[tuple[str, Any]] = []  # held, so that no memory is reused

@@ -11,7 +11,7 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.trainer.states import TrainerState, TrainerStatus
 
-__all__ = ["Fit", "MethodPatch", "setting"]
+__all__ = ["FitChanges", "MethodPatch", "setting"]
 
 
 @contextlib.contextmanager
@@ -48,7 +48,7 @@ class MethodPatch:
         instead: Called in place of the method.
     """
 
-    fit: Fit | None = None
+    fit: FitChanges | None = None
     """The fit of the patch. The first call after the fit undoes all changes of the fit."""
 
     def __init__(
@@ -104,7 +104,7 @@ class MethodPatch:
         return getattr, (self._module, self._name)  # the class's: the copy has no patch
 
 
-class Fit(contextlib.ExitStack):
+class FitChanges(contextlib.ExitStack):
     """All changes made for a fit, validation or test of a Trainer; closing the stack undoes them.
 
     A hook finds the stack at ``Driver.of(trainer).fit``, from the hook's ``setup`` on, and keeps no

@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.engine.lightning_api.method_patch import Fit, setting
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
 
 __all__ = [
@@ -73,7 +73,7 @@ def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     return bool(trainer.fit_loop.restarted_mid_epoch)
 
 
-def batch_was_open(trainer: L.Trainer) -> bool:
+def resumed_after_last_batch(trainer: L.Trainer) -> bool:
     """Whether the resumed file was written in ``on_train_batch_end``: no batch is left in the pass.
 
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
@@ -188,7 +188,7 @@ def set_max_steps(trainer: L.Trainer, steps: int) -> None:
     trainer.fit_loop.epoch_loop.max_steps = steps
 
 
-def forget_minimum(trainer: L.Trainer, fit: Fit) -> None:
+def forget_minimum(trainer: L.Trainer, fit: FitChanges) -> None:
     """Let a fit end before ``min_epochs`` and ``min_steps``."""
     fit.enter_context(setting(trainer.fit_loop, min_epochs=0))
     fit.enter_context(setting(trainer.fit_loop.epoch_loop, min_steps=None))

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["log_values", "publish_averages", "publish_results"]

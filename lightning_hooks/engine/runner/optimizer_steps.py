@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-from lightning_hooks.engine.participant import callbacks_of
+from lightning_hooks.engine.hook_callback import callbacks_of
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -58,7 +58,7 @@ class StepCounts:
         ==========================  ==============================================================
         """
         runner, trainer = self._runner, self._runner.trainer
-        if runner.hooks_step:
+        if runner.hooks_own_step:
             return None if runner.max_iters is None else self._of_hooks(runner.max_iters)
         if not runner.module.automatic_optimization:
             steps = -(-trainer.max_steps // self._optimizers)
@@ -78,7 +78,7 @@ class StepCounts:
         runner, batches = self._runner, self._runner.trainer.num_training_batches
         if batches == float("inf"):
             raise ValueError("steps of an epoch are counted: the training loader needs a length")
-        if runner.hooks_step:
+        if runner.hooks_own_step:
             return self._of_hooks(epochs * int(batches))
         if not runner.module.automatic_optimization:
             raise ValueError(
@@ -100,7 +100,7 @@ class StepCounts:
 
         If hooks own the steps, the greatest ``cumulative_iters`` of a hook.
         """
-        if self._runner.hooks_step:
+        if self._runner.hooks_own_step:
             each = (getattr(hook, "cumulative_iters", 1) for hook in self._runner.hooks)
             return int(max(each, default=1))
         for callback in callbacks_of(self._runner.trainer):

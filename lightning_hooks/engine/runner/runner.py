@@ -18,11 +18,11 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import HostedHook, foreign
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.participant import Participant
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner import mmcv_checkpoint
@@ -79,7 +79,7 @@ class Runner:
     filename_tmpl: str = "epoch_{}.pth"
     """The name of a checkpoint, with ``{}`` for its number."""
 
-    twin: str = "BaseRunner"
+    mmcv_class: str = "BaseRunner"
     """The class of mmcv.runner with the runner's class as a virtual subclass."""
 
     # of the run
@@ -140,7 +140,7 @@ class Runner:
 
     # backward and step
 
-    hooks_step: bool = False
+    hooks_own_step: bool = False
     """Whether hooks own backward and step; Lightning counts the steps of the hooks' optimizer."""
 
     wrap_outputs: Callable[[dict[str, Any]], dict[str, Any]] | None = None
@@ -197,9 +197,9 @@ class Runner:
 
     def _register_virtually(self) -> None:
         """Make ``isinstance(runner, EpochBasedRunner)`` true for mmcv's class, if imported."""
-        twin: Any = getattr(sys.modules.get("mmcv.runner"), self.twin, None)
-        if hasattr(twin, "register"):
-            twin.register(type(self))
+        mmcv_class: Any = getattr(sys.modules.get("mmcv.runner"), self.mmcv_class, None)
+        if hasattr(mmcv_class, "register"):
+            mmcv_class.register(type(self))
 
     def renew(self) -> None:
         """Forget the limits and the optimizer, which are cached for an epoch as in mmcv."""
@@ -233,7 +233,7 @@ class Runner:
         return self.trainer.world_size
 
     @property
-    def writes_files(self) -> bool:
+    def may_write(self) -> bool:
         """Whether hooks may write files and to trackers: not in ``Trainer(fast_dev_run=True)``."""
         return not self.trainer.fast_dev_run  # type: ignore[attr-defined]
 
@@ -374,7 +374,7 @@ class Runner:
 
     def use_optimizer(self, optimizer: Any) -> None:
         """Set the optimizer for hooks to step; None if Lightning steps."""
-        self.hooks_step = self._keeps_optimizer = optimizer is not None
+        self.hooks_own_step = self._keeps_optimizer = optimizer is not None
         self.steps_directly = False  # until the next step's result
         self.optimizer = self.known_optimizer = optimizer
         self.renew()
@@ -390,7 +390,7 @@ class Runner:
             self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
             return
         self.trainer.optimizers = many
-        if self.hooks_step:
+        if self.hooks_own_step:
             self.use_optimizer(optimizers_of_hooks(self))
 
     def _find_optimizer(self) -> Any:
@@ -428,7 +428,7 @@ class Runner:
         filename = mmcv_checkpoint.file_name(template, self.file_number)
         if meta is not None and not isinstance(meta, dict):
             raise TypeError(f"meta must be a dict or None, got {type(meta).__name__}")
-        if not self.writes_files:
+        if not self.may_write:
             return
         mmcv_checkpoint.save(self, files.join(out_dir, filename), save_optimizer, meta)
         if create_symlink and files.is_local(out_dir):
@@ -537,7 +537,7 @@ class Runner:
             told.append(f"{many if len(self.hooks) > 1 else '1 hook'}: {order}")
             if self.iter:
                 told.append(f"goes on after {self.epoch} epochs and {self.iter} iterations")
-        if not self.writes_files:
+        if not self.may_write:
             writers = [class_name(hook) for hook in self._writers()]
             names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"
             told.append(f"fast_dev_run: nothing is written by {names}")
@@ -549,7 +549,7 @@ class Runner:
 
     def announce_end(self) -> None:
         """Log the place of the run's files; in a spawned process, the end of hooks' values."""
-        if self.writes_files and self._writers() and not self.loops_itself:
+        if self.may_write and self._writers() and not self.loops_itself:
             self.logger.info("the files of this run are in %s", self._places())
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
@@ -567,9 +567,9 @@ class Runner:
                 message = "%s.%s() is called at no point; did you mean %s()?"
                 self.logger.warning(message, class_name(hook), name, point)
 
-    def _writers(self) -> list[Participant]:
+    def _writers(self) -> list[HookCallback]:
         """Return the hooks that write files."""
-        return [hook for hook in self.hooks if isinstance(hook, Participant) and hook.writes_files]
+        return [hook for hook in self.hooks if isinstance(hook, HookCallback) and hook.writes_files]
 
     def _places(self) -> str:
         """Return the work directory, and the directories of checkpoints elsewhere."""
@@ -606,7 +606,7 @@ def training_loader(runner: Runner) -> Any:
 class EpochRunner(Runner):
     """A run counted in epochs: mmcv's EpochBasedRunner."""
 
-    twin = "EpochBasedRunner"
+    mmcv_class = "EpochBasedRunner"
 
     @property
     def _epoch(self) -> int:
@@ -643,7 +643,7 @@ class EpochRunner(Runner):
         if self.trainer.max_steps >= 0:
             steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
             for hook in self.hooks:
-                if isinstance(hook, Participant):
+                if isinstance(hook, HookCallback):
                     steps = hook.iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
@@ -694,7 +694,7 @@ class IterRunner(Runner):
         Departure from mmcv: after a resume ``epoch`` goes on (mmcv starts again from 0).
     """
 
-    twin = "IterBasedRunner"
+    mmcv_class = "IterBasedRunner"
     filename_tmpl = "iter_{}.pth"
     counts_epochs = False
     _iter_loaders: Mapping[int, IterLoader] = MappingProxyType({})
@@ -707,7 +707,7 @@ class IterRunner(Runner):
             return self.own_max_iters
         if self.trainer.max_steps >= 0:
             # where hooks own backward, the driver ends the run after so many iterations
-            if self.hooks_step:
+            if self.hooks_own_step:
                 return self.trainer.max_steps
             return progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
         epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.participant import natives_with
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.utils.samples import Sample, kind_of
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.resume import restore_raw_weights
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner

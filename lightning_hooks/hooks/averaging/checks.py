@@ -11,8 +11,8 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of
 from lightning_hooks.engine.hosted import foreign
-from lightning_hooks.engine.participant import callbacks_of, hooks_of
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
 

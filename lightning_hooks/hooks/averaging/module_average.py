@@ -123,7 +123,7 @@ class ModuleAverage:
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
-            foreach.copy_(self.swap.others, self.swap.parameters)
+            foreach.copy_(self.swap.replacement, self.swap.parameters)
 
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
@@ -142,13 +142,13 @@ class ModuleAverage:
         return self._updates or self._prepare()
 
     def _prepare(self) -> list[NanSafeUpdate]:
-        pairs = [*zip(self.swap.others, self._staged or self.swap.parameters, strict=True)]
+        pairs = [*zip(self.swap.replacement, self._staged or self.swap.parameters, strict=True)]
         first = self._first_buffer
         self._updates = []
         for device in dict.fromkeys(value.device for _, value in pairs):
             parameters = [pair for pair in pairs[:first] if pair[1].device == device]
-            others = [] if self._estimates_only else pairs[first:]
-            buffers = [pair for pair in others if pair[1].device == device]
+            buffers = [] if self._estimates_only else pairs[first:]
+            buffers = [pair for pair in buffers if pair[1].device == device]
             left_out = self._left_out.setdefault(
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
@@ -222,7 +222,7 @@ class ModuleAverage:
     def _copy_buffers(self) -> None:
         """Copy the module's buffers to the average."""
         first = self._first_buffer
-        copies, buffers = self.swap.others[first:], self.swap.parameters[first:]
+        copies, buffers = self.swap.replacement[first:], self.swap.parameters[first:]
         with torch.inference_mode(False), torch.no_grad():
             if buffers:  # torch refuses an empty list
                 foreach.copy_(copies, buffers)
@@ -253,7 +253,7 @@ class ModuleAverage:
         if not self.has_begun:
             return self.raw_state_dict()
         self._look_up()
-        return self._state_dict_with(self.swap.others, exact)
+        return self._state_dict_with(self.swap.replacement, exact)
 
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
         """Return the average for a checkpoint of a hook, or for another average: live tensors."""
@@ -324,21 +324,21 @@ class WeightSwap:
 
     Args:
         parameters: The parameters.
-        others: A tensor for each parameter; training the swapped module changes these tensors.
+        replacement: A tensor for each parameter; training the swapped module changes the tensors.
         by_copy: Copy all values: a CUDA graph reads fixed addresses.
-        keeps_device: The others stay on their device, and during a swap so do the raw values; with
-            ``by_copy`` only.
+        keeps_device: The replacement stays on its device, and during a swap so do the raw values;
+            with ``by_copy`` only.
     """
 
     def __init__(
         self,
         parameters: Sequence[torch.Tensor],
-        others: Sequence[torch.Tensor],
+        replacement: Sequence[torch.Tensor],
         by_copy: bool = False,
         keeps_device: bool = False,
     ) -> None:
         self.parameters = list(parameters)
-        self.others = list(others)
+        self.replacement = list(replacement)
         self.by_copy = by_copy
         self.keeps_device = keeps_device
         self._raw: list[torch.Tensor] | None = None
@@ -348,7 +348,7 @@ class WeightSwap:
 
     @property
     def is_in(self) -> bool:
-        """Whether the other values are in place."""
+        """Whether the replacement is in place."""
         return self._raw is not None
 
     @property
@@ -359,7 +359,7 @@ class WeightSwap:
         return [parameter.detach() for parameter in self.parameters]
 
     def swap_in(self) -> bool:
-        """Put the other values in place, unless they already are.
+        """Put the replacement in place, unless they already are.
 
         Returns:
             Whether the parameters' own memory has moved since the last swap.
@@ -374,20 +374,20 @@ class WeightSwap:
             if has_moved:
                 self._copies = [
                     self.by_copy or _needs_copy(parameter, other)
-                    for parameter, other in zip(self.parameters, self.others, strict=True)
+                    for parameter, other in zip(self.parameters, self.replacement, strict=True)
                 ]
                 self._addresses = addresses
             self._raw = [
                 parameter.detach().to(other.device, copy=True) if copies else parameter.data
                 for parameter, other, copies in zip(
-                    self.parameters, self.others, self._copies, strict=True
+                    self.parameters, self.replacement, self._copies, strict=True
                 )
             ]
-            self._set(self.others)
+            self._set(self.replacement)
         return has_moved
 
     def swap_out(self) -> None:
-        """Restore the parameters' own values, if the others are in place."""
+        """Restore the parameters' own values, if the replacement is in place."""
         if self._raw is not None:
             with torch.inference_mode(False), torch.no_grad():
                 self._set(self._raw)
@@ -401,10 +401,10 @@ class WeightSwap:
                 parameter.data = value
 
     def follow(self) -> None:
-        """Move the other tensors to the parameters' devices."""
+        """Move the replacement to the parameters' devices."""
         if not self.keeps_device:
-            pairs = zip(self.others, self.parameters, strict=True)
-            self.others = [other.to(parameter.device) for other, parameter in pairs]
+            pairs = zip(self.replacement, self.parameters, strict=True)
+            self.replacement = [other.to(parameter.device) for other, parameter in pairs]
 
 
 def _needs_copy(parameter: torch.Tensor, other: torch.Tensor) -> bool:

@@ -154,7 +154,7 @@ class CheckInvalidLossHook(Hook):
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._has_failed = False
         self._steps_automatically = runner.module.automatic_optimization
-        by_name = not (self._steps_automatically or runner.hooks_step)
+        by_name = not (self._steps_automatically or runner.hooks_own_step)
         self._history = LossHistory(self.dump_dir is not None, by_name)
         self._weights = finite_weights(runner.module)
         self._action = action = ACTIONS[self.action](self, runner)
@@ -297,7 +297,7 @@ class CheckInvalidLossHook(Hook):
         )
         action.count(reading.flags)
         bad_step = None if self.dump_dir is None else action.first_bad_step(reading)
-        if bad_step is not None and runner.writes_files:
+        if bad_step is not None and runner.may_write:
             dump_batch(bad_step, self.dump_dir or ".", runner)
         try:
             action.handle(reading, at_interval)

@@ -14,9 +14,9 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
-from lightning_hooks.engine.participant import hooks_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
@@ -157,7 +157,7 @@ class OptimizerHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping of Lightning's step."""
-        if not runner.hooks_step:  # Lightning or the module steps
+        if not runner.hooks_own_step:  # Lightning or the module steps
             self._log_clipped(runner)
             return
         self._zero_grad(runner)
@@ -168,7 +168,7 @@ class OptimizerHook(Hook):
 
     def _owns_step(self, runner: Runner) -> bool:
         """Whether hooks own the running step and can run the backward of the loss."""
-        if not runner.hooks_step:
+        if not runner.hooks_own_step:
             return False
         loss = getattr(runner, "outputs", {}).get("loss")
         return loss is not None and not isinstance(loss, OrphanLoss)

@@ -179,7 +179,7 @@ class ProfilerHook(Hook):
 
     def _trace_handler(self, runner: Runner) -> Callable[[Any], Any] | None:
         """Return the function that torch calls after each trace."""
-        if self.writes_files and not runner.writes_files:
+        if self.writes_files and not runner.may_write:
             return None
         handler: Any = self.on_trace_ready
         if isinstance(handler, dict):

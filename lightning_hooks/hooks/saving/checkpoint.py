@@ -13,9 +13,9 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
-from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -28,7 +28,7 @@ from lightning_hooks.hooks.saving.store import (
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.storage import checkpoints, earlier_files
+from lightning_hooks.storage import checkpoints, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
@@ -163,7 +163,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     """
 
     reads_step = False
-    keeps = "last"
+    kept_kind = "last"
     create_symlink = of_store("create_symlink")
     filename_tmpl = of_store("template")
     every_minutes: float | None = None
@@ -334,7 +334,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         has_run, self._has_run = self._has_run, False
         is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
         runner = self.store.runner
-        if not (has_run and is_shared and self.writes_on_exception and runner.writes_files):
+        if not (has_run and is_shared and self.writes_on_exception and runner.may_write):
             return
         try:
             is_bad = any(h.refuses_files for h in natives_with("refuses_files", runner.hooks))
@@ -342,7 +342,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
                 self._mark_due(runner, runner.iter, "iterations")
                 self.write_due(trainer)
                 self.store.thread.wait()
-            path = earlier_files.newest_valid(self.store.path, resumable=True)
+            path = find_checkpoints.newest_valid(self.store.path, resumable=True)
             how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
             runner.logger.info(
                 "%s after %d iterations; %s",

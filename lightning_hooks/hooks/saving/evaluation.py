@@ -21,10 +21,10 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
+from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import model_state, validation
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
-from lightning_hooks.engine.participant import callbacks_of
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
@@ -55,7 +55,7 @@ from lightning_hooks.hooks.saving.store import (
     refuse_other_storage,
 )
 from lightning_hooks.storage import files
-from lightning_hooks.storage.earlier_files import best_series
+from lightning_hooks.storage.find_checkpoints import best_series
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -151,7 +151,7 @@ class EvalHook(SavingHook):
     less_endings: tuple[str, ...] = LESS_ENDINGS
     """Endings of names with better scores when less; none in mmcv."""
 
-    keeps = "best"
+    kept_kind = "best"
     rule: str | None = None
     key_indicator: str = ""
     compare_func: Callable[[Any, Any], bool]
@@ -685,7 +685,7 @@ class DistEvalHook(EvalHook):
             publish(runner.trainer, scores)
 
     def _run_test(self, runner: Runner) -> Any:
-        gpu_collect = self.gpu_collect or not runner.writes_files
+        gpu_collect = self.gpu_collect or not runner.may_write
         tmpdir = self.tmpdir
         if tmpdir is None and files.is_local(runner.work_dir):
             tmpdir = files.join(runner.work_dir, ".eval_hook")

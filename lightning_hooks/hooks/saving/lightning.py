@@ -19,8 +19,8 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of, hooks_of
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.participant import Participant, callbacks_of, hooks_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.ranking import BestFields
@@ -128,7 +128,7 @@ class SavingHook(Hook):
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files."""
-        if self._due and self.store.runner.writes_files:
+        if self._due and self.store.runner.may_write:
             files_due, self._due = self._due, ()
             for due in files_due:
                 self._write(trainer, due)
@@ -376,9 +376,9 @@ class SavingHook(Hook):
 
     def _require_present_weights(self, path: str) -> None:
         """Raise unless a directory of shards holds the module's present weights."""
-        natives = [hook for hook in self.store.runner.hooks if isinstance(hook, Participant)]
+        natives = [hook for hook in self.store.runner.hooks if isinstance(hook, HookCallback)]
         averages = [type(hook).__name__ for hook in natives if hook.averages_weights]
-        if self.keeps == "last" and not averages:
+        if self.kept_kind == "last" and not averages:
             return
         own = f", or {averages[0]}.export() for the average of the last step" if averages else ""
         raise ValueError(
@@ -392,7 +392,7 @@ class SavingHook(Hook):
 def _newest(trainer: L.Trainer) -> str | None:
     """Return the file for ``ckpt_path="last"``: the newest of all hooks of the Trainer."""
     hooks = [h for h in hooks_of(trainer) if isinstance(h, SavingHook) and h.writes_files]
-    hooks.sort(key=lambda hook: hook.keeps != "last")  # a tie is a CheckpointHook's
+    hooks.sort(key=lambda hook: hook.kept_kind != "last")  # a tie is a CheckpointHook's
     work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
     places = [(hook.store, directory_of(hook.out_dir, work_dir)) for hook in hooks]
     return newest_of(places, for_fit=for_fit)

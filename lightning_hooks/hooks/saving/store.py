@@ -14,11 +14,11 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, precision
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
-from lightning_hooks.engine.participant import natives_with
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import checkpoints, earlier_files, files, manifest, verification
+from lightning_hooks.storage import checkpoints, files, find_checkpoints, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
@@ -131,7 +131,7 @@ class CheckpointStore:
         directory = self.path
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
-        if runner.rank != 0 or not runner.writes_files:
+        if runner.rank != 0 or not runner.may_write:
             return
         begun = [s.directory(runner) for s in beside if s.reported == runner.run_id]
         entries, self.reported = manifest.read(directory), runner.run_id
@@ -153,7 +153,7 @@ class CheckpointStore:
     def clean_up(self, series: str, choose_old: ChooseOld | None, resumed_at: int) -> None:
         """Delete leftovers of killed processes, and superseded files; on rank 0."""
         runner = self.runner
-        if runner.rank == 0 and runner.writes_files:
+        if runner.rank == 0 and runner.may_write:
             self._report_deleted(
                 checkpoints.clean_up(self.path, runner.run_id, series, choose_old, resumed_at)
             )
@@ -291,9 +291,9 @@ def newest_of(
         templates.setdefault(directory, []).extend(filter(None, [store.template, *TEMPLATES]))
     iterations: dict[str, int] = {}
     for directory, names in templates.items():
-        path = earlier_files.newest_valid(directory, resumable=for_fit)
+        path = find_checkpoints.newest_valid(directory, resumable=for_fit)
         if for_fit and path is None:  # loading the file then raises with the reason
-            path = earlier_files.newest_valid(directory)
+            path = find_checkpoints.newest_valid(directory)
         path = path or verification.newest_unlisted(directory, names, for_fit=for_fit)
         if path is not None:
             of_path = [e for e in manifest.read(directory) if files.join(directory, e.name) == path]
@@ -318,7 +318,7 @@ def report_other_runs(entries: Sequence[Entry], directory: str, run: str, templa
             found.setdefault(owner, []).append(name)
     if template:
         known = {entry.name for entry in entries}
-        numbers = earlier_files.numbered(directory, template)
+        numbers = find_checkpoints.numbered(directory, template)
         names = [name for name, _ in sorted(numbers, key=lambda x: x[1]) if name not in known]
         if names:
             found["a run without a list"] = names

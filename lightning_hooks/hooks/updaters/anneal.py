@@ -183,7 +183,7 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
 
     def value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
-        start, end = self.start_percent, self.end
+        start, end = self.start_percent, self.minimum_arguments
         return schedules.flat_cosine(base, position, total, start=start, **end)
 
 
@@ -229,7 +229,7 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
         periods, weights = self.periods, self.restart_weights
         return schedules.cosine_restart(
-            base, position, periods=periods, weights=weights, **self.end
+            base, position, periods=periods, weights=weights, **self.minimum_arguments
         )
 
     def check(self, total: int) -> None:
@@ -287,7 +287,9 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
             "cool_down_ratio": self.cool_down_ratio,
             "cool_down_time": self.cool_down_time,
         }
-        return schedules.cosine_cooldown(base, position, total, **self.end, **cool_down)
+        return schedules.cosine_cooldown(
+            base, position, total, **self.minimum_arguments, **cool_down
+        )
 
     def check(self, total: int) -> None:
         """Raise ValueError for a run not longer than the cool-down."""
@@ -353,7 +355,9 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         """Return :func:`~lightning_hooks.schedules.yolox`."""
         first, last = self.warmup_length(runner), self._last(runner)
         total = self.required_length(runner)
-        return schedules.yolox(base_lr, runner.iter, total, first=first, last=last, **self.end)
+        return schedules.yolox(
+            base_lr, runner.iter, total, first=first, last=last, **self.minimum_arguments
+        )
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
         """Return the rates of all groups in the warm-up."""

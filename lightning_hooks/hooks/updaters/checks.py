@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAve
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
-from lightning_hooks.engine.participant import callbacks_of
+from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
@@ -156,7 +156,7 @@ def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
         return []
     names = [class_name(one) for one in hooks]
-    if not runner.hooks_step:  # otherwise schedulers are not stepped, and the driver warns
+    if not runner.hooks_own_step:  # otherwise schedulers are not stepped, and the driver warns
         names += [
             type(config.scheduler).__name__
             for config in trainer.lr_scheduler_configs

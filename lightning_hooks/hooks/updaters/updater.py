@@ -160,7 +160,7 @@ class Updater(Hook):
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
     @property
-    def end(self) -> dict[str, Any]:
+    def minimum_arguments(self) -> dict[str, Any]:
         """The minimum as the arguments of a schedule."""
         return {"minimum": self.minimum, "ratio": self.minimum_ratio}
 

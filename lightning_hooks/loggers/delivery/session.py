@@ -71,7 +71,7 @@ class Session:
         self._uploads: list[Upload] = []
         head = {"writer": self._backend, "key": self._run.key, "format": 2}
         self._spool = Spool(path, {**head, "evaluation": True} if evaluation else head)
-        self._look_behind()
+        self._adopt_leftovers()
         self.sender = Sender(writer_class, self._open, self._spool, notices, linger=linger)
 
     def _open(self) -> Writer:
@@ -82,7 +82,7 @@ class Session:
 
     # -- spools of ended processes ---------------------------------------------------------
 
-    def _look_behind(self) -> None:
+    def _adopt_leftovers(self) -> None:
         """Take over what a killed process of this run has left; tell of other runs' records.
 
         A spool without records, of a process killed before the first record, is removed.

@@ -281,7 +281,7 @@ class TrackerHook(LoggerHook):
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
         self._peers, self._session, self._rates_at = peers, None, None
-        if runner.rank == 0 and runner.writes_files:
+        if runner.rank == 0 and runner.may_write:
             if self in peers[:1]:
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
@@ -401,7 +401,7 @@ class TrackerHook(LoggerHook):
         """Send what a killed process has left, if the resumed fit has nothing to train."""
         run = TrackedRun.restored(self._restored, self.resume, sys.maxsize)  # no step is left out
         folder = os.path.dirname(spool_path(runner, self.writer_class.name))
-        writes = runner.rank == 0 and runner.writes_files
+        writes = runner.rank == 0 and runner.may_write
         if writes and run.has_left(folder, self.writer_class.name):
             self._tracked, self._peers = run, [self]
             self.find_open_run()

@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightning_hooks.engine.participant import Participant
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
@@ -61,12 +61,12 @@ class CheckpointUploads:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
-        natives = [hook for hook in runner.hooks if isinstance(hook, Participant)]
-        writers = [hook for hook in natives if hook.keeps and hook.writes_files]
+        natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
+        writers = [hook for hook in natives if hook.kept_kind and hook.writes_files]
         nothing = f"upload={self._which!r} sends nothing, as"
         if runner.writes_mmcv_files:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
-        elif not any(self._which in (hook.keeps, "all") for hook in writers):
+        elif not any(self._which in (hook.kept_kind, "all") for hook in writers):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")
         self._append(runner.iter, {})
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import lightning_hooks
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers import discontinued
 from lightning_hooks.loggers.base import LoggerHook
@@ -80,7 +80,7 @@ class TextLoggerHook(lightning_hooks.TextLoggerHook):
         return round(items, 5) if isinstance(items, float) else items
 
 
-_in_subclasses = property(lambda hook: not is_ours(hook))
+_in_subclasses = property(lambda hook: not runs_no_user_code(hook))
 """``synchronous`` of a tracker: True in a user's subclass.
 
 A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
@@ -142,7 +142,7 @@ class _Tracker(TrackerHook):
 
 
 def _writes(runner: Runner) -> bool:
-    return runner.rank == 0 and bool(runner.writes_files)
+    return runner.rank == 0 and bool(runner.may_write)
 
 
 class ClearMLLoggerHook(_Tracker, lightning_hooks.ClearMLLoggerHook):

@@ -83,7 +83,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
     """Load a file from the local disk, a file system of fsspec or a registered storage."""
     filename = os.path.expanduser(filename)
     client = FileClient.infer_client(uri=filename)
-    if not client.writes_files:
+    if not client.can_write:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "checkpoint.pth")
             Path(path).write_bytes(client.get(filename))

@@ -300,7 +300,7 @@ class FileClient:
         return getattr(self.client, name)
 
     @property
-    def writes_files(self) -> bool:
+    def can_write(self) -> bool:
         """Whether ``put`` goes through fsspec, not through a client library or a user's class."""
         return getattr(type(self.client), "put", None) is FsspecBackend.put
 

@@ -15,7 +15,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.dialects import detect
-from lightning_hooks.engine.driver.ownership import is_ours
+from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
@@ -384,7 +384,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def register_hook(self, hook: Any, priority: Any = "NORMAL") -> None:
         """Add a hook by priority, after the hooks of equal priority."""
-        if detect(hook) == "mmcv" and hasattr(hook, "priority") and not is_ours(hook):
+        if detect(hook) == "mmcv" and hasattr(hook, "priority") and not runs_no_user_code(hook):
             raise ValueError('"priority" is a reserved attribute for hooks')
         self._hooks.add((hook, get_priority(priority)))
 

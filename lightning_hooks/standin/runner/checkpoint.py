@@ -198,7 +198,7 @@ def save_checkpoint(
         save_to_pavi(checkpoint, filename)
         return
     client = FileClient.infer_client(file_client_args, filename)
-    if client.writes_files:
+    if client.can_write:
         torch_files.save_torch(checkpoint, filename)
         return
     buffer = io.BytesIO()

@@ -15,8 +15,8 @@ from lightning.pytorch.trainer.states import RunningStage
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import RunnerOptions
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.participant import RunnerOptions
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, newest_valid
-from lightning_hooks.storage import checkpoints, earlier_files, manifest
+from lightning_hooks.storage import checkpoints, find_checkpoints, manifest
 from support.training import NoValidation, TinyModule, fit, make_loader
 
 START = datetime(2024, 1, 1)
@@ -118,7 +118,7 @@ def test_of_two_hooks_the_one_that_writes_the_optimizer_wins(
         hooks.reverse()
     fit(tmp_path, *hooks, module=NoValidation, max_epochs=2)
     assert "optimizer_states" in torch.load(tmp_path / "epoch_2.pth", weights_only=True)
-    newest = earlier_files.newest_valid(str(tmp_path), resumable=True)
+    newest = find_checkpoints.newest_valid(str(tmp_path), resumable=True)
     assert newest == str(tmp_path / "epoch_2.pth")
     assert {entry.resumable for entry in manifest.read(str(tmp_path))[1:]} == {True}
 

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.engine.priority import Priority
 from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
-from lightning_hooks.storage import earlier_files, manifest
+from lightning_hooks.storage import find_checkpoints, manifest
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -254,15 +254,15 @@ def test_best_in_a_new_process_in_an_adapter(tmp_path):
 
 def test_the_best_that_is_damaged_is_passed_over(tmp_path):
     fit(tmp_path, BestCheckpointHook("acc", keep_best=2), module=Scores, max_epochs=4)
-    best = Path(str(earlier_files.best_valid(str(tmp_path), "acc")))
+    best = Path(str(find_checkpoints.best_valid(str(tmp_path), "acc")))
     assert best.name == "best_acc_epoch_2.pth"
     best.write_bytes(best.read_bytes()[:-1])
     with pytest.warns(UserWarning, match=r"has \d+ bytes of.*epoch_1.pth is taken instead"):
-        assert earlier_files.best_valid(str(tmp_path)).endswith("epoch_1.pth")
+        assert find_checkpoints.best_valid(str(tmp_path)).endswith("epoch_1.pth")
     (tmp_path / "best_acc_epoch_1.pth").unlink()
     with pytest.warns(UserWarning, match="no valid checkpoint is left"):
-        assert earlier_files.best_valid(str(tmp_path)) is None
-    assert earlier_files.best_valid(str(tmp_path), "val_loss") is None
+        assert find_checkpoints.best_valid(str(tmp_path)) is None
+    assert find_checkpoints.best_valid(str(tmp_path), "val_loss") is None
 
 
 def test_without_a_best_file_best_is_the_last_and_in_a_new_process_lightnings_error(tmp_path):

@@ -13,10 +13,10 @@ from lightning_hooks.engine.lightning_api.model_state import set_train_flags, tr
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Calls"]
+__all__ = ["PointDispatcher"]
 
 
-class Calls:
+class PointDispatcher:
     """The dispatcher of one Runner's hooks."""
 
     def __init__(self, runner: Runner) -> None:

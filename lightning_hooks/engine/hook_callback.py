@@ -11,18 +11,18 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hosted import foreign
-from lightning_hooks.engine.lightning_api.method_patch import Fit
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import default_priority
 
 __all__ = [
-    "Participant",
+    "HookCallback",
     "RunnerOptions",
     "callbacks_of",
     "check_each_once",
+    "hook_callbacks_of",
     "hooks_of",
     "merge_options",
     "natives_with",
-    "participants_of",
 ]
 
 
@@ -42,13 +42,13 @@ class RunnerOptions:
 NO_OPTIONS = RunnerOptions()
 
 
-class Participant(Callback):
+class HookCallback(Callback):
     """A callback with hooks for the driver: a single hook, or an adapter with many."""
 
     hosted_at: int | None = None
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
-    joined_fit: Fit | None = None
+    joined_fit: FitChanges | None = None
     """The fit, or evaluation, for which the callback is set up; None between fits."""
 
     def entries(self) -> Sequence[tuple[Any, int]]:
@@ -79,12 +79,12 @@ class Participant(Callback):
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    keeps: str = ""
+    kept_kind: str = ""
     """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
 
     @property
     def writes_files(self) -> bool:
-        """Whether the hook writes files or to a tracker where ``runner.writes_files``."""
+        """Whether the hook writes files or to a tracker where ``runner.may_write``."""
         return False
 
     @property
@@ -125,21 +125,23 @@ def callbacks_of(trainer: L.Trainer) -> list[Callback]:
     return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
-def participants_of(trainer: L.Trainer) -> list[Participant]:
+def hook_callbacks_of(trainer: L.Trainer) -> list[HookCallback]:
     """Return the hooks and adapters among the Trainer's callbacks."""
-    return [callback for callback in callbacks_of(trainer) if isinstance(callback, Participant)]
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, HookCallback)]
 
 
 def hooks_of(trainer: L.Trainer) -> list[Any]:
     """Return the hooks of all participants in the order given, in an adapter or not."""
-    entries = [entry for participant in participants_of(trainer) for entry in participant.entries()]
+    entries = [
+        entry for participant in hook_callbacks_of(trainer) for entry in participant.entries()
+    ]
     return [*{id(hook): hook for hook, _ in entries}.values()]
 
 
-def natives_with(method: str, hooks: Iterable[Any]) -> list[Participant]:
-    """Return the native hooks that override a method of :class:`Participant`."""
-    stock = getattr(Participant, method)
-    natives = [hook for hook in hooks if isinstance(hook, Participant)]
+def natives_with(method: str, hooks: Iterable[Any]) -> list[HookCallback]:
+    """Return the native hooks that override a method of :class:`HookCallback`."""
+    stock = getattr(HookCallback, method)
+    natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
     return [hook for hook in natives if getattr(type(hook), method) is not stock]
 
 
