@@ -517,8 +517,8 @@ class Driver(Callback):
                 self.calls.agree_to_stop()
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
-            workers = self._resumed.worker_states(trainer)
-            resume.write(checkpoint, self._runner, hooks, workers, alone=trainer.interrupted)
+            places = self._train_data.places.saved(trainer)
+            resume.write(checkpoint, self._runner, hooks, places, alone=trainer.interrupted)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 
     def on_load_checkpoint(

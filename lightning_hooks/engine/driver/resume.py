@@ -7,14 +7,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
-from torch.utils.data import DataLoader
 
 from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of, hooks_of
 from lightning_hooks.engine.hook_states import (
@@ -42,7 +40,7 @@ def write(
     checkpoint: dict[str, Any],
     runner: Runner,
     hooks: Sequence[Any],
-    workers: list[list[Any]],
+    places: list[dict[str, Any]],
     *,
     alone: bool,
 ) -> None:
@@ -55,7 +53,8 @@ def write(
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
-    rng            the random state of every rank, and of the loaders' persistent workers
+    rng            the random state of every rank
+    loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the training loaders' own generators
     log_buffer     the values of steps not averaged yet
     text_logs      lengths of the text logs (:mod:`lightning_hooks.loggers.text`)
@@ -69,7 +68,7 @@ def write(
         checkpoint: Lightning's dict, changed.
         runner: Where the run stands.
         hooks: The hooks of the Trainer, in the order given.
-        workers: The random states of persistent workers by loader; empty without such workers.
+        places: The places of the training loaders.
         alone: Whether this rank writes without the others, after an error.
     """
     trainer = runner.trainer
@@ -78,18 +77,19 @@ def write(
     checkpoint["meta"] = run_meta(runner, runner.epoch + (not closed), done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]
-    rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
-    random_states: list[Any] = [rng]
+    of_rank = random_state.get_rng_state(), places
+    of_ranks: list[Any] = [of_rank]
     if trainer.world_size > 1 and not alone:
-        random_states = [None] * trainer.world_size
-        torch.distributed.all_gather_object(random_states, rng)
+        of_ranks = [None] * trainer.world_size
+        torch.distributed.all_gather_object(of_ranks, of_rank)
     checkpoint[ENTRY] = {
         "iter": done,
         "in_epoch": runner.in_epoch,
         "run": runner.run_id,
         "log_buffer": runner.train_log.state_dict(),
         "last_val_iter": runner.last_val_iter,
-        "rng": random_states,
+        "rng": [rng for rng, _ in of_ranks],
+        "loaders": [places for _, places in of_ranks],
         "data": [generator.get_state() for generator in data.train_generators(trainer)],
         "hooks": saved_identities(hooks),
     }
@@ -120,21 +120,6 @@ def _adopt(trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
         warnings += [has_no_owner("the state", one) for one in checkpoint.get(DIALECTS_KEY, ())]
     for warning in [*warnings, *(has_no_owner("the average", one) for one in left)]:
         rank_zero_warn(warning)
-
-
-def _mid_epoch_warning(trainer: L.Trainer) -> str:
-    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
-    if data.goes_on_in_pass(trainer):
-        return ""
-    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
-    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
-    return (
-        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
-        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
-        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
-        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
-        "checkpoint of the end of an epoch"
-    )
 
 
 def restore_raw_weights(trainer: L.Trainer, checkpoint: dict[str, Any]) -> bool:
@@ -176,9 +161,6 @@ class ResumeState:
     """The entry; empty without one."""
     _meta: Mapping[str, Any] = entry
 
-    def __init__(self) -> None:
-        self._workers: WeakKeyDictionary[Any, random_state.WorkerStates] = WeakKeyDictionary()
-
     def __bool__(self) -> bool:
         return bool(self.entry)
 
@@ -219,9 +201,6 @@ class ResumeState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
-            warning = _mid_epoch_warning(trainer) if mid_epoch and not last else ""
-            if warning:
-                runner.logger.warning("%s", warning)
 
     def restore_rng(self, rank: int) -> None:
         """Restore the rank's random state, if the checkpoint has a state for the rank."""
@@ -229,24 +208,10 @@ class ResumeState:
         if rank < len(states):
             random_state.set_rng_state(states[rank])
 
-    def restore_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
-        """Have persistent workers begin in the saved random states of the rank's workers."""
-        states, rank = self.entry.get("rng", []), trainer.global_rank
-        if rank < len(states):
-            data.restore_workers(trainer, states[rank].get("workers", []), fit)
-
-    def watch_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
-        """Have persistent workers share their random states with :meth:`worker_states`."""
-        for loader in data.train_loaders(trainer):
-            persists = isinstance(loader, DataLoader) and loader.persistent_workers
-            if persists and loader not in self._workers:
-                self._workers[loader] = data.keep_worker_states(loader, fit)
-
-    def worker_states(self, trainer: L.Trainer) -> list[list[Any]]:
-        """Return the random states of persistent workers by loader; empty without such workers."""
-        known = self._workers
-        loaders = data.train_loaders(trainer) if known else []
-        return [known[one].read() if one in known else [] for one in loaders]
+    def places(self, rank: int) -> list[dict[str, Any]]:
+        """Return the places of the rank's training loaders."""
+        places: list[list[dict[str, Any]]] = self.entry.get("loaders", [])
+        return places[rank] if rank < len(places) else []
 
     def restore_generators(self, trainer: L.Trainer) -> None:
         """Restore the states of the loaders' own generators."""
