@@ -517,7 +517,7 @@ class Driver(Callback):
                 self.calls.agree_to_stop()
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
-            places = self._train_data.places.saved(trainer)
+            places = self._resumed.loader_places.saved(trainer)
             resume.write(checkpoint, self._runner, hooks, places, alone=trainer.interrupted)
             resume.take_out(pl_module, checkpoint)  # also when saved after the fit
 

@@ -23,6 +23,7 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api import data, model_state, progress
+from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
@@ -160,6 +161,10 @@ class ResumeState:
     entry: Mapping[str, Any] = MappingProxyType({})
     """The entry; empty without one."""
     _meta: Mapping[str, Any] = entry
+
+    def __init__(self) -> None:
+        self.loader_places = LoaderPlaces()
+        """The places of the training loaders in their passes."""
 
     def __bool__(self) -> bool:
         return bool(self.entry)

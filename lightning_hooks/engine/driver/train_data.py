@@ -19,7 +19,6 @@ from lightning.fabric.utilities.data import sized_len
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.driver.resume import ResumeState
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils import random_state
@@ -38,8 +37,6 @@ class TrainData:
 
     def __init__(self, runner: Runner, resumed: ResumeState, fit: FitChanges) -> None:
         self._runner, self._resumed, self._fit = runner, resumed, fit
-        self.places = LoaderPlaces()
-        """The places of the loaders in their passes."""
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
@@ -62,8 +59,9 @@ class TrainData:
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
+        watch_places = partial(self._resumed.loader_places.watch, trainer, self._fit)
         # first: else the loaders are hidden already
-        data.before_iterator(trainer, partial(self.places.watch, trainer, self._fit), self._fit)
+        data.before_iterator(trainer, watch_places, self._fit)
         data.before_iterator(trainer, leave_unread, self._fit, until)
 
     def _may_change(self) -> bool:
@@ -91,9 +89,12 @@ class TrainData:
 
         The uninterrupted run has the iterators already, and draws no random numbers to remake them.
         """
-        trainer = self._runner.trainer
-        places = self._resumed.places(trainer.global_rank)
-        return data.may_go_on_in_pass(trainer) and not self.places.why_not(trainer, places)
+        return data.may_go_on_in_pass(self._runner.trainer) and not self._why_not()
+
+    def _why_not(self) -> str:
+        """Return why a loader cannot go on where it stood; empty if all can."""
+        trainer, resumed = self._runner.trainer, self._resumed
+        return resumed.loader_places.why_not(trainer, resumed.places(trainer.global_rank))
 
     def begin_epoch(self, *, for_run: bool) -> None:
         """Iterate the loader and the data set after the hooks' changes; forget the resumed entry.
@@ -115,15 +116,14 @@ class TrainData:
 
     def _begin_loaders(self) -> None:
         """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
-        trainer = self._runner.trainer
-        places = self._resumed.places(trainer.global_rank)
-        reason = self.places.why_not(trainer, places)
+        trainer, resumed = self._runner.trainer, self._resumed
         if data.may_go_on_in_pass(trainer):
+            reason = self._why_not()
             if reason:
                 self._runner.logger.warning("%s", _new_pass(trainer, reason))
                 return
             data.say_nothing_of_passes(trainer, self._fit)
-        self.places.begin(trainer, places)
+        resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer

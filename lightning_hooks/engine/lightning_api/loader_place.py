@@ -202,15 +202,17 @@ class WatchedLoader:
         if part is None and (is_iterable or not getattr(loader, "in_order", True)):
             return {}
         batches = max(iterator._num_yielded - ahead, 0)
-        return sampler.place(batches) if part is None else {
-            "batches": batches, "state": part.state_dict()
-        }
-
+        return (
+            sampler.place(batches)
+            if part is None
+            else {"batches": batches, "state": part.state_dict()}
+        )
 
     def place_after_fit(self) -> dict[str, Any]:
         """Return the states of persistent workers that have ended."""
-        persists = self._sampler is not None and self._persists
-        return self._sampler.place_between_passes(None) if self._sampler and persists else {}
+        if self._sampler is None or not self._persists:
+            return {}
+        return self._sampler.place_between_passes(None)
 
 
 @contextmanager
