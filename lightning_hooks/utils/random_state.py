@@ -28,7 +28,7 @@ __all__ = [
     "set_rng_state",
 ]
 
-GENERATORS = (
+GENERATORS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (random.getstate, random.setstate),
     (np.random.get_state, np.random.set_state),
     (torch.get_rng_state, torch.set_rng_state),

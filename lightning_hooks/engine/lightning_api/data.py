@@ -209,6 +209,7 @@ def renew_iterator(trainer: L.Trainer) -> None:
         raise RuntimeError("there is no training data to iterate yet")
     for loader in train_loaders(trainer):
         end_workers(loader)
+        _set_sampler_epoch(loader, trainer.current_epoch)  # Lightning's call follows: too late
     iter(fetcher)
 
 

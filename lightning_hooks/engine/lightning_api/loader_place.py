@@ -99,8 +99,10 @@ class LoaderPlaces:
         for loader in train_loaders(trainer):
             watched = self._watched.get(loader)
             iterator = running.get(id(loader))
-            is_known = watched is not None and iterator is not None
-            places.append(watched.place(loader, iterator, ahead, in_pass) if is_known else {})
+            if watched is None or iterator is None:
+                places.append({})
+            else:
+                places.append(watched.place(loader, iterator, ahead, in_pass))
         return places if any(places) else []
 
     def begin(self, trainer: L.Trainer, places: list[dict[str, Any]]) -> None:
@@ -232,9 +234,8 @@ def _shown(sampler: NotedSampler, loader: Any) -> Iterator[None]:
 
 def _stateful_part(loader: Any) -> Any:
     """Return what has a state of its own: an iterable data set or a sampler; None without."""
-    if isinstance(loader.dataset, IterableDataset):
-        parts = [loader.dataset]
-    else:
+    parts: list[Any] = [loader.dataset]
+    if not isinstance(loader.dataset, IterableDataset):
         inner = getattr(loader.batch_sampler, "sampler", None)
         parts = [loader.batch_sampler, inner, loader.sampler]
     both = "state_dict", "load_state_dict"

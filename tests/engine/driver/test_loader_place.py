@@ -31,7 +31,7 @@ def steps(folder: Path, rank: int = 0) -> list[Any]:
 
 
 def last_of(folder: Path) -> dict[str, Any]:
-    file = torch.load(str(newest_valid(folder)), weights_only=True)
+    file: dict[str, Any] = torch.load(str(newest_valid(str(folder))), weights_only=True)
     parts = "state_dict", "optimizer_states", "loops", "global_step"
     own = {key: file["lightning_hooks"][key] for key in ("rng", "iter")}
     return flatten({**own, **{part: file[part] for part in parts}})

@@ -50,6 +50,14 @@ class Augmented(Dataset[Any]):
         return torch.full((4,), float(index)) + noise / 4, torch.zeros(2)
 
 
+class Rows(Augmented):
+    """Two samples for a list of two indices."""
+
+    def __getitem__(self, index: Any) -> Any:
+        rows = [super(Rows, self).__getitem__(i) for i in index]
+        return [torch.stack(parts) for parts in zip(*rows, strict=True)]
+
+
 class ByNumpy:
     """Lists of indices in an order of numpy's, drawn where a pass begins."""
 
@@ -142,11 +150,8 @@ KINDS: dict[str, Callable[[], Any]] = {
     "subset": lambda: ordinary(sampler=SubsetRandomSampler(range(2 * BATCHES))),
     "batches by numpy": lambda: DataLoader(Augmented(), batch_sampler=ByNumpy()),
     "batches one by one": lambda: DataLoader(Augmented(), batch_sampler=OneByOne()),
-    "batches of indices": lambda: DataLoader(
-        Augmented(),
-        None,
-        sampler=BatchSampler(RandomSampler(range(2 * BATCHES)), 2, False),
-        collate_fn=lambda batch: batch,
+    "no batch size": lambda: DataLoader(
+        Rows(), None, sampler=BatchSampler(RandomSampler(range(2 * BATCHES)), 2, False)
     ),
     "sampler with a state": lambda: ordinary(sampler=EndlessOrder()),
     "stream with a state": lambda: DataLoader(Stream(), batch_size=2),
@@ -191,7 +196,7 @@ class Seen(NoValidation):
         seen = [None if part is None else part[0][:, 0].tolist() for part in parts]
         with self.path.open("a") as file:
             file.write(json.dumps(seen) + "\n")
-        return sum(self.loss(part) for part in parts if part is not None)
+        return torch.stack([self.loss(part) for part in parts if part is not None]).sum()
 
 
 class Kills(Callback):
