@@ -165,6 +165,7 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
     runner.epoch = meta["epoch"]
     runner.iter = meta["iter"]
     runner.step_counts.count_from(found)
+    runner.begin_pass()
     runner.meta = dict(meta)
     run = entry_of(found).get("run")
     if manifest.is_run(run):
