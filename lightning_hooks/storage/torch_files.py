@@ -99,11 +99,15 @@ class _ArrayUnpickler(pickle.Unpickler):
     def find_class(self, module: str, name: str) -> Any:
         if (module, name) in (("collections", "OrderedDict"), ("_codecs", "encode")):
             return super().find_class(module, name)
-        known = {(k.__module__, k.__name__): k for k in numpy_globals() if not isinstance(k, tuple)}
-        known |= {tuple(path.rsplit(".", 1)): k for k, path in _OLD_GLOBALS}
-        if (module, name) not in known:
-            raise pickle.UnpicklingError(f"{module}.{name} is neither an array nor a plain type")
-        return known[module, name]
+        named = (
+            k if isinstance(k, tuple) else (k, f"{k.__module__}.{k.__name__}")
+            for k in numpy_globals()
+        )
+        known = {path: kind for kind, path in named}
+        path = f"{module}.{name}"
+        if path not in known:
+            raise pickle.UnpicklingError(f"{path} is neither an array nor a plain type")
+        return known[path]
 
 
 LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."

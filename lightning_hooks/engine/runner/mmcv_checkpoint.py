@@ -75,7 +75,7 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
 
 def optimizer_state(optimizer: Any) -> dict[str, Any]:
     """Return the state of an optimizer, or the states of a dict of optimizers by name."""
-    return by_optimizer(lambda one: plain_groups(one.state_dict()), optimizer)  # type: ignore[no-any-return]
+    return by_optimizer(lambda single: plain_groups(single.state_dict()), optimizer)  # type: ignore[no-any-return]
 
 
 def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -83,14 +83,14 @@ def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
     optimizer = runner.optimizer
     many = optimizer if isinstance(optimizer, dict) else {"": optimizer}
     if "optimizer" in checkpoint:
-        found = checkpoint["optimizer"]
-        states = found if isinstance(optimizer, dict) else {"": found}
+        saved = checkpoint["optimizer"]
+        states = saved if isinstance(optimizer, dict) else {"": saved}
     elif "optimizer_states" in checkpoint:
         states = dict(zip(many, checkpoint["optimizer_states"], strict=True))
     else:
         return
-    for name, one in many.items():
-        one.load_state_dict(states[name])
+    for name, single in many.items():
+        single.load_state_dict(states[name])
 
 
 def run_meta(
@@ -145,7 +145,7 @@ def load(
     return checkpoint
 
 
-def weights_of(checkpoint: dict[str, Any]) -> dict[str, Any]:
+def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     """Return the weights in a file of mmcv, Lightning or detectron2, or in a bare state dict.
 
     >>> weights_of({"state_dict": {"w": 1}}), weights_of({"model": {"w": 2}}), weights_of({"w": 3})
@@ -225,7 +225,7 @@ def _gpu_count(config: Any) -> int:
     >>> [_gpu_count(f"gpu_ids = {ids}\nlr = 1") for ids in ("range(0, 8)", "[0, 2]", "f()")]
     [8, 2, 0]
     """
-    pattern = r"^gpu_ids = (?:range\((\d+), (\d+)\)|\[([\d,\s]*)\])$"
+    pattern = r"^gpu_ids = (?:range\((\d{1,9}), (\d{1,9})\)|\[([\d,\s]*)\])$"
     gpu_ids = re.search(pattern, config, re.MULTILINE) if isinstance(config, str) else None
     if gpu_ids is None:
         return 0
@@ -235,24 +235,24 @@ def _gpu_count(config: Any) -> int:
 
 def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any) -> None:
     """Restore weights, meta, counters and optimizers from a file of mmcv or Lightning."""
-    found = runner.load_checkpoint(path, map_location=map_location)
-    if has_average(found):  # the average is loaded now
+    checkpoint = runner.load_checkpoint(path, map_location=map_location)
+    if has_average(checkpoint):  # the average is loaded now
         model = unwrap(runner.model)
-        raw = with_keys_of(model, raw_weights(found))
+        raw = with_keys_of(model, raw_weights(checkpoint))
         check_weights(raw, model.state_dict(), RAW, path)
         model.load_state_dict(raw, strict=False)
-    meta = found.get("meta")
+    meta = checkpoint.get("meta")
     if meta is None:
         raise ValueError(
             f"{path} has no 'meta': it is a file of weights; use load_checkpoint() for it"
         )
     runner.epoch = meta["epoch"]
-    is_lightnings = verification.LIGHTNINGS_KEY in found
+    is_lightnings = verification.LIGHTNINGS_KEY in checkpoint
     runner.iter = meta["iter"] if is_lightnings else iterations_done(runner, meta)
-    runner.step_counts.count_from(found)
+    runner.step_counts.count_from(checkpoint)
     runner.meta = dict(meta)
-    run = entry_of(found).get("run")
+    run = entry_of(checkpoint).get("run")
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:
-        resume_optimizers(runner, found)
+        resume_optimizers(runner, checkpoint)
