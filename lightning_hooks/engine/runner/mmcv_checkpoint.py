@@ -16,7 +16,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import RAW, check_weights, entry_of, has_average, raw_weights
+from lightning_hooks.storage.layout import RAW, check_weights, has_average, own_part, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -126,7 +126,7 @@ def load(
     checkpoint = verification.load(filename, map_location)
     state = checkpoint.get("state_dict", checkpoint)
     # Lightning's files keep buffers added by hooks apart
-    state = {**state, **entry_of(checkpoint).get("buffers", {})}
+    state = {**state, **own_part(checkpoint).get("buffers", {})}
     for pattern, replacement in revisions:
         state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
     model = unwrap(runner.model)
@@ -166,7 +166,7 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
     runner.iter = meta["iter"]
     runner.step_counts.count_from(found)
     runner.meta = dict(meta)
-    run = entry_of(found).get("run")
+    run = own_part(found).get("run")
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:

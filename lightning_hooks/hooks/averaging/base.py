@@ -9,15 +9,15 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from lightning.pytorch.trainer.states import TrainerStatus
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.driver.contents import restore_raw_weights
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.resume import restore_raw_weights
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.hook_states import Identity, finds_none
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
@@ -129,7 +129,6 @@ class AveragingHook(Hook):
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
     _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
-    _after_run: MethodPatch | None = None  # of files saved by the strategy alone
 
     def __init__(
         self,
@@ -250,26 +249,20 @@ class AveragingHook(Hook):
     # -- training --------------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
+        """Check the strategy, and have the fit end with the raw weights."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             check_strategy(self, trainer, self.resume_from)
             self._is_evaluated = None
-        if self._after_run is not None:
-            self._after_run.remove()
         fit = Driver.of(trainer).fit
-        fit.patch(pl_module, "on_save_checkpoint", partial(self._save, trainer))
-        fit.patch(pl_module, "on_load_checkpoint", partial(self._load, trainer))
         # weights loaded after a fit that Lightning left in a validation replace the raw weights
         fit.patch(pl_module, "load_state_dict")
-        fit.callback(self._end_fit, trainer)
+        fit.callback(self._end_fit)
 
-    def _end_fit(self, trainer: L.Trainer) -> None:
-        """Restore the raw weights; save averages in files written after the run, too."""
+    def _end_fit(self) -> None:
+        """Restore the raw weights."""
         self._statistics = None
         self._swap_out()
-        save = partial(self._save, trainer)
-        self._after_run = MethodPatch(trainer.strategy, "save_checkpoint", save)
 
     def before_run(self, runner: Runner) -> None:
         """Start the average: from a checkpoint, an earlier fit or the present weights."""
@@ -411,11 +404,11 @@ class AveragingHook(Hook):
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
-        """Save the averages of all hooks, at the event of the first hook."""
-        hooks = averages_of(trainer)
-        if hooks and hooks[0] is self:
-            write_averages(checkpoint, [hook.saved(trainer) for hook in hooks])
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the averages of all hooks, in the first hook's turn."""
+        hooks = averages_of(file.trainer)
+        if hooks[0] is self:
+            write_averages(file, [hook.saved(file.trainer) for hook in hooks])
 
     def saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
@@ -428,17 +421,17 @@ class AveragingHook(Hook):
         self._prepare(trainer)
         return average.saved(of, evaluated)
 
-    def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        """Load the averages of all hooks, at the event of the first hook."""
-        hooks = averages_of(trainer)
-        if not hooks or hooks[0] is not self:
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Take the averages of all hooks, in the first hook's turn."""
+        hooks = averages_of(file.trainer)
+        if hooks[0] is not self:
             return
-        path = str(trainer.ckpt_path)
-        found = find_averages(checkpoint, trainer.lightning_module, hooks, path)
-        for hook, saved in zip(hooks, found, strict=True):
-            hook.take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
-        if any(saved is not None and saved.is_validated for saved in found):
-            restore_raw_weights(trainer, checkpoint)
+        path = str(file.trainer.ckpt_path)
+        averages = find_averages(file.contents, file.module, hooks, path)
+        for hook, saved in zip(hooks, averages, strict=True):
+            hook.take(saved, for_fit=file.resumes)
+        if any(saved is not None and saved.is_validated for saved in averages):
+            restore_raw_weights(file)
 
     def take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
         """Continue with a checkpoint's average; None if the checkpoint has none."""
