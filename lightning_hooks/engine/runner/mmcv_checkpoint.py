@@ -62,7 +62,7 @@ def with_keys_of(model: torch.nn.Module, state: dict[str, Any]) -> dict[str, Any
 
 def optimizer_state(optimizer: Any) -> dict[str, Any]:
     """Return the state of an optimizer, or the states of a dict of optimizers by name."""
-    return by_optimizer(lambda one: plain_groups(one.state_dict()), optimizer)  # type: ignore[no-any-return]
+    return by_optimizer(lambda single: plain_groups(single.state_dict()), optimizer)  # type: ignore[no-any-return]
 
 
 def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
@@ -70,14 +70,14 @@ def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
     optimizer = runner.optimizer
     many = optimizer if isinstance(optimizer, dict) else {"": optimizer}
     if "optimizer" in checkpoint:
-        found = checkpoint["optimizer"]
-        states = found if isinstance(optimizer, dict) else {"": found}
+        saved = checkpoint["optimizer"]
+        states = saved if isinstance(optimizer, dict) else {"": saved}
     elif "optimizer_states" in checkpoint:
         states = dict(zip(many, checkpoint["optimizer_states"], strict=True))
     else:
         return
-    for name, one in many.items():
-        one.load_state_dict(states[name])
+    for name, single in many.items():
+        single.load_state_dict(states[name])
 
 
 def run_meta(
@@ -151,23 +151,23 @@ def load(
 
 def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any) -> None:
     """Restore weights, meta, counters and optimizers from a file of mmcv or Lightning."""
-    found = runner.load_checkpoint(path, map_location=map_location)
-    if has_average(found):  # the average is loaded now
+    checkpoint = runner.load_checkpoint(path, map_location=map_location)
+    if has_average(checkpoint):  # the average is loaded now
         model = unwrap(runner.model)
-        raw = with_keys_of(model, raw_weights(found))
+        raw = with_keys_of(model, raw_weights(checkpoint))
         check_weights(raw, model.state_dict(), RAW, path)
         model.load_state_dict(raw, strict=False)
-    meta = found.get("meta")
+    meta = checkpoint.get("meta")
     if meta is None:
         raise ValueError(
             f"{path} has no 'meta': it is a file of weights; use load_checkpoint() for it"
         )
     runner.epoch = meta["epoch"]
     runner.iter = meta["iter"]
-    runner.step_counts.count_from(found)
+    runner.step_counts.count_from(checkpoint)
     runner.meta = dict(meta)
-    run = own_part(found).get("run")
+    run = own_part(checkpoint).get("run")
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:
-        resume_optimizers(runner, found)
+        resume_optimizers(runner, checkpoint)

@@ -22,7 +22,7 @@ Rates: TypeAlias = list[float] | dict[str, list[float]]
 def by_optimizer(function: Callable[[Any], Any], optimizer: Any) -> Any:
     """Return a function's result for an optimizer; for several optimizers, a dict by name."""
     if isinstance(optimizer, dict):
-        return {name: function(one) for name, one in optimizer.items()}
+        return {name: function(single) for name, single in optimizer.items()}
     return function(optimizer)
 
 
@@ -38,10 +38,10 @@ def rates(optimizer: Any, what: str) -> Rates:
     """
     if optimizer is None:
         raise RuntimeError(f"{what} is not applicable because optimizer does not exist.")
-    found: Rates = by_optimizer(
-        lambda one: [_value(group, what) for group in one.param_groups], optimizer
+    rates: Rates = by_optimizer(
+        lambda single: [_value(group, what) for group in single.param_groups], optimizer
     )
-    return found
+    return rates
 
 
 def _value(group: dict[str, Any], what: str) -> Any:
