@@ -24,6 +24,8 @@ module's own methods see a file with all contents.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from operator import attrgetter
 from typing import Any, Protocol
 
 import lightning as L
@@ -36,7 +38,7 @@ from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.hook_callback import (
     HookCallback,
     callbacks_of,
-    hooks_of,
+    hook_callbacks_of,
 )
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
@@ -66,6 +68,9 @@ class Participant(Protocol):
 class Contents:
     """Fills and reads the checkpoint files of a Trainer."""
 
+    hooks: list[Any]
+    """The hooks of the Trainer, in the order given."""
+
     run_state: RunState | None = None
     """The state of the Trainer's run; None before the first fit."""
 
@@ -91,11 +96,13 @@ class Contents:
 
     def participants(self) -> list[Participant]:
         """Return what adds to a file, in this order, and takes from a file in the opposite."""
-        callbacks = [c for c in callbacks_of(self._trainer) if isinstance(c, HookCallback)]
-        averages = [callback for callback in callbacks if callback.averages_weights]
-        others = [callback for callback in callbacks if not callback.averages_weights]
         run_state = [] if self.run_state is None else [self.run_state]
-        return [*run_state, self.buffers, HookStates(), *others, *averages]
+        return [
+            *run_state,
+            self.buffers,
+            HookStates(self.hooks),
+            *sorted(hook_callbacks_of(self._trainer), key=attrgetter("averages_weights")),
+        ]
 
     def add(self, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
         """Fill a file."""
@@ -122,16 +129,21 @@ class HookStates:
 
     Warns of each saved state and each average without a hook, and of each hook without a saved
     state.
+
+    Args:
+        hooks: The hooks of the Trainer, in the order given.
     """
+
+    def __init__(self, hooks: Sequence[Any]) -> None:
+        self._hooks = hooks
 
     def add_to_file(self, file: CheckpointFile) -> None:
         """Add the classes and arguments of the hooks with a possible state."""
-        file.own_part["hooks"] = saved_identities(hooks_of(file.trainer))
+        file.own_part["hooks"] = saved_identities(self._hooks)
 
     def take_from_file(self, file: CheckpointFile) -> None:
         """Put each state under the key of the hook's place, and the raw weights in an average's."""
-        hooks = hooks_of(file.trainer)
-        warnings = adopt_states(file.contents, file.own_part.get("hooks", []), hooks)
+        warnings = adopt_states(file.contents, file.own_part.get("hooks", []), self._hooks)
         if not file.resumes:
             return
         # averages taken by a hook are gone by now; an average without tensors had not begun
@@ -141,7 +153,7 @@ class HookStates:
             averages = [a for a in averages if a["state_dict"] is not None]
         left = [Identity(average["class"], average["arguments"]) for average in averages]
         left += [Identity("EMAWeightAveraging", {})] if is_of_lightning else []
-        if all(isinstance(hook, HookCallback) for hook in hooks):  # else the adapter warns
+        if all(isinstance(hook, HookCallback) for hook in self._hooks):  # else the adapter warns
             states = file.contents.get(DIALECTS_KEY, ())
             warnings += [has_no_owner("the state", name) for name in states]
         for warning in [*warnings, *(has_no_owner("the average", owner) for owner in left)]:

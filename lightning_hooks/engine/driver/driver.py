@@ -186,6 +186,7 @@ class Driver(Callback):
             _end_earlier_fit(one, trainer)
         for one in given:
             one.hosted_at = None  # a place in an adapter of an earlier Trainer
+        self._contents.hooks = hooks
         self._open_fit(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._hosted = hosted
@@ -215,13 +216,16 @@ class Driver(Callback):
         fit, calls = self.fit, self.calls
         fit.callback(setattr, self, "_in_run", False)
         fit.callback(setattr, runner, "stop_requested", False)
-        self._contents.run_state = RunState(runner)
+        self._renew_run_state()
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.suspend_lightning(fit)
         self._step = StepCapture(runner, calls, self.ownership, fit)
-        self._train_data = TrainData(runner, self._contents.run_state, fit)
+        self._train_data = TrainData(runner, self._run_state, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, calls, self._train_data, fit)
+
+    def _renew_run_state(self) -> None:
+        self._run_state = self._contents.run_state = RunState(self._runner)
 
     def _given(self, participants: Sequence[HookCallback]) -> list[HookCallback]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
@@ -272,7 +276,7 @@ class Driver(Callback):
                 default_logger(trainer.global_rank),
             )
             self.calls = PointDispatcher(self._runner)
-            self._contents.run_state = RunState(self._runner)
+            self._renew_run_state()
         runner = self._runner
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
@@ -292,8 +296,8 @@ class Driver(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
-        self.runner.run_id = self._contents.run_state.run_id(self.runner.run_id)
-        self._contents.run_state.restore_rng(trainer.global_rank)
+        self.runner.run_id = self._run_state.run_id(self.runner.run_id)
+        self._run_state.restore_rng(trainer.global_rank)
         self._train_data.watch(self._loading)
 
     # -- the run ---------------------------------------------------------------------------
@@ -306,8 +310,8 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
-        self._contents.run_state.restore_counters(runner)
-        log_values = self._contents.run_state.saved.get("log_buffer")  # cleared with the data
+        self._run_state.restore_counters(runner)
+        log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
@@ -419,6 +423,7 @@ class Driver(Callback):
         runner, trainer = self.runner, self.runner.trainer
         hook.hosted_at = len(self._hosted)
         self._hosted.append(hook)
+        self._contents.hooks.append(hook)
         insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
         hook.setup(trainer, runner.module, "fit")
         hook.on_fit_start(trainer, runner.module)
