@@ -6,9 +6,9 @@ order, and read in the opposite order:
 ====================  ==========================================================================
 participant           in the file
 ====================  ==========================================================================
-:class:`RunState`     mmcv's ``meta``; counters, random states, values not averaged yet
-:class:`HookBuffers`  buffers that hooks have added to the model
-:class:`HookStates`   which state is which hook's
+``RunState``          mmcv's ``meta``; counters, random states, values not averaged yet
+``HookBuffers``       buffers that hooks have added to the model
+``HookStates``        which state is which hook's
 hooks, adapters       text logs and trackers' runs; states of the hooks of other dialects
 averages              averages of the weights, the evaluated one as ``state_dict``
 ====================  ==========================================================================
@@ -16,10 +16,10 @@ averages              averages of the weights, the evaluated one as ``state_dict
 So the averages alone meet an average as ``state_dict``, and all others the raw weights. Text logs,
 trackers and adapters add nothing to a file of weights alone.
 
-Lightning calls the callbacks only for whole files, the module for all files, and neither for a file
-of weights that is saved after the fit. So a file is filled at the module's ``on_save_checkpoint``,
-and after the fit by the strategy, and is read at the module's ``on_load_checkpoint``. Hence the
-module's own methods see a file with all contents.
+Lightning calls the callbacks for whole files only, and the module for all files. So a file is
+filled at the module's ``on_save_checkpoint`` and read at its ``on_load_checkpoint``, and the
+module's own methods see a file with all contents. After the fit the module is the user's again, and
+a file is filled where the strategy writes the file.
 """
 
 from __future__ import annotations

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from functools import partial
 from typing import Any, Literal
@@ -179,6 +180,13 @@ class AveragingHook(Hook):
         """Whether an optimizer step, counted from 0, is followed by an update."""
         return step % self.interval == 0
 
+    def share_of_first_weights(self, steps: int) -> float:
+        """Return the share of the first weights in the average after some optimizer steps.
+
+        0 where the rule is unknown.
+        """
+        return 0.0
+
     @property
     def steps(self) -> int:
         """Optimizer steps since averaging began."""
@@ -310,9 +318,29 @@ class AveragingHook(Hook):
         return self.average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that nothing else swaps the weights of the module."""
+        """Check that nothing else swaps the weights; warn of a run too short for the average."""
         if averages_of(trainer)[0] is self:
             check_rivals(self, trainer)
+        runner = Driver.of(trainer).runner
+        begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
+        waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
+        self._warn_if_young(runner, (runner.max_optimizer_steps or 0) * max(0.0, 1 - waited))
+
+    def _warn_if_young(self, runner: Runner, steps: float) -> None:
+        """Warn if most of the average is still the first weights after the steps of the run."""
+        trainer: Any = runner.trainer
+        if math.isinf(steps) or round(steps) == 0 or trainer.fast_dev_run:
+            return
+        share = self.share_of_first_weights(round(steps))
+        if share > 0.5:
+            given = {name: getattr(self, name, None) for name in ("momentum", "warm_up")}
+            arguments = ", ".join(f"{name}={v}" for name, v in given.items() if v is not None)
+            runner.logger.warning(
+                f"{class_name(self)}({arguments}) is validated with an average that is too young: "
+                f"after the {round(steps)} optimizer steps of this run {share:.0%} of the average "
+                "is still its first weights; a larger momentum, or a smaller warm_up, follows the "
+                "model faster"
+            )
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin at epoch ``begin_epoch``; average parameters added in the last epoch."""
@@ -350,7 +378,8 @@ class AveragingHook(Hook):
         return iterations >= self.begin_iter and epoch >= self.begin_epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Estimate the statistics of the average for an export after the run."""
+        """Estimate the statistics of the average for an export; warn of a young average again."""
+        self._warn_if_young(Driver.of(trainer).runner, self.steps)
         if self._statistics is not None:
             self._prepare(trainer)
 

@@ -9,18 +9,19 @@ import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.utils.arguments import check_number
-from lightning_hooks.utils.warn import rank_zero_warn
+from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["check_device", "check_momentum", "check_rivals", "check_strategy"]
 
 
 def check_momentum(value: Any) -> None:
-    """Raise unless the value is a number in (0, 1).
+    """Raise unless the value is a number in (0, 1); warn of a decay given as a momentum.
 
     Raises:
         TypeError: if it is no number.
@@ -29,6 +30,11 @@ def check_momentum(value: Any) -> None:
     check_number("momentum", value)
     if not 0 < value < 1:
         raise ValueError(f"momentum must be in (0, 1), got {value}")
+    if value > 0.5:
+        warn(
+            f"momentum={value} is the weight of the model, so the average is almost the model "
+            f"itself. Momentum is 1 - decay: a decay of {value} is momentum={1 - value:.6g}"
+        )
 
 
 def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
@@ -73,7 +79,7 @@ def check_device(device: object) -> str | None:
 
 
 def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
-    """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
+    """Refuse hooks with the swap of mmcv's EMAHook; warn of equal and of Lightning's averages.
 
     Args:
         hook: The Trainer's first average.
@@ -84,7 +90,12 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
             to train on with.
     """
     name = class_name(hook)
-    for other in hooks_of(trainer):
+    hooks = hooks_of(trainer)
+    arguments = [_arguments(other) for other in hooks if getattr(other, "averages_weights", False)]
+    for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
+        line = "two %ss of equal arguments keep equal averages; leave one out"
+        Driver.of(trainer).runner.logger.warning(line, kind.__name__)
+    for other in hooks:
         if hasattr(foreign(other), "_swap_ema_parameters"):
             raise ValueError(
                 f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
@@ -97,3 +108,9 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
                 f"{type(callback).__name__} and {name} both set the weights of the module to an "
                 "average; leave one out"
             )
+
+
+def _arguments(hook: Any) -> tuple[type, dict[str, Any]]:
+    """Return the class of an average and its arguments."""
+    state = {name: value for name, value in hook.__getstate__().items() if name != "hosted_at"}
+    return type(hook), state
