@@ -73,7 +73,7 @@ class RunState:
             runner.agree_to_stop()
         closed = runner.counts_epochs and not runner.in_epoch
         epochs = runner.epoch + (not closed)
-        done = runner.iter + progress.batch_is_open(trainer)
+        done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, epochs, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]

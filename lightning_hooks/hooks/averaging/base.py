@@ -318,10 +318,17 @@ class AveragingHook(Hook):
         return self.average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that nothing else swaps the weights; warn of a run too short for the average."""
+        """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
         if averages_of(trainer)[0] is self:
             check_rivals(self, trainer)
         runner = Driver.of(trainer).runner
+        momentum = getattr(self, "momentum", 0.0)
+        if momentum > 0.5:
+            runner.logger.warning(
+                f"{class_name(self)}(momentum={momentum}): momentum is the weight of the model, so "
+                "the average is almost the model itself. Momentum is 1 - decay: a decay of "
+                f"{momentum} is momentum={1 - momentum:.6g}"
+            )
         begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
         waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
         self._warn_if_young(runner, (runner.max_optimizer_steps or 0) * max(0.0, 1 - waited))

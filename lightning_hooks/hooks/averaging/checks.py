@@ -15,13 +15,13 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.utils.arguments import check_number
-from lightning_hooks.utils.warn import rank_zero_warn, warn
+from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_device", "check_momentum", "check_rivals", "check_strategy"]
 
 
 def check_momentum(value: Any) -> None:
-    """Raise unless the value is a number in (0, 1); warn of a decay given as a momentum.
+    """Raise unless the value is a number in (0, 1).
 
     Raises:
         TypeError: if it is no number.
@@ -30,11 +30,6 @@ def check_momentum(value: Any) -> None:
     check_number("momentum", value)
     if not 0 < value < 1:
         raise ValueError(f"momentum must be in (0, 1), got {value}")
-    if value > 0.5:
-        warn(
-            f"momentum={value} is the weight of the model, so the average is almost the model "
-            f"itself. Momentum is 1 - decay: a decay of {value} is momentum={1 - value:.6g}"
-        )
 
 
 def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:

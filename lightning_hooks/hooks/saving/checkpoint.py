@@ -338,15 +338,19 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
             return
         try:
             is_bad = any(h.refuses_files for h in natives_with("refuses_files", runner.hooks))
-            if not is_bad and (self._due or runner.iter != self._clock.iterations):
-                self._mark_due(runner, runner.iter, "iterations")
+            if not is_bad and (self._due or runner.iterations_done != self._clock.iterations):
+                self._mark_due(runner, runner.iterations_done, "iterations")
                 self.write_due(trainer)
                 self.store.thread.wait()
             path = find_checkpoints.newest_valid(self.store.path, resumable=True)
             how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
             runner.logger.info(
                 "%s after %d iterations; %s",
-                *(type(exception).__name__, runner.iter, how if path else "no file to go on from"),
+                *(
+                    type(exception).__name__,
+                    runner.iterations_done,
+                    how if path else "no file to go on from",
+                ),
             )
         except Exception:  # it would hide the exception
             runner.logger.exception("A checkpoint was not written")

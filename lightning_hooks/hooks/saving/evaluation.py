@@ -548,7 +548,7 @@ class EvalHook(SavingHook):
             if ranking.insert(found, key, score, path):
                 self.store.thread.wait()  # what is told of the file before names that file
                 messages.update(found)
-                self._due = [*self._due, Due(name, f"{done} {unit}", key, number(score))]
+                self._due = [*self._due, Due(name, f"{done} {unit}", key, number(score, key))]
                 if key == self.key_indicator:
                     self.best_ckpt_path = ranking.entries(messages, key)[0][1]
 

@@ -15,7 +15,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from torchmetrics import MeanMetric
+from torchmetrics import CatMetric, MeanMetric
 
 from lightning_hooks import (
     CheckpointHook,
@@ -702,6 +702,28 @@ def test_a_subclass_that_never_calls_super_init_and_has_its_own_log(tmp_path: Pa
     trainer.fit(TinyModule(), make_loader(4))
     assert hook.lines == [1, 3]
     assert pickle.loads(pickle.dumps(hook)).lines == [1, 3]
+
+
+def test_a_call_of_the_model_needs_no_private_method_of_torchmetrics(tmp_path: Path) -> None:
+    class Old(CatMetric):
+        """Of a torchmetrics that cannot copy a state, as those before 1.4."""
+
+        _copy_state_dict = None  # type: ignore[assignment]
+
+    class Measures(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = Old()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.seen.update(batch[0][0, 0])
+
+    def call(runner: Any) -> None:
+        runner.model.val_step(runner.data_batch)
+
+    module, hooks = Measures(), [EMAHook(), old(before_val_iter=call)]
+    fit(tmp_path, *hooks, module=module, val=3, num_sanity_val_steps=0)
+    assert module.seen.compute().tolist() == [x[0, 0] for x, _ in make_loader(3)]
 
 
 def test_a_plain_hook_has_no_state_and_many_may_be_given(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from lightning_hooks import (
     LinearMomentumEMAHook,
     MomentumAnnealingEMAHook,
 )
-from lightning_hooks.hooks.averaging.base import AveragingHook
 from lightning_hooks.standin._hooks.ema import EMAHook as MmcvEMAHook
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -89,16 +88,18 @@ def test_the_reported_share_of_a_young_average_is_true(
     assert shares == ([f"{share:.0%}"] * 2 if young else [])  # where the run begins, and ends
 
 
-def averages_with(momentum: float) -> list[AveragingHook]:
-    kinds = EMAHook, ExpMomentumEMAHook, LinearMomentumEMAHook, MomentumAnnealingEMAHook
-    return [kind(momentum=momentum) for kind in kinds]
+AVERAGES = EMAHook, ExpMomentumEMAHook, LinearMomentumEMAHook, MomentumAnnealingEMAHook
 
 
-def test_a_decay_given_as_momentum_is_a_warning_in_every_average() -> None:
-    averages_with(momentum=0.5)
-    with pytest.warns(UserWarning, match="a decay of 0.999 is momentum=0.001") as warnings:
-        averages_with(momentum=0.999)
-    assert len(warnings) == 4
+@pytest.mark.parametrize("make", AVERAGES)
+@pytest.mark.parametrize("momentum", [0.5, 0.999])
+def test_a_decay_given_as_momentum_is_told_of(
+    tmp_path: Path, caplog: Any, make: Any, momentum: float
+) -> None:
+    fit(tmp_path, make(momentum=momentum), module=NoValidation, batches=2)
+    line = f"{make.__name__}(momentum=0.999): momentum is the weight of the model"
+    assert (line in caplog.text) is (momentum > 0.5)
+    assert ("a decay of 0.999 is momentum=0.001" in caplog.text) is (momentum > 0.5)
 
 
 @pytest.mark.parametrize("name", ["decay", "beta", "ema_decay"])
