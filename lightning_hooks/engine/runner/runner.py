@@ -173,8 +173,6 @@ class Runner:
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
-        self.published: dict[str, Any] = {}
-        """The logged values passed on to Lightning's callbacks."""
         self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
@@ -190,6 +188,8 @@ class Runner:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
         self._watch(self.trainer)
+        self.log_buffer.clear_output()  # what no logger of an earlier fit has logged
+        self.log_buffer.news.clear()
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
