@@ -178,8 +178,6 @@ class Runner:
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
-        self.published: dict[str, Any] = {}
-        """The logged values passed on to Lightning's callbacks."""
         self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
@@ -195,6 +193,8 @@ class Runner:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
         self._watch(self.trainer)
+        self.log_buffer.clear_output()  # what no logger of an earlier fit has logged
+        self.log_buffer.news.clear()
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
@@ -263,6 +263,18 @@ class Runner:
         self.stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
+
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``should_stop``.
+
+        Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
+        or a pass over the data, a validation, a checkpoint.
+        """
+        stop, trainer = self.stop_requested, self.trainer
+        if trainer.world_size > 1:
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if stop:
+            trainer.should_stop = True
 
     @property
     def data_loader(self) -> Any:

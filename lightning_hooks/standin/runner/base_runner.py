@@ -233,7 +233,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             super().call_hook(fn_name)
             driver.calls.restore()
             if fn_name in ("after_train_epoch", "after_val_epoch"):
-                driver.calls.agree_to_stop()
+                self.agree_to_stop()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
