@@ -17,7 +17,7 @@ import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
-from lightning_hooks.engine.driver.resume import ResumeState
+from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
@@ -31,20 +31,20 @@ class TrainData:
 
     Args:
         runner: The runner, whose loader a hook may set.
-        resumed: The checkpoint's entry, forgotten when the data begin.
+        run_state: The state of a resumed run, forgotten when the data begin.
         fit: The fit of the patches.
     """
 
-    def __init__(self, runner: Runner, resumed: ResumeState, fit: FitChanges) -> None:
-        self._runner, self._resumed, self._fit = runner, resumed, fit
+    def __init__(self, runner: Runner, run_state: RunState, fit: FitChanges) -> None:
+        self._runner, self._run_state, self._fit = runner, run_state, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a checkpoint's entry waits for the data to begin."""
-        return bool(self._resumed)
+        """Whether a checkpoint's state waits for the data to begin."""
+        return bool(self._run_state)
 
     def watch(self, until: contextlib.ExitStack) -> None:
         """Make the first iterator after the hooks, if the hooks or a checkpoint may change it.
@@ -59,7 +59,7 @@ class TrainData:
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
-        watch_places = partial(self._resumed.loader_places.watch, trainer, self._fit)
+        watch_places = partial(self._run_state.loader_places.watch, trainer, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)
         data.before_iterator(trainer, leave_unread, self._fit, until)
@@ -69,19 +69,19 @@ class TrainData:
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
         foreign = [hook for hook in hooks if not runs_no_user_code(hook)]
         changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
-        return bool(self._resumed) or any(changes)
+        return bool(self._run_state) or any(changes)
 
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
         trainer = self._runner.trainer
-        if not self._resumed:
+        if not self._run_state:
             return
         if self._before is not None and not self._goes_on:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
-        self._resumed.restore_rng(trainer.global_rank)
+        self._run_state.restore_rng(trainer.global_rank)
 
     @property
     def _goes_on(self) -> bool:
@@ -93,16 +93,16 @@ class TrainData:
 
     def _why_not(self) -> str:
         """Return why a loader cannot go on where it stood; empty if all can."""
-        trainer, resumed = self._runner.trainer, self._resumed
+        trainer, resumed = self._runner.trainer, self._run_state
         return resumed.loader_places.why_not(trainer, resumed.places(trainer.global_rank))
 
     def begin_epoch(self, *, for_run: bool) -> None:
-        """Iterate the loader and the data set after the hooks' changes; forget the resumed entry.
+        """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
 
         Args:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
-        runner, resumed, trainer = self._runner, self._resumed, self._runner.trainer
+        runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
         goes_on = bool(resumed) and self._goes_on
         if resumed:
             self._begin_loaders()
@@ -116,7 +116,7 @@ class TrainData:
 
     def _begin_loaders(self) -> None:
         """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
-        trainer, resumed = self._runner.trainer, self._resumed
+        trainer, resumed = self._runner.trainer, self._run_state
         if data.may_go_on_in_pass(trainer):
             reason = self._why_not()
             if reason:
@@ -138,7 +138,7 @@ class TrainData:
         if progress.iterates_anew(trainer) or not (before or replace):
             return
         # a resumed run draws from the restored state
-        with before.restored() if before and not self._resumed else contextlib.nullcontext():
+        with before.restored() if before and not self._run_state else contextlib.nullcontext():
             data.renew_iterator(trainer)
 
     def end_epoch(self) -> None:

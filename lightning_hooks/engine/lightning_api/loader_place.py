@@ -95,7 +95,7 @@ class LoaderPlaces:
         ahead = batches_ahead(trainer)
         running = iterators(trainer)
         in_pass = not is_last_batch(trainer)
-        places = []
+        places: list[dict[str, Any]] = []
         for loader in train_loaders(trainer):
             watched = self._watched.get(loader)
             iterator = running.get(id(loader))

@@ -34,7 +34,8 @@ def last_of(folder: Path) -> dict[str, Any]:
     file: dict[str, Any] = torch.load(str(newest_valid(str(folder))), weights_only=True)
     parts = "state_dict", "optimizer_states", "loops", "global_step"
     own = {key: file["lightning_hooks"][key] for key in ("rng", "iter")}
-    return flatten({**own, **{part: file[part] for part in parts}})
+    values: dict[str, Any] = flatten({**own, **{part: file[part] for part in parts}})
+    return values
 
 
 def check_equal(whole: Path, killed: Path, kill_at: int, ranks: int = 1) -> None:
