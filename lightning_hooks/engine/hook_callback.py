@@ -79,8 +79,8 @@ class HookCallback(Callback):
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    kept_kind: str = ""
-    """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
+    kept_kinds: Sequence[str] = ()
+    """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
 
     @property
     def writes_files(self) -> bool:

@@ -21,7 +21,7 @@ from lightning_hooks import (
     newest_valid,
 )
 from lightning_hooks.hooks.saving import checkpoint
-from lightning_hooks.hooks.saving.checkpoint import Clock
+from lightning_hooks.hooks.saving.last import Clock
 from support.logs.kept import KeepHook, Kept
 from support.training import NoValidation, fit, make_loader
 
@@ -80,18 +80,17 @@ def test_a_rank_takes_the_clock_of_rank_0() -> None:
     assert clock.is_past(60, 7, trainer)
 
 
-def test_assigned_minutes_and_templates_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_assigned_attributes_of_mmcv_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(seconds=0.0)
     monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
 
     def pass_a_minute(runner: Any) -> None:
         now.seconds += 60
 
-    hook = CheckpointHook(interval=1, by_epoch=False, max_keep_ckpts=9)
-    hook.every_minutes, hook.interval, hook.save_last = 3, -1, False
-    hook.filename_tmpl, hook.max_keep_ckpts = "step_{}.pth", 2
+    hook = CheckpointHook(
+        interval=1, by_epoch=False, max_keep_ckpts=9, every_minutes=3, filename_tmpl="step_{}.pth"
+    )
+    hook.interval, hook.save_last, hook.max_keep_ckpts = -1, False, 2
     ticks = ClosureHook("before_train_iter", pass_a_minute)
     fit(tmp_path, ticks, hook, module=NoValidation, max_epochs=1, batches=10)
     assert names(tmp_path) == ["step_6.pth", "step_9.pth"]
