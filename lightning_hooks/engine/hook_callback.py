@@ -79,8 +79,10 @@ class HookCallback(Callback):
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    kept_kinds: Sequence[str] = ()
-    """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
+    @property
+    def kept_kinds(self) -> Sequence[str]:
+        """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
+        return ()
 
     @property
     def writes_files(self) -> bool:

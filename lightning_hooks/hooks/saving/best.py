@@ -327,7 +327,7 @@ def best_files_of(hooks: Iterable[Any]) -> list[BestFiles]:
 
 
 @HOOKS.register_module()
-class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
+class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """Keep the checkpoints with the best values logged in the Trainer's validation.
 
     Each validation in an ``interval``-th epoch compares every key by its own rule. For a score

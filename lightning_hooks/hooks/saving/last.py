@@ -159,7 +159,7 @@ class LastFiles(DueFiles):
 
 
 @HOOKS.register_module()
-class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
+class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses

@@ -142,7 +142,7 @@ class CheckpointHook(native.CheckpointHook):
 
     @master_only
     def _save_checkpoint(self, runner: Runner) -> None:  # type: ignore[override]  # mmcv's name for it
-        client, directory = self.file_client, self.out_dir
+        client, directory = self.file_client, str(self.out_dir)
         if client is None:  # a subclass saves in a Trainer, at moments of its own
             client, directory = client_and_directory(runner, directory, self.file_client_args)
         runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
