@@ -42,13 +42,13 @@ def import_name(name: str) -> Any:
         ImportError: the same, in ``from lightning_hooks import ...``.
     """
     if name in HOMES:
-        found = getattr(importlib.import_module(HOMES[name]), name)
+        exported = getattr(importlib.import_module(HOMES[name]), name)
     elif not name.startswith("_") and importlib.util.find_spec(f"{PACKAGE}.{name}"):
-        found = importlib.import_module(f"{PACKAGE}.{name}")
+        exported = importlib.import_module(f"{PACKAGE}.{name}")
     else:
         raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
-    vars(sys.modules[PACKAGE])[name] = found  # the next access does not call the function
-    return found
+    vars(sys.modules[PACKAGE])[name] = exported  # the next access does not call the function
+    return exported
 
 
 def list_names() -> list[str]:

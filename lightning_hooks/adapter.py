@@ -214,11 +214,11 @@ class HookAdapter(Hook):
     # -- Lightning's events ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Evaluate as the dialects of the hosted hooks do."""
+        """Prepare the dialects of the hosted hooks."""
         hosted = self._of_other_dialects()
         for dialect in {hook.dialect.name: hook.dialect for hook in hosted}.values():
-            if dialect.evaluates is not None:
-                dialect.evaluates(trainer, dialect)
+            if dialect.at_setup is not None:
+                dialect.at_setup(trainer, dialect)
 
     def on_save_checkpoint(
         self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]

@@ -47,10 +47,10 @@ class TrainStepModule(L.LightningModule):
         self.model: Any = model
         named = isinstance(optimizer, Mapping)
         self._optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
-        for name, one in self._optimizers.items():
-            if one is not None and not isinstance(one, torch.optim.Optimizer):
+        for name, optimizer in self._optimizers.items():
+            if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
                 where = f"optimizer[{name!r}]" if named else "optimizer"
-                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {one!r}")
+                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {optimizer!r}")
         self.optimizer_names: list[str] | None = list(self._optimizers) if named else None
         self.automatic_optimization = len(self._optimizers) == 1
 
@@ -81,8 +81,8 @@ class TrainStepModule(L.LightningModule):
 
     def _optimizer(self) -> Any:
         own = [*self._optimizers.values()]
-        found: Any = own if self.automatic_optimization else self.optimizers()
-        many: list[Any] = found if isinstance(found, list) else [found]
+        optimizers: Any = own if self.automatic_optimization else self.optimizers()
+        many: list[Any] = optimizers if isinstance(optimizers, list) else [optimizers]
         if self.optimizer_names is None:
             return many[0] if many else None
         return dict(zip(self.optimizer_names, many, strict=True))
@@ -96,7 +96,9 @@ class TrainStepModule(L.LightningModule):
 
     def configure_optimizers(self) -> Any:
         """Return the given optimizers."""
-        return [one for one in self._optimizers.values() if one is not None] or None
+        return [
+            optimizer for optimizer in self._optimizers.values() if optimizer is not None
+        ] or None
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """Return the model's state dict, by the model's own keys."""

@@ -19,7 +19,7 @@ from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_callback import HookCallback, hooks_of
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
-from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.points import STAGES
@@ -32,6 +32,7 @@ __all__ = [
     "Facade",
     "Hosted",
     "foreign",
+    "has_base",
     "host_as",
     "load_state_of",
     "load_states",
@@ -73,7 +74,7 @@ class Hosted(HostedHook):
 
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
-        return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
+        return any(has_base(self.foreign_hook, name) for name in self.dialect.owners)
 
     @property
     def priority(self) -> int:
@@ -208,6 +209,11 @@ def host_as(hook: Any, dialect: str = "auto") -> Any:
 # -- the run, as hooks see it ------------------------------------------------------------------
 
 
+def has_base(hook: Any, name: str) -> bool:
+    """Return whether a hook's class, or a base of the class, has a name."""
+    return any(base.__name__ == name for base in type(hook).__mro__)
+
+
 def of_runner(name: str, assigned: str = "") -> Any:
     """Return a property of a facade: an attribute of the Runner, read and assigned.
 
@@ -327,6 +333,23 @@ class Facade:
         """Add a hook to the run."""
         hosted.facade = self
         hosted.reached, hosted.is_idle = set(), True
+
+    def check_stepped_once(self, hosted: Hosted, schedulers: Iterable[Any]) -> None:
+        """Check that Lightning does not step a scheduler that a hook steps.
+
+        Raises:
+            ValueError: for a scheduler of the hook that ``configure_optimizers()`` returns, too.
+        """
+        trainer, steps_itself = self.native_runner.trainer, [*schedulers]
+        if not self.native_runner.module.automatic_optimization:  # Lightning steps no scheduler
+            return
+        for config in trainer.lr_scheduler_configs:
+            if is_one_of(config.scheduler, steps_itself):
+                raise ValueError(
+                    f"{type(config.scheduler).__name__} would be stepped twice, by the hook "
+                    f"{class_name(hosted)} and by Lightning: let configure_optimizers() return the "
+                    "optimizer alone, or leave out the hook"
+                )
 
     def load_states(self) -> None:
         """Restore the hooks from a checkpoint, before the first call of any hook."""

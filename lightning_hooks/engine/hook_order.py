@@ -83,9 +83,9 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
     named = [(hook, key, _named(hook, key)) for hook in hooks for key in ORDER_KEYS]
     if not any(targets for _, _, targets in named):
         return
-    others = [(i, one) for i, one in enumerate(callbacks) if not isinstance(one, HookCallback)]
-    first = next((i for i, one in enumerate(callbacks) if isinstance(one, HookCallback)), 0)
-    present = {name for one in [*hooks, *dict(others).values()] for name in _names(one)}
+    others = [(i, c) for i, c in enumerate(callbacks) if not isinstance(c, HookCallback)]
+    first = next((i for i, c in enumerate(callbacks) if isinstance(c, HookCallback)), 0)
+    present = {name for hook in [*hooks, *dict(others).values()] for name in _names(hook)}
     for hook, key, targets in named:
         attribute = f"{class_name(hook)}.{key}"
         for name in targets:
@@ -135,7 +135,7 @@ def _targets(hook: Any, key: str, hooks: Sequence[Any]) -> list[int]:
     return [
         i
         for i, other in enumerate(hooks)
-        if other is not hook and any(_is(other, one) for one in named)
+        if other is not hook and any(_is(other, name) for name in named)
     ]
 
 

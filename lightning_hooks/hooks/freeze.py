@@ -133,8 +133,8 @@ class FreezeHook(Hook):
 
     def _missing(self, module: nn.Module) -> str | None:
         known = _names_in(module)
-        found = (n for n in self.names if not any(matches(one, n) for one in known))
-        return next(found, None)
+        unknown = (n for n in self.names if not any(matches(one, n) for one in known))
+        return next(unknown, None)
 
     def _freeze(self, module: nn.Module) -> None:
         parts = self._named(module.named_modules(remove_duplicate=False))

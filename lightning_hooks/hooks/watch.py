@@ -107,7 +107,7 @@ def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
     rows = {
         name: _counted(values) for name, each in tensors.items() if (values := _flat(each)).numel()
     }
-    found: dict[str, Histogram] = {}
+    histograms: dict[str, Histogram] = {}
     for device in {row.device for row in rows.values()}:
         names = [name for name, row in rows.items() if row.device == device]
         for name, row in zip(names, torch.stack([rows[n] for n in names]).tolist(), strict=True):
@@ -118,8 +118,8 @@ def histograms_of(tensors: Mapping[str, torch.Tensor]) -> dict[str, Histogram]:
                     margin = max(0.5, CELLS * math.ulp(low))
                     low, high = low - margin, high + margin
                     counts = [*[0.0] * (CELLS // 2), sum(counts), *[0.0] * (CELLS // 2 - 1)]
-                found[name] = Histogram(low, high, tuple(map(int, counts)), left_out)
-    return {name: found[name] for name in rows if name in found}
+                histograms[name] = Histogram(low, high, tuple(map(int, counts)), left_out)
+    return {name: histograms[name] for name in rows if name in histograms}
 
 
 def _flat(tensor: torch.Tensor) -> torch.Tensor:

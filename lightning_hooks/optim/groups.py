@@ -95,9 +95,9 @@ def param_groups(
     groups: dict[tuple[float, float], dict[str, Any]] = {}
     for owner, name, full_name, parameter in _trained(module):
         flat = flat_decay_mult if parameter.ndim == 1 else 1.0
-        found = options_of(owner, name, full_name, lr, weight_decay, rules, flat)
-        rate = found.get("lr", lr) * scales.get(id(parameter), 1.0)
-        decay = found.get("weight_decay", weight_decay)
+        options = options_of(owner, name, full_name, lr, weight_decay, rules, flat)
+        rate = options.get("lr", lr) * scales.get(id(parameter), 1.0)
+        decay = options.get("weight_decay", weight_decay)
         new = {"params": [], "lr": rate, "weight_decay": decay}
         group = groups.setdefault((rate, decay), new)
         group["params"].append(parameter)

@@ -65,8 +65,8 @@ def _layers_in_order(
     """Return the layer of each parameter, and the number of the head, the last layer."""
     named = [n for n, _ in module.named_modules() if blocks and matches(n, blocks)]
     # a block without own parameters (all shared with an earlier block) is no layer
-    found = [name for name in named if any(n.startswith(f"{name}.") for n in names)]
-    if not found:
+    filled = [name for name in named if any(n.startswith(f"{name}.") for n in names)]
+    if not filled:
         lists = [n for n, m in module.named_modules() if isinstance(m, nn.ModuleList)]
         sequences = [n for n, m in module.named_modules() if isinstance(m, nn.Sequential)]
         hint = [f'blocks="{name}.*"' for name in (lists or sequences) if name][:3]
@@ -74,13 +74,13 @@ def _layers_in_order(
             f"layer_decay with blocks={blocks!r} finds no block; write "
             + (" or ".join(hint) or "the names of its blocks, or a function of a parameter's name")
         )
-    own = [next((i for i, b in enumerate(found, 1) if n.startswith(f"{b}.")), 0) for n in names]
-    first, last = own.index(1), len(own) - own[::-1].index(len(found))
-    backbone = f"{found[0].split('.')[0]}." if found[0].count(".") > 1 else ""
+    own = [next((i for i, b in enumerate(filled, 1) if n.startswith(f"{b}.")), 0) for n in names]
+    first, last = own.index(1), len(own) - own[::-1].index(len(filled))
+    backbone = f"{filled[0].split('.')[0]}." if filled[0].count(".") > 1 else ""
     outside = {name for name in names if not name.startswith(backbone)}
     _check_embeddings([n for n in names[:first] if n in outside], names, embeddings)
     layers: dict[str, int] = {}
-    layer, head = 0, len(found) + 1
+    layer, head = 0, len(filled) + 1
     for index, (name, number) in enumerate(zip(names, own, strict=True)):
         layer = number or layer
         top = head if index >= last or name in outside else layer

@@ -43,21 +43,21 @@ def options_of(
     custom = rules.get("custom_keys", {})
     for key in sorted(sorted(custom), key=len, reverse=True):
         if key in full_name:
-            found = {"lr": lr * custom[key].get("lr_mult", 1.0)}
+            options = {"lr": lr * custom[key].get("lr_mult", 1.0)}
             if weight_decay is not None:
-                found["weight_decay"] = weight_decay * custom[key].get("decay_mult", 1.0)
-            return found
+                options["weight_decay"] = weight_decay * custom[key].get("decay_mult", 1.0)
+            return options
     is_norm = isinstance(owner, (_BatchNorm, _InstanceNorm, GroupNorm, LayerNorm))
     is_bias = name == "bias" and not in_deformable
-    found = {}
+    options = {}
     if is_bias and not is_norm:
-        found["lr"] = lr * rules.get("bias_lr_mult", 1.0)
+        options["lr"] = lr * rules.get("bias_lr_mult", 1.0)
     if is_offset:
-        found["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
+        options["lr"] = lr * rules.get("dcn_offset_lr_mult", 1.0)
     if weight_decay is None:
-        return found
+        return options
     is_depthwise = isinstance(owner, nn.Conv2d) and owner.in_channels == owner.groups
     kind = "norm" if is_norm else "dwconv" if is_depthwise else "bias" if is_bias else ""
     if kind or otherwise != 1:
-        found["weight_decay"] = weight_decay * rules.get(f"{kind}_decay_mult", otherwise)
-    return found
+        options["weight_decay"] = weight_decay * rules.get(f"{kind}_decay_mult", otherwise)
+    return options

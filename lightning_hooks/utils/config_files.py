@@ -136,7 +136,7 @@ def _parse(path: Path) -> dict[str, Any]:
     }
     for name, part in own.items():
         text = re.sub(rf"\{{\{{\s*{name}\s*\}}\}}", part.replace("\\", r"\\"), text)
-    text = BASE_VALUE.sub(lambda found: json.dumps(MARK + found[1]), text)
+    text = BASE_VALUE.sub(lambda match: json.dumps(MARK + match[1]), text)
     content: Any
     if path.suffix == ".py":
         content = {"__file__": str(path), "__name__": path.stem}
@@ -201,9 +201,9 @@ def _filled(value: Any, bases: Mapping[str, Any], path: Path) -> Any:
     """Return a value of the bases in place of a mark; any other value is returned unchanged."""
     if not (isinstance(value, str) and value.startswith(MARK)):
         return value
-    found: Any = bases
-    for key in value.removeprefix(MARK).split("."):
-        if not isinstance(found, Mapping) or key not in found:
-            raise KeyError(f"{path}: _base_.{value.removeprefix(MARK)} is in none of its bases")
-        found = found[key]
-    return copied(found)
+    name, inherited = value.removeprefix(MARK), bases
+    for key in name.split("."):
+        if not isinstance(inherited, Mapping) or key not in inherited:
+            raise KeyError(f"{path}: _base_.{name} is in none of its bases")
+        inherited = inherited[key]
+    return copied(inherited)

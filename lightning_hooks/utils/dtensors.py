@@ -102,12 +102,12 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
     if not any_sharded(state.values()):
         return dict(state)
     keeps = everywhere or torch.distributed.get_rank() == 0
-    found = {}
+    state = {}
     for key, value in state.items():
         whole = value.full_tensor() if is_sharded(value) else value
         if keeps:
-            found[uncompiled_key(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
-    return found
+            state[uncompiled_key(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
+    return state
 
 
 def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:
@@ -142,8 +142,8 @@ def rows_of(values: Any, tensor: Any) -> torch.Tensor:
         tensor: The tensor with the rows.
     """
     if not is_sharded(values):
-        found: torch.Tensor = values
-        return found
+        whole: torch.Tensor = values
+        return whole
     from torch.distributed.tensor import Replicate
 
     rows = [

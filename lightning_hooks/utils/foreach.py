@@ -57,4 +57,6 @@ def copy_flat_(tensors: list[torch.Tensor], values: torch.Tensor) -> None:
     [tensor([1., 2.]), tensor([[3.]])]
     """
     pieces = torch.split(values, [tensor.numel() for tensor in tensors])
-    copy_(tensors, [piece.view(one.shape) for one, piece in zip(tensors, pieces, strict=True)])
+    copy_(
+        tensors, [piece.view(tensor.shape) for tensor, piece in zip(tensors, pieces, strict=True)]
+    )

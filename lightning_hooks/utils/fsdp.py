@@ -30,8 +30,8 @@ def state_here(module: nn.Module) -> dict[str, Any]:
     if not any(map(is_flattened, module.modules())):
         return module.state_dict()
     parameters = module.named_parameters(remove_duplicate=False)
-    found = {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
-    return {key.replace("_fsdp_wrapped_module.", ""): value for key, value in found.items()}
+    named = {**dict(parameters), **dict(module.named_buffers(remove_duplicate=False))}
+    return {key.replace("_fsdp_wrapped_module.", ""): value for key, value in named.items()}
 
 
 def has_slices(model: nn.Module, parameters: Iterable[torch.Tensor]) -> bool:

@@ -37,8 +37,8 @@ def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     held = _local_parts(tensors)
     if not held:
         return torch.zeros(())
-    found = foreach.norm(held, float("inf"))
-    largest = torch.stack([one.to(found[0].device) for one in found])
+    norms = foreach.norm(held, float("inf"))
+    largest = torch.stack([norm.to(norms[0].device) for norm in norms])
     return largest.isfinite().all().logical_not().float()
 
 
@@ -63,8 +63,8 @@ def gradients_non_finite(
         device = group[0].device
         if device.type in ("cpu", "cuda"):
             flag = torch.zeros((), device=device)
-            one = torch.ones((), device=device)
-            torch._amp_foreach_non_finite_check_and_unscale_(group, flag, one)
+            scale = torch.ones((), device=device)
+            torch._amp_foreach_non_finite_check_and_unscale_(group, flag, scale)
         else:
             flag = any_non_finite(group)
         flags.append(flag)
@@ -75,16 +75,16 @@ def gradients_non_finite(
 
 def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
     """Return the trainable parameters with finite values only; masks are infinite on purpose."""
-    found = [
+    with_grad = [
         parameter
         for parameter in module.parameters()
         if parameter.requires_grad and not torch.nn.parameter.is_lazy(parameter)
     ]
-    if not found:
+    if not with_grad:
         return ()
-    flags = [any_non_finite([parameter]).to(found[0].device) for parameter in found]
+    flags = [any_non_finite([parameter]).to(with_grad[0].device) for parameter in with_grad]
     bad = torch.stack(flags).tolist()
-    return tuple(p for p, is_bad in zip(found, bad, strict=True) if not is_bad)
+    return tuple(p for p, is_bad in zip(with_grad, bad, strict=True) if not is_bad)
 
 
 def over_ranks(flag: torch.Tensor) -> torch.Tensor:

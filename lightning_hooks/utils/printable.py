@@ -18,4 +18,4 @@ def printable(text: str) -> str:
     >>> print(printable("loss 学\n\x1b[31m \ud800"))
     loss 学\n\x1b[31m \ud800
     """
-    return CONTROL.sub(lambda found: found[0].encode("unicode_escape").decode(), text)
+    return CONTROL.sub(lambda match: match[0].encode("unicode_escape").decode(), text)

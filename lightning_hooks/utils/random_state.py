@@ -64,11 +64,11 @@ def set_rng_state(state: dict[str, Any]) -> None:
             torch.cuda.set_rng_state(cuda.cpu(), device)
 
 
-def are_equal(one: Any, other: Any) -> bool:
+def are_equal(state: Any, other: Any) -> bool:
     """Whether two states of a generator are equal, of any kind in ``GENERATORS``."""
-    if isinstance(one, torch.Tensor):
-        return one.equal(other)
-    return all(np.array_equal(a, b) for a, b in zip(one, other, strict=True))
+    if isinstance(state, torch.Tensor):
+        return state.equal(other)
+    return all(np.array_equal(a, b) for a, b in zip(state, other, strict=True))
 
 
 def random_state(value: Any) -> bool:
@@ -92,7 +92,7 @@ def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
 @contextlib.contextmanager
 def isolated(*generators: torch.Generator) -> Iterator[None]:
     """Restore the random state, and the states of further generators, after the block."""
-    state, own = get_rng_state(), [(one, one.get_state()) for one in generators]
+    state, own = get_rng_state(), [(generator, generator.get_state()) for generator in generators]
     try:
         yield
     finally:

@@ -169,12 +169,12 @@ def as_table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterabl
         return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
     if isinstance(rows, str) or not isinstance(rows, Iterable):
         raise TypeError(_must(name, rows))
-    found = list(rows)
-    for row in found:
+    dicts = list(rows)
+    for row in dicts:
         if not isinstance(row, Mapping):
             raise TypeError(_must(name, row))
-    keys = list(dict.fromkeys(key for row in found for key in row))
-    cells = (tuple(_cell(row.get(key)) for key in keys) for row in found)
+    keys = list(dict.fromkeys(key for row in dicts for key in row))
+    cells = (tuple(_cell(row.get(key)) for key in keys) for row in dicts)
     return Table(tuple(map(str, keys)), tuple(cells))
 
 

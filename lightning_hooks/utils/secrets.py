@@ -57,7 +57,7 @@ def masked(value: Any) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(masked, value))
     if isinstance(value, Mapping):
-        return {masked(name): _masked_value(name, one) for name, one in value.items()}
+        return {masked(name): _masked_value(name, inner) for name, inner in value.items()}
     try:
         text = repr(value)
     except Exception:  # an object of the user's, which may have another str
@@ -85,8 +85,8 @@ def without_secrets(value: Any) -> Any:
         return [*map(without_secrets, value)]
     if not isinstance(value, dict):
         return value
-    kept = {name: one for name, one in value.items() if not _IS_SECRET.search(str(name))}
-    return {name: without_secrets(one) for name, one in kept.items()}
+    kept = {name: inner for name, inner in value.items() if not _IS_SECRET.search(str(name))}
+    return {name: without_secrets(inner) for name, inner in kept.items()}
 
 
 def describe(error: Exception) -> str:

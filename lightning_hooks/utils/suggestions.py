@@ -52,7 +52,7 @@ def suggest(
     '`dir(module)` lists the 40 known names'
     """
     names = sorted(known)
-    close = [repr(found) for found in _alike(name, names, synonyms)]
+    close = [repr(candidate) for candidate in _alike(name, names, synonyms)]
     if len(names) > FEW:
         if close:
             return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"
@@ -71,5 +71,7 @@ def _alike(name: str, known: Iterable[str], synonyms: Iterable[str] = ()) -> lis
     longer = [n for n in folded if len(wrong) > 2 and n.startswith(wrong)]
     parts = [n for n in folded if min(len(n), len(wrong)) > 2 and (wrong in n or n in wrong)]
     parts = [n for n in parts if n != "hook"]  # part of every hook's name
-    found = meant or dict.fromkeys([*longer, *difflib.get_close_matches(wrong, folded), *parts])
-    return [folded[n] for n in found][:3]
+    candidates = meant or dict.fromkeys(
+        [*longer, *difflib.get_close_matches(wrong, folded), *parts]
+    )
+    return [folded[n] for n in candidates][:3]

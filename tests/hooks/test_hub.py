@@ -16,10 +16,10 @@ import torch
 from lightning_hooks import (
     BestCheckpointHook,
     CheckpointHook,
-    HookAdapter,
     HubCheckpointHook,
 )
 from lightning_hooks.utils.secrets import describe
+from support import training
 from support.hub_server import Hub, hub_server
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -62,12 +62,8 @@ def use_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def fit(tmp_path: Path, *hooks: Any, host: bool = False, epochs: int = 3, **more: Any) -> L.Trainer:
-    callbacks = [HookAdapter(list(hooks))] if host else list(hooks)
-    ckpt = more.pop("ckpt_path", None)
-    options = {"max_epochs": epochs, "enable_checkpointing": not host, **more}
-    trainer = make_trainer(tmp_path, *callbacks, **options)
-    trainer.fit(Secretive(), make_loader(4), make_loader(1), ckpt_path=ckpt)
-    return trainer
+    options = {"max_epochs": epochs, "val": 1, "host": host, **more}
+    return training.fit(tmp_path, *hooks, module=Secretive, **options)
 
 
 def lines(caplog: pytest.LogCaptureFixture, level: str = "WARNING") -> list[str]:

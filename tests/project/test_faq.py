@@ -22,6 +22,7 @@ from lightning_hooks import (
     MlflowLoggerHook,
     StepLrUpdaterHook,
 )
+from support import training
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -42,9 +43,8 @@ class Diverges(TinyModule):
 
 
 def fit(*hooks: Any, module: Any = TinyModule, ckpt_path: str | None = None, **given: Any) -> None:
-    options = {"max_epochs": 2, "num_sanity_val_steps": 0, "enable_checkpointing": True, **given}
-    trainer = make_trainer(Path.cwd(), *hooks, **options)
-    trainer.fit(module(), make_loader(4), make_loader(1), ckpt_path=ckpt_path)
+    options = {"max_epochs": 2, "num_sanity_val_steps": 0, "enable_checkpointing": True, "val": 1}
+    training.fit(Path.cwd(), *hooks, module=module, ckpt_path=ckpt_path, **{**options, **given})
 
 
 def cosine(**warmup: Any) -> Hook:

@@ -23,15 +23,14 @@ from lightning_hooks.storage.checkpoints import clean_up, link_latest, supersede
 from lightning_hooks.storage.files import locked
 from lightning_hooks.storage.manifest import Entry, Manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
+from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
 
 
-def run(tmp_path: Path, hook: Any, epochs: int = 3, **fit: Any) -> Any:
-    trainer = make_trainer(tmp_path, hook, max_epochs=epochs, enable_checkpointing=True)
-    trainer.fit(TinyModule(), make_loader(), **fit)
-    return trainer
+def run(tmp_path: Path, hook: Any, epochs: int = 3, **options: Any) -> Any:
+    return training.fit(tmp_path, hook, max_epochs=epochs, **options)
 
 
 def test_the_list_describes_each_file(tmp_path):

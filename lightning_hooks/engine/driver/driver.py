@@ -77,6 +77,7 @@ from lightning_hooks.engine.lightning_api.events import (
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
 from lightning_hooks.engine.runner import metrics
+from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
@@ -453,9 +454,9 @@ class Driver(Callback):
         if self._in_run:
             runner = self.runner
             runner.take_result(outputs)
-            found = runner.outputs
-            if "log_vars" in found:
-                runner.log_buffer.update(found["log_vars"], found.get("num_samples", 1))
+            values = log_vars_of(runner.outputs)
+            if values is not None:
+                runner.log_buffer.update(values, runner.outputs.get("num_samples", 1))
             self.calls.run("after_val_iter")
             vars(runner).pop("data_batch", None)
 

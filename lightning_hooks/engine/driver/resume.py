@@ -74,7 +74,7 @@ def write(
     """
     trainer = runner.trainer
     closed = runner.counts_epochs and not runner.in_epoch
-    done = runner.iter + progress.batch_is_open(trainer)
+    done = runner.iterations_done
     checkpoint["meta"] = run_meta(runner, runner.epoch + (not closed), done)
     if "optimizer_states" in checkpoint:
         checkpoint["optimizer_states"] = [*map(plain_groups, checkpoint["optimizer_states"])]

@@ -41,9 +41,9 @@ class _Loss(torch.Tensor):
     @classmethod
     def of(cls, loss: torch.Tensor) -> Self:
         """Return a step's loss as a tensor of the subclass."""
-        found = loss.as_subclass(cls)
-        found.plain = loss
-        return found
+        wrapped = loss.as_subclass(cls)
+        wrapped.plain = loss
+        return wrapped
 
     def _as_plain(self) -> torch.Tensor:
         # the result of an operation on a loss has the subclass, but no attribute ``plain``
@@ -151,9 +151,9 @@ def optimizers_of_hooks(runner: Runner) -> Any:
 
     ``trainer.global_step`` counts the steps.
     """
-    found: Any = runner.module.optimizers()
-    many = found if isinstance(found, list) else [found]
-    return by_name(runner.module, [CountedOptimizer(one, runner) for one in many])
+    optimizers: Any = runner.module.optimizers()
+    many = optimizers if isinstance(optimizers, list) else [optimizers]
+    return by_name(runner.module, [CountedOptimizer(optimizer, runner) for optimizer in many])
 
 
 def by_name(module: Any, optimizers: Sequence[Any]) -> Any:

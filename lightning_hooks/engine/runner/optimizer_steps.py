@@ -149,10 +149,12 @@ class AppliedSteps:
         """Watch the Trainer's present optimizers."""
         self.close()
         self._optimizers = self._trainer.optimizers
-        self._follows = all(isinstance(one, torch.optim.Optimizer) for one in self._optimizers)
-        for one in self._optimizers if self._follows else ():
-            self._watches.callback(one.register_step_pre_hook(self._begin).remove)
-            self._watches.callback(one.register_step_post_hook(self._end).remove)
+        self._follows = all(
+            isinstance(optimizer, torch.optim.Optimizer) for optimizer in self._optimizers
+        )
+        for optimizer in self._optimizers if self._follows else ():
+            self._watches.callback(optimizer.register_step_pre_hook(self._begin).remove)
+            self._watches.callback(optimizer.register_step_post_hook(self._end).remove)
 
     def _begin(self, *_: Any) -> None:
         self._is_open = True

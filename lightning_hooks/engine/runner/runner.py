@@ -304,6 +304,16 @@ class Runner:
     _iter = iter
 
     @property
+    def iterations_done(self) -> int:
+        """Training iterations done, with the current iteration if the step is made.
+
+        Lightning repeats an iteration that an exception has ended before the step.
+        """
+        counts, is_open = self._counts, progress.batch_is_open(self.trainer)
+        is_made = counts.processed > counts.completed or (is_open and self.calls_hooks)
+        return self.iter + is_made
+
+    @property
     def epoch(self) -> int:
         """Epochs done, without the current epoch."""
         return self._epoch
@@ -580,8 +590,7 @@ class Runner:
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to the result of a validation or test step."""
         self.result = result
-        found = {} if isinstance(result, (list, tuple)) else as_outputs(result)
-        self.outputs = StepOutputs.of(self, found)
+        self.outputs = StepOutputs.of(self, as_outputs(result))
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""

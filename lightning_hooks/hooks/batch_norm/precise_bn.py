@@ -130,19 +130,19 @@ class PreciseBNHook(Hook):
                     "changed average is used; leave interval out"
                 )
             try:
-                found = cls(**precise_bn)
+                hook = cls(**precise_bn)
             except (TypeError, ValueError) as error:
                 raise type(error)(f"precise_bn={dict(precise_bn)}: {error}") from None
         elif isinstance(precise_bn, int):
             check_int("precise_bn", int(precise_bn), 1)
-            found = cls() if precise_bn is True else cls(precise_bn)
+            hook = cls() if precise_bn is True else cls(precise_bn)
         else:
             raise TypeError(
                 "precise_bn must be True, False, a number of samples or a dict of PreciseBNHook's "
                 f"arguments, got {precise_bn!r}"
             )
-        found.user = user
-        return found
+        hook.user = user
+        return hook
 
     def before_run(self, runner: Runner) -> None:
         """Raise errors now, before the first epoch."""
@@ -173,10 +173,10 @@ class PreciseBNHook(Hook):
 
     def _has_layers(self, runner: Runner) -> bool:
         """Warn if no layer can be updated; layers may be frozen, or added, during the run."""
-        found = bool(bn_layers(runner.module))
-        if not found:
+        has_layers = bool(bn_layers(runner.module))
+        if not has_layers:
             self._warn(runner, "there is no BatchNorm layer whose statistics move in training")
-        return found
+        return has_layers
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Update the statistics every ``interval`` epochs."""

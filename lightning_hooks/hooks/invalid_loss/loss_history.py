@@ -184,19 +184,19 @@ def read(
     if ranks > 1:
         places = [iteration * ranks + rank for iteration, _ in judged]
         numbers = torch.cat([numbers, _verdict_of_ranks(places, numbers)])
-    found = numbers.tolist()
+    read_back = numbers.tolist()
     bad_iters = {
         iteration
-        for (iteration, _), number in zip(judged, found, strict=False)
+        for (iteration, _), number in zip(judged, read_back, strict=False)
         if not math.isfinite(number)
     }
     bad = [step for step in steps if step.iter in bad_iters]
     if ranks > 1:
-        place, weights_are_bad = found[-2], found[-1] < 0
+        place, weights_are_bad = read_back[-2], read_back[-1] < 0
         first = divmod(int(place), ranks) if math.isfinite(place) else None
     else:
-        first, weights_are_bad = (bad[0].iter, rank) if bad else None, found[-1] > 0
-    verdicts = [number > 0 for number in found[len(judged) : len(judged) + len(flags)]]
+        first, weights_are_bad = (bad[0].iter, rank) if bad else None, read_back[-1] > 0
+    verdicts = [number > 0 for number in read_back[len(judged) : len(judged) + len(flags)]]
     return Reading(steps, bad, first, weights_are_bad, verdicts)
 
 
@@ -352,5 +352,5 @@ def load_batch(path: str, *, weights_only: bool = True) -> dict[str, Any]:
     Raises:
         pickle.UnpicklingError: with ``weights_only`` for a batch with other objects.
     """
-    found: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
-    return found
+    batch: dict[str, Any] = torch_files.load_torch(path, weights_only=weights_only)
+    return batch

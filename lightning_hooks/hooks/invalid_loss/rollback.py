@@ -208,27 +208,27 @@ def _copy_state(trainer: L.Trainer) -> dict[str, Any]:
 def _restore_file(trainer: L.Trainer, path: str) -> None:
     """Restore from a checkpoint, read by rank 0 for all ranks."""
     scaler = type(trainer.precision_plugin).__qualname__
-    found: Any = None
+    state: Any = None
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
             module, averaging = trainer.lightning_module, averages_of(trainer)
             averages = find_averages(checkpoint, module, averaging, path)
-            found = {
+            state = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
                 "averages": [one and {**one.tensors, **one.exact} for one in averages],
                 "precision": checkpoint.get(scaler, {}),
             }
         except Exception as error:  # other ranks wait for the broadcast
-            found = f"the last good checkpoint {path} cannot be read: {error!r}"
-    found = trainer.strategy.broadcast(found)
-    if isinstance(found, str):
-        raise RuntimeError(found)
+            state = f"the last good checkpoint {path} cannot be read: {error!r}"
+    state = trainer.strategy.broadcast(state)
+    if isinstance(state, str):
+        raise RuntimeError(state)
     module = trainer.lightning_module
-    module.load_state_dict(found["weights"], strict=module.strict_loading)
+    module.load_state_dict(state["weights"], strict=module.strict_loading)
     hooks = map(id, averages_of(trainer))
-    state = {**found, "averages": dict(zip(hooks, found["averages"], strict=True))}
+    state = {**state, "averages": dict(zip(hooks, state["averages"], strict=True))}
     _restore_rest(trainer, state)
 
 
@@ -249,13 +249,13 @@ def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:
 
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:
     """Return the live tensors of averages in progress, by the module's keys."""
-    found = []
+    tensors = []
     for hook in averages_of(trainer):
         if hook.average is not None:
             hook.average.repair()
             state = hook.average.state_dict(exact=True)
-            found.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
-    return found
+            tensors.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
+    return tensors
 
 
 def _cloned(value: Any) -> Any:

@@ -283,7 +283,9 @@ class BufferSnapshot:
     def keep(self) -> None:
         """Copy the present buffers."""
         present = [getattr(part, name, None) for part, name in self._slots]
-        groups = foreach.by_type(one for one in present if one is not None and one.numel())
+        groups = foreach.by_type(
+            buffer for buffer in present if buffer is not None and buffer.numel()
+        )
         self._copies = [(buffers, foreach.flat(buffers)) for buffers in groups]
 
     @torch.no_grad()

@@ -74,8 +74,8 @@ def by_norm(
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> weight.grad = torch.tensor([3.0, 4.0])
-    >>> found = by_norm([weight], max_norm=0.5)
-    >>> weight.grad, found.norm, found.exceeded()
+    >>> clipped = by_norm([weight], max_norm=0.5)
+    >>> weight.grad, clipped.norm, clipped.exceeded()
     (tensor([0.3000, 0.4000]), tensor(5.), tensor(1.))
     """
     gradients = _gradients(parameters)
@@ -99,8 +99,8 @@ def by_value(parameters: Sequence[torch.Tensor], clip_value: float) -> Clipped:
 
     >>> weight = torch.nn.Parameter(torch.zeros(2))
     >>> weight.grad = torch.tensor([3.0, -4.0])
-    >>> found = by_value([weight], clip_value=3.5)
-    >>> weight.grad, found.norm, found.exceeded()
+    >>> clipped = by_value([weight], clip_value=3.5)
+    >>> weight.grad, clipped.norm, clipped.exceeded()
     (tensor([ 3.0000, -3.5000]), tensor(5.), tensor(1.))
     """
     gradients = _gradients(parameters)
@@ -128,20 +128,20 @@ def adaptively(
 
     >>> weight = torch.nn.Parameter(torch.tensor([[3.0, 4.0], [0.0, 2.0]]))
     >>> weight.grad = torch.tensor([[5.0, 0.0], [0.0, 0.1]])
-    >>> found = adaptively([weight], clip_factor=0.1)
-    >>> weight.grad, found.exceeded()
+    >>> clipped = adaptively([weight], clip_factor=0.1)
+    >>> weight.grad, clipped.exceeded()
     (tensor([[0.5000, 0.0000],
             [0.0000, 0.1000]]), tensor(1.))
     """
     gradients = _gradients(parameters)
     norm = total_norm(gradients)
-    # the gradient's norm over the allowed one
+    # the gradient's norm over the allowed norm
     excess = [
         unit_norms(gradient) / (unit_norms(parameter).clamp(min=eps) * clip_factor)
         for parameter, gradient in zip(parameters, gradients, strict=True)
     ]
     reached = largest_magnitude(excess)
-    divisors = [local_part(one).clamp(min=1.0) for one in excess]
+    divisors = [local_part(ratio).clamp(min=1.0) for ratio in excess]
     foreach.div_([local_part(gradient) for gradient in gradients], divisors)
     return Clipped(norm, reached)
 
@@ -162,25 +162,25 @@ def clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) 
         recipe: The arguments of a kind, with ``type`` for another kind than ``"norm"``.
         model: The trained model; a model flattened by FSDP is clipped as a whole.
     """
-    found = [p for p in parameters if p.requires_grad and p.grad is not None]
+    trained = [p for p in parameters if p.requires_grad and p.grad is not None]
     if is_flattened(model):
-        return clip_flattened(model, found, recipe)
+        return clip_flattened(model, trained, recipe)
     arguments = {key: value for key, value in recipe.items() if key != "type"}
-    return KINDS[recipe.get("type", "norm")](found, **arguments) if found else None
+    return KINDS[recipe.get("type", "norm")](trained, **arguments) if trained else None
 
 
-def combined(found: Sequence[Clipped]) -> Clipped:
+def combined(parts: Sequence[Clipped]) -> Clipped:
     """Combine the results of clipping several parts for the same step.
 
     >>> parts = [Clipped(torch.tensor(3.0), torch.tensor(2.0)), Clipped(torch.tensor(4.0))]
     >>> combined(parts).norm, combined(parts).exceeded()
     (tensor(5.), tensor(1.))
     """
-    first = found[0]
-    if len(found) == 1:
+    first = parts[0]
+    if len(parts) == 1:
         return first
-    norm = combine_norms([one.norm for one in found], first.norm_type)
-    exceeded = torch.stack([one.exceeded().to(norm) for one in found])
+    norm = combine_norms([part.norm for part in parts], first.norm_type)
+    exceeded = torch.stack([part.exceeded().to(norm) for part in parts])
     return Clipped(norm, exceeded.sum(), 0.5, first.norm_type)
 
 
@@ -258,8 +258,8 @@ def total_norm(gradients: Sequence[torch.Tensor], norm_type: float = 2.0) -> tor
     """
     norms = []
     for some in by_mesh(gradients).values():
-        found = [one.to(some[0].device) for one in foreach.norm(some, norm_type)]
-        norms.append(full_norm(torch.linalg.vector_norm(torch.stack(found), norm_type)))
+        here = [norm.to(some[0].device) for norm in foreach.norm(some, norm_type)]
+        norms.append(full_norm(torch.linalg.vector_norm(torch.stack(here), norm_type)))
     return combine_norms(norms, norm_type)
 
 
@@ -269,13 +269,13 @@ def largest_magnitude(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
     >>> largest_magnitude([torch.tensor([3.0]), torch.tensor([[-4.0]])])
     tensor(4.)
     """
-    found = []
+    largest = []
     for mesh, some in by_mesh(tensors).items():
         parts = [part for part in map(local_part, some) if part.numel()]  # a rank may have none
         numbers = foreach.norm(parts, math.inf) if parts else [local_part(some[0]).new_zeros(())]
         most = torch.stack([number.to(numbers[0]) for number in numbers]).abs().amax()
-        found.append(most if mesh is None else largest_of_ranks(most, mesh))
-    return combine_norms(found, math.inf)
+        largest.append(most if mesh is None else largest_of_ranks(most, mesh))
+    return combine_norms(largest, math.inf)
 
 
 def unit_norms(tensor: torch.Tensor) -> torch.Tensor:
@@ -301,10 +301,10 @@ def full_norm(norm: torch.Tensor) -> torch.Tensor:
 def over_group(norm: torch.Tensor, norm_type: float, group: Any) -> torch.Tensor:
     """Return the norm of a tensor in parts on the ranks of a group; collective."""
     is_max = norm_type == math.inf
-    found = norm if is_max else norm**norm_type
+    total = norm if is_max else norm**norm_type
     op = torch.distributed.ReduceOp.MAX if is_max else torch.distributed.ReduceOp.SUM
-    torch.distributed.all_reduce(found, op=op, group=group)
-    return found if is_max else found ** (1.0 / norm_type)
+    torch.distributed.all_reduce(total, op=op, group=group)
+    return total if is_max else total ** (1.0 / norm_type)
 
 
 def combine_norms(norms: Sequence[torch.Tensor], norm_type: float) -> torch.Tensor:
@@ -349,7 +349,7 @@ def recipes_in(grad_clip: Any) -> list[Recipe]:
     """
     if is_recipe(grad_clip):
         return [grad_clip]
-    return [recipe for one in _parts(grad_clip) for recipe in recipes_in(one)]
+    return [recipe for part in _parts(grad_clip) for recipe in recipes_in(part)]
 
 
 def recipes_for(
@@ -422,8 +422,8 @@ def check_grad_clip(grad_clip: Any) -> None:
         parts = _parts(grad_clip)
         if not parts:
             raise ValueError(f"grad_clip={grad_clip!r} clips nothing: give None")
-        for one in parts:
-            check_grad_clip(one)
+        for part in parts:
+            check_grad_clip(part)
         types = {float(recipe.get("norm_type", 2.0)) for recipe in recipes_in(grad_clip)}
         if len(types) > 1:
             raise ValueError(f"grad_clip must have one norm_type for all, got {sorted(types)}")

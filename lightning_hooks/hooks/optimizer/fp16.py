@@ -216,8 +216,8 @@ class Fp16OptimizerHook(OptimizerHook):
 
 def _replaces_step(hook: OptimizerHook) -> bool:
     """Whether a subclass of another package overrides the step, with its own scaler."""
-    found = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
-    return not found.__module__.startswith("lightning_hooks.")
+    definer = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
+    return not definer.__module__.startswith("lightning_hooks.")
 
 
 @HOOKS.register_module()

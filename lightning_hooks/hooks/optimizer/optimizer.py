@@ -34,8 +34,8 @@ def parameters_in_graph(loss: torch.Tensor) -> set[torch.Tensor]:
     """Return the parameters (leaves) in the graph of a loss.
 
     >>> used, unused = torch.ones(1, requires_grad=True), torch.ones(1, requires_grad=True)
-    >>> found = parameters_in_graph((2 * used).sum())
-    >>> used in found, unused in found
+    >>> in_graph = parameters_in_graph((2 * used).sum())
+    >>> used in in_graph, unused in in_graph
     (True, False)
     """
     leaves: set[torch.Tensor] = set()
@@ -133,9 +133,9 @@ class OptimizerHook(Hook):
 
     def detect_anomalous_parameters(self, loss: torch.Tensor, runner: Runner) -> None:
         """Log the parameters outside of the graph of ``loss``."""
-        found = parameters_in_graph(loss)
+        in_graph = parameters_in_graph(loss)
         for name, parameter in runner.model.named_parameters():
-            if parameter.requires_grad and parameter not in found:
+            if parameter.requires_grad and parameter not in in_graph:
                 runner.logger.log(  # mmcv's call: an old logger may have no error()
                     level=logging.ERROR,
                     msg=f"{name} with shape {parameter.size()} is not in the computational graph "
@@ -330,5 +330,7 @@ def _name_of(optimizer: Any, runner: Runner) -> str:
     """Return the name of an optimizer, also of one wrapped by Lightning."""
     inner = getattr(optimizer, "optimizer", optimizer)
     named = param_groups.optimizers_of(runner.optimizer)
-    found = (name for name, one in named if getattr(one, "optimizer", one) is inner)
-    return next(found, type(inner).__name__)
+    names = (
+        name for name, optimizer in named if getattr(optimizer, "optimizer", optimizer) is inner
+    )
+    return next(names, type(inner).__name__)

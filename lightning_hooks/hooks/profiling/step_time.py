@@ -248,7 +248,7 @@ def tables(summary: Mapping[str, Any]) -> list[Any]:
     from rich.table import Table
 
     over_ranks = ["max s", "mean s"] if summary["ranks"] > 1 else []
-    found = []
+    drawn = []
     for kind, rows in (("phase", summary["phases"]), ("hook", summary["hooks"])):
         if not rows:
             continue
@@ -273,7 +273,7 @@ def tables(summary: Mapping[str, Any]) -> list[Any]:
                 "phase": row.get("phase"),
             }
             table.add_row(name, *(cells[column] for column in columns))
-        found.append(table)
-    if found:
-        found[0].title = f"{summary['iterations']} iterations in {summary['seconds']:.2f} s"
-    return found
+        drawn.append(table)
+    if drawn:
+        drawn[0].title = f"{summary['iterations']} iterations in {summary['seconds']:.2f} s"
+    return drawn

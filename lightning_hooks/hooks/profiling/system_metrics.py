@@ -99,8 +99,8 @@ class _Readings(threading.Thread):
                 except Exception as error:
                     self._warn(f"no numbers of {self._device}", error)
             while not self._ended.wait(self._interval):
-                found = {f"system/{k}": value for read in sources for k, value in read().items()}
-                self.values.put(found)
+                values = {f"system/{k}": value for read in sources for k, value in read().items()}
+                self.values.put(values)
         except Exception as error:  # of the operating system: training goes on
             self._warn("nothing more is read", error)
 

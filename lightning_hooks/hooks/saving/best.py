@@ -187,7 +187,7 @@ class BestFiles(DueFiles):
             if self.ranking.insert(ranked, key, score, path):
                 self.store.thread.wait()  # what is told of the file before names that file
                 messages.update(ranked)
-                self.due.append(Due(name, f"{moment.done} {moment.unit}", key, number(score)))
+                self.due.append(Due(name, f"{moment.done} {moment.unit}", key, number(score, key)))
 
     def share_rank_0s_choice(self) -> None:
         """Share rank 0's choice, so that all ranks write a checkpoint or none."""

@@ -418,17 +418,17 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         runner, last = self._last.store.runner, self._last
         if not (has_run and runner.may_write):
             return super().save_after_error(trainer, exception)
-        was_due, is_new = self._is_due(), runner.iter != last.clock.iterations
+        was_due, is_new = self._is_due(), runner.iterations_done != last.clock.iterations
         if last.on_exception and not was_due and is_new and self._writes_after(exception, trainer):
-            self._mark_due(runner, runner.iter, "iterations")
+            self._mark_due(runner, runner.iterations_done, "iterations")
         super().save_after_error(trainer, exception)
         if (last.on_exception or was_due) and self._writes_after(exception, trainer):
             path = find_checkpoints.newest_valid(last.store.path, resumable=True)
             how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
             runner.logger.info(
                 "%s after %d iterations%s; %s",
-                *(type(exception).__name__, runner.iter, ", with a file due" if was_due else ""),
-                how if path else "no file to go on from",
+                *(type(exception).__name__, runner.iterations_done),
+                *(", with a file due" if was_due else "", how if path else "no file to go on from"),
             )
         return None
 

@@ -83,7 +83,7 @@ class Ranking:
         Raises:
             TypeError: for a value that is no number.
         """
-        score, (better, worst) = number(value), self.rules[key]
+        score, (better, worst) = number(value, key), self.rules[key]
         if score is None or not better(score, worst):  # NaN is never better
             return False
         before = self.ranked(messages, key)
@@ -205,8 +205,8 @@ def best_name(key: str, unit: str, done: int) -> str:
     return f"best_{as_name(key)}_{unit}_{done}.pth"
 
 
-def number(score: Any) -> float | int | None:
-    """Return a score as a number; None stays None.
+def number(score: Any, key: str) -> float | int | None:
+    """Return the score of a key as a number; None stays None.
 
     Raises:
         TypeError: for another type than a number, or a tensor or array with a single number.
@@ -215,10 +215,10 @@ def number(score: Any) -> float | int | None:
         try:
             score = score.item()  # a tensor's or numpy's
         except (RuntimeError, ValueError):
-            raise TypeError(f"a score must be one number, got {score!r}") from None
+            raise TypeError(f"the score {key!r} must be one number, got {score!r}") from None
     if score is None or isinstance(score, (int, float)):
         return score
-    raise TypeError(f"a score must be a number, got {score!r}")
+    raise TypeError(f"the score {key!r} must be a number, got {score!r}")
 
 
 def _ranked(

@@ -142,9 +142,10 @@ class CheckpointHook(native.CheckpointHook):
 
     @master_only
     def _save_checkpoint(self, runner: Runner) -> None:  # type: ignore[override]  # mmcv's name for it
-        client, directory = self.file_client, str(self.out_dir)
+        client, directory = self.file_client, self.out_dir
         if client is None:  # a subclass saves in a Trainer, at moments of its own
             client, directory = client_and_directory(runner, directory, self.file_client_args)
+        assert directory is not None  # before_run or the line before has chosen the directory
         runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"

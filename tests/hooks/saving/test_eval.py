@@ -733,7 +733,7 @@ def test_says_what_cannot_be_evaluated(tmp_path: Path) -> None:
         fit(tmp_path, scored(1.0, save_best="ac", rule="less"))
     with pytest.raises(TypeError, match="takes no return_loss"):
         fit(tmp_path, EvalHook(DataLoader(Images(2))), module=WithForward())
-    with pytest.raises(TypeError, match="a score must be a number"):
+    with pytest.raises(TypeError, match="the score 'acc' must be a number"):
         fit(tmp_path, scored("good", save_best="acc"))
 
 

@@ -162,6 +162,36 @@ def test_an_error_after_the_fit_writes_no_file(tmp_path: Path) -> None:
     assert names(tmp_path) == ["epoch_2.pth"]
 
 
+@pytest.mark.parametrize(("where", "done"), [("start", 5), ("step", 5), ("end", 6)])
+def test_ctrl_c_line_name_and_file_tell_the_same_iterations(
+    where: str, done: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def press(place: str, trainer: Any) -> None:
+        if place == where and trainer.fit_loop.epoch_loop.batch_progress.total.ready == 6:
+            raise KeyboardInterrupt
+
+    class Pressed(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            press("step", self.trainer)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            press("end", self.trainer)
+
+    start = ClosureHook("before_train_iter", lambda runner: press("start", runner.trainer))
+    with pytest.raises(SystemExit):
+        fit(tmp_path, CheckpointHook(1, on_exception=True), start, module=Pressed, max_epochs=2)
+    assert names(tmp_path)[-1] == f"iter_{done}.pth"
+    assert f"KeyboardInterrupt after {done} iterations" in caplog.text
+
+    seen: list[int] = []
+    look = ClosureHook("after_train_iter", lambda runner: seen.append(runner.iter))
+    path = tmp_path / f"iter_{done}.pth"
+    trainer = fit(tmp_path, look, module=NoValidation, max_epochs=2, ckpt_path=path)
+    assert seen == [*range(done, 8)]
+    assert trainer.global_step == 8
+
+
 def test_a_copy_made_in_a_fit_shows_the_error_of_its_own_setup(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

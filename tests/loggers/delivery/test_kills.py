@@ -90,7 +90,7 @@ def train(work: Path, tracker: str) -> str:
     return (work / "said").read_text()
 
 
-def test_a_run_that_is_over_sends_what_a_kill_at_its_end_has_left(tmp_path: Path) -> None:
+def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")
     work = tmp_path / "work"
     work.mkdir()
@@ -123,7 +123,7 @@ def rows_of_wandb(work: Path, run: str = "*") -> dict[int, dict[str, float]]:
 WHOLE = {2: ["train/loss"], 4: ["train/loss"], 5: ["val/val_loss"]}
 
 
-def test_rows_of_an_offline_run_are_complete_up_to_the_checkpoint(tmp_path: Path) -> None:
+def test_offline_rows_are_complete_up_to_the_checkpoint(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     work = tmp_path / "work"
     with killed(work, "WandbLoggerHook", "iteration 5"):
@@ -159,7 +159,7 @@ LOSSES = {"WandbLoggerHook": losses_of_wandb, "MlflowLoggerHook": losses_of_mlfl
 
 @pytest.mark.parametrize("tracker", LOSSES)
 @pytest.mark.parametrize(("halt", "unsent"), [("iteration 3", 1), ("iteration 5", 3)])
-def test_what_a_kill_while_the_client_starts_has_left_is_sent_or_named(
+def test_a_kill_while_the_client_starts_loses_nothing(
     tmp_path: Path, tracker: str, halt: str, unsent: int
 ) -> None:
     pytest.importorskip("wandb" if tracker == "WandbLoggerHook" else "mlflow")
@@ -193,7 +193,7 @@ def run_as_told(said: str, work: Path) -> None:
     subprocess.run([*program, *shlex.split(command)[1:]], env=VARIABLES, cwd=work, check=True)
 
 
-def test_the_printed_command_sends_what_a_killed_run_of_wandb_has_left(tmp_path: Path) -> None:
+def test_the_command_sends_what_a_killed_run_has_left(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     work = tmp_path / "work"
     with killed(work, "WandbLoggerHook", "validation 1") as spool:
@@ -206,7 +206,7 @@ def test_the_printed_command_sends_what_a_killed_run_of_wandb_has_left(tmp_path:
     assert not spool.exists()
 
 
-def test_the_printed_command_sends_the_rest_after_a_time_out_of_wandb(tmp_path: Path) -> None:
+def test_the_command_sends_the_rest_after_a_time_out(tmp_path: Path) -> None:
     pytest.importorskip("wandb")
     work = tmp_path / "work"
     work.mkdir()

@@ -246,7 +246,7 @@ ODD = [
 
 
 @pytest.mark.parametrize(("name", "value"), ODD, ids=repr)
-def test_an_entry_of_a_checkpoint_that_has_not_our_form_is_refused(
+def test_a_checkpoints_entry_of_another_form_is_refused(
     saved: Path, tmp_path: Path, name: str | None, value: Any
 ) -> None:
     checkpoint = torch.load(saved, weights_only=True)

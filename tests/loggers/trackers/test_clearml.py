@@ -12,14 +12,19 @@ from typing import Any
 import pytest
 
 from lightning_hooks import ClearMLLoggerHook, Hook
-from support.logs.trackers import Odd, Sent, Talk, Tuned, everything_in, fit, quiet, read_clearml
+from support.logs.trackers import (
+    REAL_CLIENTS,
+    Odd,
+    Sent,
+    Talk,
+    Tuned,
+    everything_in,
+    fit,
+    quiet,
+    read_clearml,
+)
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -36,7 +41,7 @@ def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> N
     assert os.listdir() == []
 
 
-def test_departure_what_clearml_stores_as_zero_is_a_point_of_another_series(work: Path) -> None:
+def test_departure_clearml_stores_no_nan_as_zero(work: Path) -> None:
     pytest.importorskip("clearml")
     fit(work, Odd(), ClearMLLoggerHook(interval=1), epochs=1)
     lines = [
@@ -82,7 +87,7 @@ class Forks(Hook):
                 break
 
 
-def test_departure_clearml_is_offline_captures_nothing_and_forks_not(work: Path) -> None:
+def test_departure_clearml_is_offline_and_forks_not(work: Path) -> None:
     pytest.importorskip("clearml")
     hook = ClearMLLoggerHook(interval=2)
     look = Forks(hook)
@@ -99,7 +104,7 @@ def test_departure_each_clearml_run_is_a_new_task(work: Path) -> None:
     assert len([*(work / "clearml").glob("offline/*/task.json")]) == 2
 
 
-def test_departure_the_programs_clearml_task_is_used_and_left_open(
+def test_departure_the_programs_task_is_used_and_left_open(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clearml = pytest.importorskip("clearml")

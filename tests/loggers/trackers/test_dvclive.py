@@ -17,15 +17,19 @@ from lightning_hooks import DvcliveLoggerHook, Hook, HookAdapter, NeptuneLoggerH
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.trackers.dvclive import DvcliveWriter
 from lightning_hooks.loggers.trackers.table import arguments_of
-from support.logs.trackers import Sent, Tuned, fit, quiet, read_dvclive, read_neptune, series
+from support.logs.trackers import (
+    REAL_CLIENTS,
+    Sent,
+    Tuned,
+    fit,
+    quiet,
+    read_dvclive,
+    read_neptune,
+    series,
+)
 from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 def test_dvclive_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -81,7 +85,7 @@ class Crossing(Hook):
         (NeptuneLoggerHook, lambda work: series(read_neptune(work))),
     ],
 )
-def test_departure_a_number_and_a_group_of_one_name_are_both_kept(
+def test_departure_a_number_and_a_group_share_a_name(
     hook: Any, read_rows: Any, work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip(hook.package)
@@ -98,7 +102,7 @@ def test_departure_a_number_and_a_group_of_one_name_are_both_kept(
     assert len([r for r in caplog.records if r.levelname == "WARNING" and "ooks" in r.name]) == 1
 
 
-def test_a_dvclive_run_that_goes_on_finds_the_names_of_the_one_before(work: Path) -> None:
+def test_a_dvclive_run_that_goes_on_finds_its_names(work: Path) -> None:
     live = pytest.importorskip("dvclive").Live
     options = {"dir": str(work / "d"), "save_dvc_exp": False, "report": None, "dvcyaml": None}
     for step, names in ((1, ("a", "a/b")), (2, ("a/b", "a"))):
@@ -138,9 +142,7 @@ def test_the_databases_of_a_dvc_repository_are_closed(work: Path) -> None:
     assert not [file for file in process.open_files() if file.path.endswith("cache.db")]
 
 
-def test_departure_a_dvclive_run_that_goes_on_keeps_what_the_folder_has(
-    work: Path, tmp_path: Path
-) -> None:
+def test_departure_a_dvclive_run_that_goes_on_keeps_its_files(work: Path, tmp_path: Path) -> None:
     pytest.importorskip("dvclive")
 
     def train(epochs: int, **how: Any) -> Any:

@@ -15,6 +15,7 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.trackers import neptune
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
 from support.logs.trackers import (
+    REAL_CLIENTS,
     Crash,
     Odd,
     Sent,
@@ -29,12 +30,7 @@ from support.logs.trackers import (
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 def test_neptune_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -49,14 +45,14 @@ def test_neptune_run_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) 
     assert os.listdir() == []
 
 
-def test_departure_neptune_without_step_appends_each_value_to_its_own_series(work: Path) -> None:
+def test_departure_neptune_without_step_has_a_series_each(work: Path) -> None:
     fit(work, NeptuneLoggerHook(interval=2, with_step=False), epochs=1)
     (row,) = series(read_neptune(work)).values()  # all without step
     assert row["global_step"] == 5
     assert row.keys() >= {"train/loss", "val/val_loss", "learning_rate"}
 
 
-def test_departure_what_neptune_drops_is_a_text_in_a_series_of_its_own(work: Path) -> None:
+def test_departure_neptune_keeps_nan_as_a_text(work: Path) -> None:
     fit(work, NeptuneLoggerHook(interval=1), Odd(), epochs=1)
     texts = [x for x in read_neptune(work) if x["type"] == "LogStrings"]
     points = {p["step"]: p["value"] for x in texts for p in x["values"]}
@@ -76,7 +72,7 @@ def test_a_failed_training_is_a_failed_neptune_run(work: Path) -> None:
     assert [x["value"] for x in operations if x.get("path") == ["sys", "failed"]][-1] is True
 
 
-def test_departure_neptune_is_offline_where_no_deployment_answers(
+def test_departure_neptune_is_offline_where_none_answers(
     work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     address = "http://neptune.invalid"
@@ -131,7 +127,7 @@ def test_a_replay_names_and_counts_what_it_leaves_out(
     )
 
 
-def test_the_pages_that_offer_neptune_say_that_the_service_has_ended() -> None:
+def test_pages_with_neptune_say_that_its_service_has_ended() -> None:
     pages = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md"), ROOT / "docs/hooks.yaml"]
     written = [page for page in pages if page.parent.name != "hooks"]  # hooks.yaml has the rest
     texts = [page.read_text() for page in written]

@@ -31,6 +31,7 @@ from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.utils.samples import Histogram, Table
 from support.logs.trackers import (
+    REAL_CLIENTS,
     client_of,
     fit,
     history,
@@ -42,12 +43,7 @@ from support.logs.trackers import (
 )
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the clients', of each other and of Python
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 IMAGE = torch.linspace(0, 1, 60).reshape(3, 4, 5)
 WORST = {"id": [1, 2], "loss": torch.tensor([0.5, float("nan")]), "label": ["a|b", "<dog>"]}

@@ -12,6 +12,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from lightning_hooks import BestCheckpointHook, HookAdapter, TensorboardLoggerHook
 from support.logs.trackers import (
+    REAL_CLIENTS,
     Pictures,
     Sent,
     Tuned,
@@ -25,12 +26,7 @@ from support.logs.trackers import (
 )
 from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 def test_tensorboard_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:

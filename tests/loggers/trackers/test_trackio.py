@@ -21,17 +21,12 @@ from lightning_hooks import (
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.trackers.trackio import TrackioWriter
-from support.logs.trackers import Odd, Sent, Tuned, fit, quiet
+from support.logs.trackers import REAL_CLIENTS, Odd, Sent, Tuned, fit, quiet
 from support.training import TinyModule, make_loader, make_trainer
 
 trackio = pytest.importorskip("trackio")
 sqlite_storage = pytest.importorskip("trackio.sqlite_storage")
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 @pytest.fixture(autouse=True)
@@ -97,7 +92,7 @@ class Evaluated(TinyModule):
         self.log("acc", 0.5)
 
 
-def test_a_test_and_a_resumed_fit_continue_the_run_and_double_nothing(tmp_path: Path) -> None:
+def test_a_test_and_a_resumed_fit_double_nothing(tmp_path: Path) -> None:
     hook = TrackioLoggerHook(project="digits", interval=1)
     saved = {"max_epochs": 2, "enable_checkpointing": True}
     trainer = make_trainer(tmp_path, CheckpointHook(interval=1), hook, **saved)

@@ -15,6 +15,7 @@ from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.trackers.visdom import VisdomWriter
 from support import visdom_server
 from support.logs.trackers import (
+    REAL_CLIENTS,
     Pictures,
     Sent,
     Tuned,
@@ -24,12 +25,7 @@ from support.logs.trackers import (
     read_visdom_server,
 )
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 CLIENT = {"raise_exceptions": True, "use_incoming_socket": False}
@@ -87,9 +83,7 @@ def test_visdom_uses_a_client_that_is_given(work: Path, tmp_path: Path) -> None:
     assert not (work / "visdom").exists()
 
 
-def test_a_server_that_is_killed_and_restarted_has_each_point_once(
-    work: Path, tmp_path: Path
-) -> None:
+def test_a_killed_and_restarted_server_has_each_point_once(work: Path, tmp_path: Path) -> None:
     pytest.importorskip("visdom")
     sent = Sent(interval=1)
     with visdom_server.serve(tmp_path) as server:
@@ -100,7 +94,7 @@ def test_a_server_that_is_killed_and_restarted_has_each_point_once(
     assert read_visdom_server(tmp_path / "digits.json") == sent.rows
 
 
-def test_points_that_a_killed_server_has_not_saved_are_drawn_again(tmp_path: Path) -> None:
+def test_points_that_a_killed_server_lacks_are_drawn_again(tmp_path: Path) -> None:
     pytest.importorskip("visdom")
     records = [Record(seq, 0.0, seq, scalars={"loss": float(seq)}) for seq in range(1, 7)]
     with visdom_server.serve(tmp_path) as server:

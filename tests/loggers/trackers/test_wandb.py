@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import os
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -11,16 +13,15 @@ from typing import Any
 
 import pytest
 
+from lightning_hooks import Hook, WandbLoggerHook
 from lightning_hooks.loggers.delivery.spool import read_spool
-from lightning_hooks.loggers.trackers.wandb import (
-    WandbLoggerHook,
-    WandbWriter,
-    has_wandb_key,
-    stored_records,
-)
+from lightning_hooks.loggers.trackers.wandb import WandbWriter, has_wandb_key, stored_records
 from support.logs.trackers import (
+    REAL_CLIENTS,
     Crash,
     Sent,
+    Talk,
+    Tuned,
     exit_code,
     fit,
     history,
@@ -29,16 +30,14 @@ from support.logs.trackers import (
     replay_as_told,
     warnings_in,
 )
+from support.paths import ROOT
+from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the client's own, and Python's
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+wandb = pytest.importorskip("wandb")
+pytestmark = REAL_CLIENTS
 
 
-def test_departure_wandb_is_offline_when_nothing_is_configured_and_has_every_row(
+def test_departure_wandb_is_offline_unless_configured(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("WANDB_MODE")
@@ -93,7 +92,7 @@ def test_an_unknown_summary_is_refused() -> None:
         WandbLoggerHook(define_metric_cfg={"acc": "median"})
 
 
-def test_w_and_b_that_cannot_be_reached_stops_neither_training_nor_what_is_logged(
+def test_wandb_without_a_server_stops_no_training(
     work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     hook = WandbLoggerHook({"mode": "online"}, interval=1, timeout=1.0)
@@ -129,9 +128,7 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     assert not (work / "spool").exists()
 
 
-def test_two_hooks_have_a_run_each_and_leave_no_active_run_but_the_idle_one(work: Path) -> None:
-    import wandb
-
+def test_two_hooks_have_a_run_each_and_one_stays_idle(work: Path) -> None:
     sent = Sent(interval=1)
     fit(work, sent, WandbLoggerHook(interval=1), WandbLoggerHook(interval=1))
     wandb.finish()
@@ -142,7 +139,6 @@ def test_two_hooks_have_a_run_each_and_leave_no_active_run_but_the_idle_one(work
 
 
 def test_a_run_that_starts_too_late_is_ended(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    wandb = pytest.importorskip("wandb")
     start, runs, goes_on = wandb.init, list[Any](), threading.Event()
 
     def start_late(**arguments: Any) -> Any:
@@ -176,7 +172,6 @@ def test_a_late_teardown_of_a_run_given_up_spares_the_next_run(
             time.sleep(0.02)
         teardown()
 
-    wandb = pytest.importorskip("wandb")
     teardown = wandb.teardown
     monkeypatch.setattr(wandb, "teardown", end_late)
     with monkeypatch.context() as patch:
@@ -188,9 +183,7 @@ def test_a_late_teardown_of_a_run_given_up_spares_the_next_run(
 
 
 @pytest.mark.slow
-def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Path) -> None:
-    import wandb
-
+def test_departure_global_step_is_the_axis_in_a_given_run(work: Path) -> None:
     with wandb.init(dir=str(work), settings={"console": "off"}) as run:
         fit(work, WandbLoggerHook(interval=2, log_artifact=False, run=run), epochs=1)
     records = read_wandb(work)
@@ -200,7 +193,6 @@ def test_departure_global_step_is_the_axis_in_a_wandb_run_that_is_given(work: Pa
 
 
 def test_a_file_has_the_rows_of_wandb_s_own_command_up_to_a_tear(work: Path) -> None:
-    wandb = pytest.importorskip("wandb")
     with wandb.init(dir=str(work), mode="offline", settings={"console": "off"}) as run:
         for step in range(300):
             run.log({"text": "x" * (40000 if step == 150 else 500)}, step=step)  # of many blocks
@@ -222,3 +214,107 @@ def steps_in(file: Path) -> list[int]:
     """The steps of W&B's own that the rows of an offline file have."""
     items = (item for record in stored_records(str(file)) for item in record.history.item)
     return [int(item.value_json) for item in items if "_step" in (item.key, *item.nested_key)]
+
+
+# -- what W&B's page shows of a run --
+
+
+def config_in(records: list[dict[str, Any]]) -> dict[str, Any]:
+    """The config that the records of a run add up to."""
+    config: dict[str, Any] = {}
+    for record in records:
+        config |= record.get("config", {}).get("update", {})
+    return config
+
+
+def test_the_config_is_nested_as_the_users(work: Path) -> None:
+    aug = {"crop": 32, "scales": (0.5, 2.0), "kind": dict}
+    hook = WandbLoggerHook({"config": {"seed": 3}}, log_artifact=False)
+    fit(work, hook, module=Tuned(0.2, {"aug": aug}), epochs=1)
+    config = config_in(read_wandb(work))
+    config.pop("_wandb", None)
+    found = {**aug, "scales": [0.5, 2.0], "kind": "<class 'dict'>"}
+    assert config == {"lr": 0.2, "data": {"aug": found}, "seed": 3}
+
+
+def test_the_axis_is_lightnings(work: Path) -> None:
+    fit(work, WandbLoggerHook(interval=2, log_artifact=False), epochs=1)
+    records = read_wandb(work)
+    axes = [record["metric"] for record in records if record["type"] == "metric"]
+    (every,) = [metric for metric in axes if metric.get("glob_name") == "*"]
+    assert every["step_metric"] == "trainer/global_step"
+    assert every["options"]["step_sync"]
+    rows = [record["history"]["item"] for record in records if record["type"] == "history"]
+    assert [row["trainer/global_step"] for row in rows] == [2, 4, 5]
+    assert [row["_step"] for row in rows] == [2, 4, 5]
+
+
+class Patient(Hook):
+    """Trains once the run has begun."""
+
+    def __init__(self, tracker: WandbLoggerHook) -> None:
+        self.tracker = tracker
+
+    def before_train_epoch(self, runner: Any) -> None:
+        while self.tracker.client_run is None:
+            time.sleep(0.02)
+
+
+@pytest.mark.parametrize("console", ["", "off"])
+def test_the_console_is_kept_unless_it_is_turned_off(
+    work: Path, console: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    chosen = {"settings": {"console": console}} if console else {}
+    hook = WandbLoggerHook(chosen, log_artifact=False)
+    fit(work, hook, Patient(hook), Talk(), epochs=1)
+    read_wandb(work)  # ends the run
+    kept = [path.read_text() for path in work.glob("wandb/offline-run-*/files/output.log")]
+    assert ("a line for the console" in "".join(kept)) == (not console)
+
+
+def test_a_fit_and_its_tests_have_one_folder(tmp_path: Path) -> None:
+    hook = WandbLoggerHook({"dir": str(tmp_path)}, interval=2, log_artifact=False)
+    trainer = make_trainer(tmp_path, hook)
+    module = Evaluated()
+    trainer.fit(module, make_loader(), make_loader(2))
+    trainer.validate(module, make_loader(2), verbose=False)
+    trainer.test(module, make_loader(2), verbose=False)
+    records = read_wandb(tmp_path)  # of the only folder
+    assert {"train/loss", "val/val_loss", "test/acc"} <= set().union(*history(records).values())
+    rows = [record["history"]["item"] for record in records if record["type"] == "history"]
+    assert [row["trainer/global_step"] for row in rows] == [2, 4, 5, 5, 5]
+
+
+class Evaluated(TinyModule):
+    """Logs in tests too."""
+
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("acc", 0.5)
+
+
+def test_a_second_fit_is_a_run_of_its_own(work: Path) -> None:
+    hook = WandbLoggerHook(interval=2, log_artifact=False)
+    fit(work, hook, epochs=1)
+    first = wandb.run
+    fit(work, hook, epochs=1)
+    assert wandb.run.id != first.id
+    assert len({path.name for path in work.glob("wandb/offline-run-*/run-*.wandb")}) == 2
+
+
+SCRIPT = """
+import sys
+from pathlib import Path
+sys.path.insert(0, sys.argv[1])
+from lightning_hooks import WandbLoggerHook
+from support.logs.trackers import fit
+fit(Path(sys.argv[2]), WandbLoggerHook(log_artifact=False), epochs=1)
+"""
+
+
+@pytest.mark.slow
+def test_the_end_of_the_process_ends_the_run(work: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", SCRIPT, str(ROOT / "tests"), str(work)]
+    subprocess.run(command, check=True, timeout=300, stdout=subprocess.DEVNULL)
+    records = read_wandb(work)
+    assert exit_code(records) == 0
+    assert len(history(records)) == 2

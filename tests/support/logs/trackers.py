@@ -24,6 +24,7 @@ from support import training
 from support.training import TinyModule
 
 __all__ = [
+    "REAL_CLIENTS",
     "Crash",
     "Odd",
     "Pictures",
@@ -54,6 +55,14 @@ __all__ = [
     "warnings_in",
 ]
 
+REAL_CLIENTS = [
+    pytest.mark.usefixtures("nothing_elsewhere"),
+    # the clients' own, of each other and of Python
+    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore::ResourceWarning"),
+]
+"""The marks of a file whose tests call the trackers' clients."""
+
 
 class Sent(LoggerHook):
     """Notes what is to be sent, by step."""
@@ -69,10 +78,13 @@ class Sent(LoggerHook):
         self.rows.setdefault(self.get_iter(runner), {}).update(tags)
 
 
-def fit(work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2) -> TinyModule:
+def fit(
+    work: Path, *hooks: Any, module: Any = TinyModule, epochs: int = 2, **options: Any
+) -> TinyModule:
     """Train with hooks whose work dir is given; return the module."""
-    options = {"work_dir": str(work), "max_epochs": epochs, "num_sanity_val_steps": 0}
-    trainer = training.fit(work.parent, IterTimerHook(), *hooks, module=module, val=2, **options)
+    own = {"work_dir": str(work), "max_epochs": epochs, "num_sanity_val_steps": 0, "val": 2}
+    hooks = IterTimerHook(), *hooks
+    trainer = training.fit(work.parent, *hooks, module=module, **{**own, **options})
     return trainer.lightning_module  # type: ignore[return-value]
 
 

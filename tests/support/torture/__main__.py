@@ -132,7 +132,8 @@ def torture_with_company() -> Iterator[Job]:
 
     def job() -> list[str]:
         outcomes = Outcomes()
-        file = str(TESTS / "loggers" / "trackers" / "test_killed_runs.py")
+        file = str(TESTS / "loggers" / "trackers" / "test_tracker_faults.py")
+        file += "::test_after_kills_each_backend_has_each_step_once"
         code = pytest.main(
             ["-q", "--no-header", "-p", "no:cacheprovider", "-m", "", file], [outcomes]
         )

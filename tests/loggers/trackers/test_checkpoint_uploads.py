@@ -31,16 +31,20 @@ from lightning_hooks.loggers.delivery.spool import Spool, read_head
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.wandb import WandbWriter
-from support.logs.trackers import client_of, read_wandb, replay_as_told, run_of, warnings_in
+from support import training
+from support.logs.trackers import (
+    REAL_CLIENTS,
+    client_of,
+    read_wandb,
+    replay_as_told,
+    run_of,
+    warnings_in,
+)
 from support.paths import ROOT
 from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),  # the clients'
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytestmark = REAL_CLIENTS
 
 
 class Scored(TinyModule):
@@ -53,13 +57,8 @@ class Scored(TinyModule):
 
 def fit(work: Path, *hooks: Any, host: bool = False, epochs: int = 3, **more: Any) -> L.Trainer:
     """Train for epochs of two iterations."""
-    callbacks = [HookAdapter(list(hooks), work_dir=str(work))] if host else list(hooks)
-    ckpt_path = more.pop("ckpt_path", None)
-    options = {"max_epochs": epochs, "num_sanity_val_steps": 0, **more}
-    options["enable_checkpointing"] = not host
-    trainer = make_trainer(work, *callbacks, **options)
-    trainer.fit(Scored(), make_loader(2), make_loader(1), ckpt_path=ckpt_path)
-    return trainer
+    options = {"batches": 2, "val": 1, "max_epochs": epochs, "num_sanity_val_steps": 0, **more}
+    return training.fit(work, *hooks, module=Scored, host=host, **options)
 
 
 def mlflow(**more: Any) -> MlflowLoggerHook:
@@ -115,9 +114,7 @@ def test_mlflow_has_the_files_that_are_here(
 
 
 @pytest.mark.parametrize("background", [False, True])
-def test_by_iteration_and_with_an_early_end_the_last_file_is_sent(
-    work: Path, background: bool
-) -> None:
+def test_the_last_file_is_sent_after_an_early_end(work: Path, background: bool) -> None:
     pytest.importorskip("mlflow")
 
     class Stop(Hook):
@@ -251,7 +248,7 @@ class Stuck:
         self.trouble()
 
 
-def test_a_hanging_server_costs_no_step_and_what_it_has_not_taken_is_replayed(
+def test_a_hanging_server_costs_no_step_and_is_replayed(
     work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     pytest.importorskip("mlflow")

@@ -1,10 +1,8 @@
-"""A training as users write it, killed and resumed, by Lightning's loggers, autolog and the hooks.
-
-The table of docs/families/writers.md has what is read back here.
-"""
+"""Trackers beside Lightning's own loggers: names, steps, and what a run has."""
 
 from __future__ import annotations
 
+import csv
 import json
 import signal
 import subprocess
@@ -13,14 +11,26 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
-from lightning.pytorch.loggers import TensorBoardLogger
+from lightning.pytorch.loggers import CSVLogger, TensorBoardLogger
 
-from lightning_hooks import TensorboardLoggerHook
+from lightning_hooks import (
+    CheckpointHook,
+    DvcliveLoggerHook,
+    LightningLoggerHook,
+    TensorboardLoggerHook,
+    log_image,
+)
+from support import training
+from support.logs.kept import KeepHook
 from support.logs.trackers import (
+    REAL_CLIENTS,
     Tuned,
     client_of,
+    close,
     history,
     in_hparams,
     inspect_wandb,
@@ -28,14 +38,133 @@ from support.logs.trackers import (
 )
 from support.paths import ROOT
 from support.processes import environment
-from support.training import make_loader, make_trainer
+from support.training import TinyModule, make_loader, make_trainer
 
-pytestmark = [
-    pytest.mark.slow,
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
-]
+pytest.importorskip("tensorboard")
+pytestmark = REAL_CLIENTS
+
+
+class Named(TinyModule):
+    """Names its metrics itself, as users of Lightning do."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.log("train_loss", loss)
+        self.log("acc", float(batch_idx), on_step=True, on_epoch=True)
+        log_image(self, "sample", np.zeros((3, 4, 4), np.uint8))
+        return loss
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_acc", self.loss(batch))
+
+
+class Quiet(TinyModule):
+    """Logs nothing itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        return self.loss(batch)
+
+
+def fit(folder: Path, *hooks: Any, module: Any = Named, **options: Any) -> None:
+    """Train for two epochs of four batches beside Lightning's own logger."""
+    logger = CSVLogger(folder, name="csv", version=int("ckpt_path" in options))
+    options = {"max_epochs": 2, "num_sanity_val_steps": 0, "log_every_n_steps": 1, **options}
+    options |= {"work_dir": str(folder / "work"), "val": 2, "logger": logger}
+    training.fit(folder, *hooks, module=module, **options)
+
+
+def rows_of_lightning(folder: Path) -> dict[int, dict[str, float]]:
+    """Return the values of Lightning's logger by step, without its own extras."""
+    rows: dict[int, dict[str, float]] = {}
+    with (folder / "csv/version_0/metrics.csv").open() as file:
+        for row in csv.DictReader(file):
+            found = {name: float(value) for name, value in row.items() if value}
+            rows.setdefault(int(found.pop("step")), {}).update(found)
+    return rows
+
+
+RATES = "learning_rate", "momentum"
+
+
+def test_names_steps_and_values_are_those_of_lightnings_logger(tmp_path: Path) -> None:
+    fit(tmp_path, TensorboardLoggerHook(interval=1, names="lightning"))
+    ours = read_tensorboard(tmp_path / "work/tf_logs")[0]
+    assert all(row.pop("learning_rate") == pytest.approx(0.1) for row in ours.values())
+    assert all(row.pop("momentum") == pytest.approx(0.9) for row in ours.values())
+    assert close(ours, rows_of_lightning(tmp_path))
+    assert {"train_loss", "acc_step", "acc_epoch", "val_acc", "epoch"} == ours[3].keys()
+
+
+class WarmedUp(TinyModule):
+    """Returns a part of the loss that it logs, and later the sum with another part."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        part = self.loss(batch)
+        self.log("part", part)
+        return part if self.global_step < 2 else part + 1
+
+
+def test_a_part_that_is_the_loss_at_first_keeps_its_values(tmp_path: Path) -> None:
+    hooks = TensorboardLoggerHook(interval=1, names="lightning"), LightningLoggerHook(interval=1)
+    fit(tmp_path, *hooks, module=WarmedUp, max_epochs=1)
+    ours = read_tensorboard(tmp_path / "work/tf_logs")[0]
+    there = rows_of_lightning(tmp_path)
+    parts = [row["part"] for row in there.values()]
+    assert [row["part"] for row in ours.values()] == pytest.approx(parts)
+    assert [row.get("train/loss") for row in there.values()][:2] == [None, None]
+    assert there[3]["train/loss"] == pytest.approx(parts[3] + 1)
+    sums = {step: row["train_loss"] for step, row in ours.items() if "train_loss" in row}
+    assert sums == pytest.approx({step: ours[step]["part"] + 1 for step in (2, 3)})
+
+
+@pytest.mark.parametrize("module", [Named, Quiet])
+def test_the_names_of_mmcv_are_the_default(tmp_path: Path, module: Any) -> None:
+    usual, named = KeepHook(interval=2), KeepHook(interval=2, names="lightning")
+    fit(tmp_path, usual, named, module=module)
+    (first, *_, last), mine = usual.kept.records, named.kept.records
+    assert "train/loss" in {name for one in usual.kept.records for name in one.scalars}
+    assert {"train/epoch", "val/epoch"}.isdisjoint(first.scalars)
+    assert (first.step, last.scalars.get("epoch")) == (1 if module is Named else 2, 2.0)
+    lines = {one.step: one.scalars for one in mine if one.scalars}
+    assert {1, 3, 5, 7} >= lines.keys() >= {1, 5}
+    assert {*lines[1]} - {*RATES} == {"train_loss", "epoch"} | ({"acc_step"} & {*lines[1]})
+    if module is Named:
+        assert {name for one in mine for name in one.images} == {"sample"}
+
+
+def test_lightnings_steps_go_on_after_a_resume(tmp_path: Path) -> None:
+    hook = TensorboardLoggerHook(interval=1, names="lightning")
+    fit(tmp_path, hook, CheckpointHook(interval=1))
+    whole = read_tensorboard(tmp_path / "work/tf_logs")[0]
+    again = tmp_path / "again"
+    fit(again, TensorboardLoggerHook(interval=1, names="lightning"), CheckpointHook(), max_epochs=1)
+    hook = TensorboardLoggerHook(interval=1, names="lightning")
+    fit(again, hook, ckpt_path=str(again / "work/epoch_1.pth"))
+    assert read_tensorboard(again / "work/tf_logs")[0].keys() == whole.keys()
+
+
+def test_lightning_s_own_epoch_is_not_logged_twice(tmp_path: Path) -> None:
+    fit(tmp_path, LightningLoggerHook(interval=1, names="lightning"))
+    epochs = [row["epoch"] for row in rows_of_lightning(tmp_path).values()]
+    assert epochs == [0.0] * 4 + [1.0] * 4
+    head = (tmp_path / "csv/version_0/metrics.csv").read_text().splitlines()[0].split(",")
+    assert not any("/" in name for name in head)
+
+
+def test_dvclive_s_files_have_lightning_s_steps(tmp_path: Path) -> None:
+    pytest.importorskip("dvclive")
+    fit(tmp_path, DvcliveLoggerHook(names="lightning"))
+    lines = (tmp_path / "work/dvclive/plots/metrics/val_acc.tsv").read_text().splitlines()
+    assert [line.split("\t")[0] for line in lines] == ["step", "3", "7"]
+
+
+def test_another_word_is_refused() -> None:
+    with pytest.raises(ValueError, match="names must be one of mmcv, lightning, got 'mine'"):
+        TensorboardLoggerHook(names="mine")
+
+
+# -- a training that is killed and resumed: the table of docs/families/writers.md --
+
 PROGRAM = """
 import os, signal, sys, time
 import torch
@@ -214,6 +343,7 @@ def column(kind: str, corner: str = "the run in the tracker has") -> dict[str, b
     return {row[0]: row[at].startswith("yes") for row in rows}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_of_the_page_has_what_is_read_back(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
@@ -250,6 +380,7 @@ with opened:
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_table_of_the_page_has_who_uses_an_open_run(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("mlflow")
@@ -272,6 +403,7 @@ def test_the_table_of_the_page_has_who_uses_an_open_run(kind: str, tmp_path: Pat
     assert column(kind)[OPEN_RUN] == used
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["TensorBoardLogger", "TensorboardLoggerHook"])
 def test_the_table_of_the_page_has_what_the_tab_hparams_shows(kind: str, tmp_path: Path) -> None:
     pytest.importorskip("tensorboard")

@@ -1,12 +1,21 @@
-"""All trackers with their real clients, and what holds for each of them."""
+"""What holds for every tracker, with the real clients."""
 
 from __future__ import annotations
 
+import csv
+import json
+import math
 import pickle
+import random
 import re
+import time
+from collections.abc import Callable
+from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from lightning.pytorch.loggers import MLFlowLogger, WandbLogger
@@ -17,21 +26,24 @@ from lightning_hooks import (
     DvcliveLoggerHook,
     Hook,
     HookAdapter,
+    LightningLoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
     TensorboardLoggerHook,
+    TextLoggerHook,
     TrackioLoggerHook,
     VisdomLoggerHook,
+    WandbLoggerHook,
 )
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.replay import replay
-from lightning_hooks.loggers.text import TextLoggerHook
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook
-from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
-from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook
 from support import contract
 from support.logs.trackers import (
+    REAL_CLIENTS,
+    Odd,
     Sent,
     Tuned,
     client_of,
@@ -55,19 +67,16 @@ from support.logs.trackers import (
 from support.paths import ROOT
 from support.training import TinyModule, make_loader, make_trainer
 
+pytestmark = REAL_CLIENTS
+
+
 HOOKS: list[Any] = [
     getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})
-]
-pytestmark = [
-    pytest.mark.usefixtures("nothing_elsewhere"),
-    # the clients', of each other and of Python
-    pytest.mark.filterwarnings("ignore::DeprecationWarning"),
-    pytest.mark.filterwarnings("ignore::ResourceWarning"),
 ]
 
 
 @pytest.mark.parametrize("hook", HOOKS)
-def test_a_missing_package_fails_at_construction_and_names_the_extra(
+def test_a_missing_package_fails_at_construction(
     hook: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
@@ -280,7 +289,7 @@ def test_what_is_no_run_is_refused(hook: Any) -> None:
         (lambda: WandbLoggerHook({"projet": "a"}), "init has .* mean 'project'"),
     ],
 )
-def test_departure_what_a_client_does_not_know_is_refused_when_the_run_begins(
+def test_departure_an_argument_unknown_to_the_client_is_refused(
     hook: Any, message: str, work: Path
 ) -> None:
     made = hook()
@@ -322,3 +331,214 @@ def test_names_that_are_distinct_stay_distinct(work: Path) -> None:
     client = client_of(work / "mlflow.db")
     assert {"1", "2", "3", "4"} <= {*run_of(client).data.params.values()}
     assert {"train/a_b", "train/学习率"} <= found["mlflow"][1].keys()
+
+
+# -- the common arguments of clients are keywords of the hooks, beside ``init_kwargs`` --
+
+KEYWORDS: dict[str, dict[str, Any]] = {
+    "WandbLoggerHook": {
+        **dict.fromkeys(("project", "name", "entity", "group", "notes", "mode"), "x"),
+        "tags": ["baseline"],
+    },
+    "NeptuneLoggerHook": {"project": "x", "name": "x", "mode": "offline", "tags": ["baseline"]},
+    "ClearMLLoggerHook": {"project_name": "x", "task_name": "x", "tags": ["baseline"]},
+    "VisdomLoggerHook": {"server": "http://localhost", "port": 8097, "env": "main"},
+}
+
+
+@pytest.mark.parametrize("name", KEYWORDS)
+def test_keywords_are_arguments_of_the_client(name: str) -> None:
+    pytest.importorskip(name.removesuffix("LoggerHook").lower())
+    make, given = getattr(lightning_hooks, name), KEYWORDS[name]
+    assert make(**given).init_kwargs == given
+    assert make({"extra": 1}, **given).init_kwargs == {"extra": 1, **given}
+    for key, value in given.items():
+        with pytest.raises(ValueError, match=f"{key} is given twice: .* write one of them"):
+            make({key: value}, **{key: value})
+        with pytest.raises(TypeError, match=f"{key} must be an? "):
+            make(**{key: 0.5})
+        if key == "tags":
+            for wrong in ("baseline", int, [1], (tag for tag in ["baseline"])):
+                with pytest.raises(TypeError, match="tags must be a list of str"):
+                    make(tags=wrong)
+
+
+@pytest.mark.usefixtures("nothing_elsewhere")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore::ResourceWarning")
+def test_mlflow_takes_its_store_and_the_run_s_name(work: Path, tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    (work / "mlflow.db").rename(tmp_path / "other.db")
+    hook = lightning_hooks.MlflowLoggerHook(
+        tracking_uri=f"sqlite:///{tmp_path}/other.db", run_name="first", log_model=False
+    )
+    fit(work, hook, epochs=1)
+    assert run_of(client_of(tmp_path / "other.db")).info.run_name == "first"
+    assert not (work / "mlflow.db").exists()
+    with pytest.raises(TypeError, match="tracking_uri must be a str or None, got 5"):
+        lightning_hooks.MlflowLoggerHook(tracking_uri=5)
+
+
+# -- naN and infinities: what each backend's own reader gives back --
+
+AS_THEY_ARE = [math.nan, math.inf, -math.inf, 1.5]
+LARGEST = 1.7976931348623157e308
+
+
+def by_mlflow(client: Any) -> list[float]:
+    points = client.get_metric_history(run_of(client).info.run_id, "train/odd")
+    return [point.value for point in sorted(points, key=lambda point: point.step)]
+
+
+def column(rows: dict[int, dict[str, Any]]) -> list[Any]:
+    return [rows[step]["train/odd"] for step in sorted(rows) if "train/odd" in rows[step]]
+
+
+def in_json(work: Path) -> list[Any]:
+    (path,) = work.glob("*.log.json")
+    rows = map(json.loads, path.read_text().splitlines())
+    return [row["odd"] for row in rows if row["mode"] == "train"]
+
+
+def in_csv(work: Path) -> list[Any]:
+    (path,) = work.rglob("metrics.csv")
+    with path.open() as file:
+        return [row["train/odd"] for row in csv.DictReader(file) if row["train/odd"]]
+
+
+CASES: dict[str, tuple[Any, Callable[[Path], list[Any]], list[Any]]] = {
+    "text": (TextLoggerHook, in_json, [None, None, None, 1.5]),
+    "tensorboard": (
+        TensorboardLoggerHook,
+        lambda work: column(read_tensorboard(work / "tf_logs")[0]),
+        AS_THEY_ARE,
+    ),
+    "dvclive": (
+        DvcliveLoggerHook,
+        lambda work: column(read_dvclive(work / "dvclive")),
+        AS_THEY_ARE,
+    ),
+    "wandb": (
+        WandbLoggerHook,
+        lambda work: column(history(read_wandb(work))),
+        ["NaN", "Infinity", "-Infinity", 1.5],
+    ),
+    "mlflow": (
+        MlflowLoggerHook,
+        lambda work: by_mlflow(client_of(work / "mlflow.db")),
+        [math.nan, LARGEST, -LARGEST, 1.5],
+    ),
+    "csv": (
+        partial(LightningLoggerHook, {"type": "CSVLogger"}),
+        in_csv,
+        ["nan", "inf", "-inf", "1.5"],
+    ),
+    "visdom": (
+        VisdomLoggerHook,
+        lambda work: column(read_visdom_log(work / "visdom")),
+        [None, math.inf, -math.inf, 1.5],
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", CASES)
+def test_what_the_reader_sees(work: Path, name: str) -> None:
+    kind, read, wanted = CASES[name]
+    if name not in ("text", "csv"):
+        pytest.importorskip(name)
+    fit(work, Odd(), kind(interval=1, by_epoch=False), epochs=1)
+    assert repr(read(work)) == repr(wanted)  # nan is not equal to nan
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+def test_a_visdom_server_has_what_the_offline_client_has(
+    work: Path, tmp_path: Path, visdom_server: int
+) -> None:
+    server = {"server": "http://127.0.0.1", "port": visdom_server, "env": "digits"}
+    fit(work, Odd(), VisdomLoggerHook(server, interval=1), epochs=1)
+    assert repr(column(read_visdom_server(tmp_path / "digits.json"))) == repr(CASES["visdom"][2])
+
+
+# -- trackers leave the training's random numbers alone, whenever their clients start --
+
+QUIET_HOOKS = [
+    getattr(lightning_hooks, name) for name in sorted(contract.TRACKERS - {"LightningLoggerHook"})
+]
+SLOW = pytest.mark.slow
+
+
+class Augmenting(TinyModule):
+    """Draws from all three generators in each step, as augmentations do."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.drawn: list[tuple[float, float, float]] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.drawn.append((random.random(), float(np.random.rand()), float(torch.rand(()))))
+        return self.loss(batch)
+
+
+class WaitForClients(Hook):
+    """Waits in the second iteration until the client has started and taken a record."""
+
+    priority = "LOWEST"
+
+    def __init__(self, trackers: list[Any]) -> None:
+        self.trackers = trackers
+
+    def after_train_iter(self, runner: Any) -> None:
+        end = time.monotonic() + 60
+        while runner.iter == 1 and time.monotonic() < end:
+            states = [tracker.status() for tracker in self.trackers]
+            if all(state["sent"] or state["error"] for state in states):
+                return
+            time.sleep(0.02)
+
+
+def drawn(folder: Path, trackers: list[Any]) -> list[tuple[float, float, float]]:
+    """Return the numbers that a seeded training has drawn."""
+    random.seed(1)
+    np.random.seed(1)
+    torch.manual_seed(1)
+    module = Augmenting()
+    adapter = HookAdapter([*trackers, WaitForClients(trackers)], work_dir=str(folder / "work"))
+    make_trainer(folder, adapter).fit(module, make_loader(6), make_loader(1))
+    return module.drawn
+
+
+@pytest.mark.parametrize(
+    "trackers",
+    [
+        pytest.param([MlflowLoggerHook], id="MLflow"),
+        pytest.param(QUIET_HOOKS, id="all", marks=SLOW),
+    ],
+)
+def test_trackers_draw_none_of_the_training_s_random_numbers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[Any]
+) -> None:
+    monkeypatch.setattr("lightning_hooks.loggers.trackers.base.LINGER", 0.0)
+    installed = [each for each in trackers if find_spec(each.package) is not None]
+    hooks = [each(interval=1, by_epoch=each is not DvcliveLoggerHook) for each in installed]
+    with_trackers = drawn(tmp_path / "all", hooks)
+    assert all(hook.status()["sent"] > 6 for hook in hooks)
+    assert with_trackers == drawn(tmp_path / "none", [])
+
+
+def test_a_server_that_does_not_answer_draws_none_either(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("mlflow")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://127.0.0.1:9")
+    dead = MlflowLoggerHook(interval=1, timeout=0.0, log_model=False)
+    assert drawn(tmp_path / "one", [dead]) == drawn(tmp_path / "none", [])
+
+
+def test_neptune_draws_from_the_system_only_while_a_run_starts(tmp_path: Path) -> None:
+    pytest.importorskip("neptune")
+    from neptune.internal.operation_processors import utils
+
+    hook = NeptuneLoggerHook(interval=1)
+    assert drawn(tmp_path / "one", [hook]) == drawn(tmp_path / "none", [])
+    assert hook.status()["error"] is None
+    assert utils.random is random
