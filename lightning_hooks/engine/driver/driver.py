@@ -516,6 +516,8 @@ class Driver(Callback):
         if self._has_runner:
             if self._in_run and not trainer.interrupted:
                 self.calls.agree_to_stop()
+            if trainer.interrupted and trainer.validating:  # an error has cut the validation
+                progress.repeat_validation(checkpoint)
             hooks = [hook for hook, _ in self._entries]
             hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
             workers = self._resumed.worker_states(trainer)

@@ -96,8 +96,8 @@ class LastFiles(DueFiles):
         on_exception: bool = False,
     ) -> None:
         super().__init__(store)
-        self.template, self.every_minutes = template, every_minutes
-        self.on_exception = on_exception
+        store.template = template or ""
+        self.every_minutes, self.on_exception = every_minutes, on_exception
 
     @property
     def path(self) -> str:
@@ -107,7 +107,7 @@ class LastFiles(DueFiles):
     def begin(self, runner: Runner, owner: SavingHook) -> None:
         """Begin a run of the hook."""
         super().begin(runner, owner)
-        self.store.template = self.template or filename_template(None, owner.by_epoch)
+        self.store.template = self.store.template or filename_template(None, owner.by_epoch)
         self.clock, self.is_asked = Clock(runner.iter), False
 
     def clean_up(self, interval: int, limit: int, resumed_at: int) -> None:
@@ -296,7 +296,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
         store = CheckpointStore(background, on_saved)
-        store.create_symlink = create_symlink
+        store.create_symlink, store.save_optimizer = create_symlink, save_optimizer
         self.out_dir = checked_out_dir(out_dir)
         self.interval = interval
         self.by_epoch = by_epoch
@@ -329,13 +329,13 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
+        for kind in self._files:
+            kind.store.save_optimizer = self.save_optimizer
         super().before_run(runner)
         self._has_run = True
         if self.by_epoch and self._last.every_minutes is None and not self._last.store.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
         stores = [kind.store for kind in files_of(runner.hooks)]
-        for kind in self._files:
-            kind.store.save_optimizer = self.save_optimizer
         self._last.store.open(runner, stores, make=True)
         self._last.clean_up(self.interval, self.max_keep_ckpts, runner.iter)
         if self._best is not None:
@@ -423,14 +423,24 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             self._mark_due(runner, runner.iterations_done, "iterations")
         super().save_after_error(trainer, exception)
         if (last.on_exception or was_due) and self._writes_after(exception, trainer):
-            path = find_checkpoints.newest_valid(last.store.path, resumable=True)
-            how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
-            runner.logger.info(
-                "%s after %d iterations%s; %s",
-                *(type(exception).__name__, runner.iterations_done),
-                *(", with a file due" if was_due else "", how if path else "no file to go on from"),
-            )
+            self._report_error(exception, ", with a file due" if was_due else "")
         return None
+
+    def _report_error(self, exception: BaseException, due: str) -> None:
+        """Log after an error how to go on."""
+        store = self._last.store
+        try:
+            path = find_checkpoints.newest_valid(store.path, resumable=True)
+        except Exception:  # it would hide the exception
+            store.runner.logger.exception("The checkpoints cannot be listed")
+            return
+        store.runner.logger.info(
+            "%s after %d iterations%s; %s",
+            *(type(exception).__name__, store.runner.iterations_done, due),
+            f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
+            if path
+            else "no file to go on from",
+        )
 
     # -- the best files --------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ class CheckpointHook(native.CheckpointHook):
         )  # fmt: skip
         self.args = saving
         if saving.get("filename_tmpl"):
-            self._last.template = saving["filename_tmpl"]
+            self._last.store.template = saving["filename_tmpl"]
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 
