@@ -25,7 +25,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["Due", "DueFiles", "SavingHook", "files_of", "last_directory"]
+__all__ = ["Due", "DueFiles", "SavingHook", "ends_all_ranks", "files_of", "last_directory"]
 
 
 class Due(NamedTuple):
@@ -243,7 +243,7 @@ class SavingHook(Hook):
         if not due:
             return
         logger = Driver.of(trainer).runner.logger
-        if not self._writes_after(exception, trainer):
+        if not self._writes_after(exception):
             logger.warning(
                 "%s: %s, due at %s, is not written: the other ranks may go on, or the state is bad",
                 *(type(exception).__name__, due[0].name, due[0].moment),
@@ -255,11 +255,12 @@ class SavingHook(Hook):
         except Exception:  # it would hide the exception
             logger.exception("A checkpoint was not written")
 
-    def _writes_after(self, exception: BaseException, trainer: L.Trainer) -> bool:
+    def _writes_after(self, exception: BaseException) -> bool:
         """Return whether files can be written after an error: all ranks end, in a good state."""
-        hooks = natives_with("refuses_files", Driver.of(trainer).runner.hooks)
-        is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
-        return is_shared and not any(hook.refuses_files for hook in hooks)
+        runner = self._files[-1].store.runner
+        hooks = natives_with("refuses_files", runner.hooks)
+        is_bad = any(hook.refuses_files for hook in hooks)
+        return ends_all_ranks(exception, runner.trainer) and not is_bad
 
     def _wait(self) -> None:
         for kind in self._files:
@@ -332,6 +333,11 @@ class SavingHook(Hook):
 
 def _saving_hooks(hooks: Iterable[Any]) -> list[SavingHook]:
     return [hook for hook in hooks if isinstance(hook, SavingHook)]
+
+
+def ends_all_ranks(exception: BaseException, trainer: L.Trainer) -> bool:
+    """Return whether an exception in training ends all ranks."""
+    return trainer.world_size == 1 or isinstance(exception, SIGTERMException)
 
 
 def files_of(hooks: Iterable[Any]) -> list[DueFiles]:

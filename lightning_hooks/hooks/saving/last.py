@@ -24,7 +24,7 @@ from lightning_hooks.hooks.saving.directory import (
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, files_of
+from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all_ranks, files_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
@@ -139,12 +139,12 @@ class LastFiles(DueFiles):
 
         As in mmcv, later hooks of the point find the file's path in ``runner.meta``.
         """
+        self.store.thread.wait()  # what is told of the file before names that file
         template = self.store.template if (unit == "epochs") == by_epoch else "iter_{}.pth"
         name = os.path.normpath(file_name(template, number)).replace(os.sep, "/")
         self.due = [Due(name, f"{number} {unit}")]
         runner = self.store.runner
         if runner.meta is not None and runner.may_write:
-            self.store.thread.wait()  # what is told of the file before names that file
             messages = runner.meta.setdefault("hook_msgs", {})
             messages["last_ckpt"] = files.join(self.store.path, name)
 
@@ -419,10 +419,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if not (has_run and runner.may_write):
             return super().save_after_error(trainer, exception)
         was_due, is_new = self._is_due(), runner.iterations_done != last.clock.iterations
-        if last.on_exception and not was_due and is_new and self._writes_after(exception, trainer):
+        if last.on_exception and not was_due and is_new and self._writes_after(exception):
             self._mark_due(runner, runner.iterations_done, "iterations")
         super().save_after_error(trainer, exception)
-        if (last.on_exception or was_due) and self._writes_after(exception, trainer):
+        if (last.on_exception or was_due) and ends_all_ranks(exception, trainer):
             self._report_error(exception, ", with a file due" if was_due else "")
         return None
 
