@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import glob
+import itertools
+import json
 import os
-import struct
-import zlib
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -38,7 +40,6 @@ AXIS = "trainer/global_step"
 """The x-axis of the charts, as in Lightning's ``WandbLogger``."""
 
 _FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
-_BLOCK, _WHOLE, _LAST = 32768, 1, 4  # of LevelDB's log: bytes, kinds of fragments
 
 
 class WandbWriter(Writer):
@@ -275,42 +276,33 @@ def _offline_files(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
-    """Return the steps in W&B's offline files."""
+    """Return the steps in W&B's offline files, as W&B's own command reads them.
+
+    A release without the command (before 0.29) is asked for nothing: rows may come twice.
+    """
     steps: dict[str, set[int]] = {}
-    for row in (record.history.item for file in files for record in stored_records(file)):
-        values = {".".join(item.nested_key) or item.key: item.value_json for item in row}
-        step = values.get(AXIS, values.get("global_step", values.get("_step", "")))
-        with contextlib.suppress(ValueError, OverflowError):  # a value of the user's by this name
+    for row in itertools.chain.from_iterable(map(_rows_in, files)):
+        step = row.get(AXIS, row.get("global_step", row.get("_step")))
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # the user's, by this name
             at = int(float(step))
-            for name in values:
+            for name in row:
                 steps.setdefault(name, set()).add(at)
     return steps
 
 
-def stored_records(file: str) -> Iterator[Any]:
-    """Yield the records of an offline file, up to a record torn by a kill.
-
-    After a head of 7 bytes the file is a log of LevelDB's: fragments of records with a checksum, a
-    size and a kind, in blocks of 32 KiB that end with zeros if no further fragment fits.
-    """
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
-
-    with open(file, "rb") as opened:
-        data = opened.read()
-    record, at = b"", 7
-    while at + 7 <= len(data):
-        left = _BLOCK - at % _BLOCK
-        if left < 7:
-            at += left
-            continue
-        checksum, size, kind = struct.unpack_from("<IHB", data, at)
-        end = at + 7 + size
-        if zlib.crc32(data[at + 6 : end]) != checksum:  # of the kind and the fragment
-            return
-        record, at = record + data[at + 7 : end], end
-        if kind in (_WHOLE, _LAST):
-            yield Record.FromString(record)
-            record = b""
+def _rows_in(file: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an offline file, up to a row torn by a kill."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
+    with (
+        contextlib.suppress(OSError, ValueError),
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as reader,
+    ):
+        for line in reader.stdout or ():
+            record = json.loads(line)
+            if record.get("type") == "history":
+                yield record["history"]["item"]
 
 
 def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[str, Any]:
