@@ -38,7 +38,8 @@ class DvcliveWriter(Writer):
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
-        self._paths, self._names = Paths(run.summary), Names(inner_path)  # names of files
+        self._image_names = Names(inner_path)  # of files
+        self._metric_names = Names(inner_path, paths=Paths(run.summary))
 
     @classmethod
     def connect(
@@ -66,16 +67,16 @@ class DvcliveWriter(Writer):
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
-        return self._paths.of(self._names.of(name))
+        return self._metric_names.of(name)
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
         self.run.step = record.step
         if isinstance(value, np.ndarray):
-            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", as_picture(value))
+            self.run.log_image(f"{self._image_names.of(name)}/{record.step}.png", as_picture(value))
         else:
             self.run.log_metric(self.stored_name(name), value)
-            self.note = self._paths.note
+            self.note = self._metric_names.note
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in ``params.yaml``."""

@@ -23,9 +23,14 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import REFUSALS, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import Names, flatten_params, is_lightning_logger
+from lightning_hooks.loggers.trackers.inputs import (
+    Names,
+    Paths,
+    flatten_params,
+    is_lightning_logger,
+)
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
@@ -74,17 +79,24 @@ class MlflowWriter(Writer):
         client: An ``MlflowClient``.
         run_id: The run.
         owned: Whether the writer has created the run.
+        stored: MLflow's data of an open or continued run.
     """
 
     name = "mlflow"
     takes = ("images", "tables", "checkpoints")
     batch = 256
 
-    def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
+    def __init__(self, client: Any, run_id: str, *, owned: bool, stored: Any = None) -> None:
+        from mlflow.utils.uri import get_uri_scheme
+
         super().__init__(run_id, owned=owned)
         self.client = client
-        self.stored_params: dict[str, str] = {}  # of an open or continued run
-        self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
+        self.stored_params: dict[str, str] = dict(stored.params) if stored else {}
+        has_folders = get_uri_scheme(client.tracking_uri) in ("", "file")
+        self._metric_keys, self._param_keys = (
+            Names(metric_key, paths=Paths(names) if has_folders else None)
+            for names in (stored.metrics if stored else (), self.stored_params)
+        )
         self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
         self._model_id: str | None = None
@@ -133,8 +145,8 @@ class MlflowWriter(Writer):
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            writer = cls(client, found, owned=run is None)
-            writer.stored_params = dict(client.get_run(found).data.params)
+            data = client.get_run(found).data
+            writer = cls(client, found, owned=run is None, stored=data)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
             if after is not None:
@@ -186,6 +198,7 @@ class MlflowWriter(Writer):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
                 self.samples(record)
+        self.note = self._metric_keys.note or self._param_keys.note or self.note
         for record in records:
             self.checkpoints(record)
 
@@ -273,7 +286,7 @@ class MlflowWriter(Writer):
 
         if isinstance(error, MlflowException):
             status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-            return status in (400, 413, 422)
+            return status in REFUSALS
         return Writer.is_permanent(error)
 
 

@@ -84,6 +84,35 @@ def test_a_step_has_one_learning_rate(work: Path) -> None:
         assert sorted(steps) == [*range(1, 10)]
 
 
+class Grouped(TinyModule):
+    """Logs numbers whose names are groups of other numbers, too."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.log("loss/cls", float(batch_idx))
+        return super().training_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        named = self.net.named_parameters()
+        groups = [{"params": [value], "name": name} for name, value in named]
+        return torch.optim.SGD(groups, lr=0.1)
+
+
+def test_a_store_in_folders_has_numbers_that_are_groups(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    hook = MlflowLoggerHook(interval=2, log_model=False, tracking_uri=uri, all_groups=True)
+    fit(work, hook, module=Grouped())
+    run = run_of(mlflow.MlflowClient(uri))
+    assert {"train/loss", "train/loss_/cls", "learning_rate", "learning_rate_/weight"} <= {
+        *run.data.metrics
+    }
+    assert (hook.status()["refused"], run.info.status) == (0, "FINISHED")
+    (warning,) = warnings_in(caplog)
+    assert "a number and a group cannot share a name: train/loss/cls is train/loss_/cls" in warning
+
+
 class Symbols(TinyModule):
     """Logs under a name that MLflow refuses."""
 
