@@ -79,11 +79,10 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ImportError: if the client is not installed.
-        ValueError: if ``timeout`` is negative, or ``names``, ``resume`` or ``upload`` another
-            word.
-        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
-            ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
-            argument unknown to the client.
+        ValueError: if ``timeout`` is negative, or ``names``, ``resume``, ``upload`` or an argument
+            of the client with a closed choice another word.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or unknown
+            to the client, or an ``upload`` to a backend without checkpoints.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
@@ -183,6 +182,19 @@ class TrackerHook(LoggerHook):
         if self.names == "lightning":
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
+
+    def start_with(self, init_kwargs: dict[str, Any] | None, **keywords: Any) -> None:
+        """Keep the arguments of the client's function, after a check of names and closed choices.
+
+        Args:
+            init_kwargs: The user's dict.
+            keywords: The same by keywords of the hook, whose names the client has.
+        """
+        self.init_kwargs = with_keywords(init_kwargs, **keywords)
+        own = init_kwargs or {}
+        unchecked = {k: v for k, v in self.init_kwargs.items() if k in own or k == "mode"}
+        if unchecked and self.begins_run:
+            check_client(self, unchecked)
 
     def require_client(self) -> None:
         """Check that the client is installed, without an import.
@@ -286,8 +298,6 @@ class TrackerHook(LoggerHook):
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
                     peer.find_open_run()
-            if self.begins_run:
-                check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.sender.settle(self.timeout)

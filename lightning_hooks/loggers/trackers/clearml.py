@@ -18,7 +18,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table, as_picture
@@ -256,7 +256,7 @@ class ClearMLLoggerHook(TrackerHook):
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
         names = {"project_name": project_name, "task_name": task_name}
-        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
+        self.start_with(init_kwargs, tags=tags, **names)
 
     import_clearml = TrackerHook.require_client
 
@@ -281,7 +281,8 @@ class ClearMLLoggerHook(TrackerHook):
             **self.init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
-        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        named = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        chosen = named or os.environ.get("CLEARML_TASK_ID")  # a job's task
         return {
             **{"init": init, "offline": offline, "folder": folder if offline and local else None},
             "run_id": None if chosen else self._tracked.run_id,

@@ -139,7 +139,7 @@ class DvcliveLoggerHook(TrackerHook):
         run: A ``Live``, or DVCLive's logger for Lightning, to use and leave open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
         timeout, strict, names, all_groups, timings, sync: See ``TrackerHook``.
-        **live_options: Arguments of ``Live``.
+        **live_options: Arguments of ``Live``; ``path``, mmcv's name before 1.5, is ``dir``.
 
     Raises:
         ImportError: if dvclive is not installed.
@@ -185,6 +185,10 @@ class DvcliveLoggerHook(TrackerHook):
             if run is not None:
                 raise TypeError("dvclive and run are the same thing: pass one of them")
             run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
+        if "path" in live_options:
+            if "dir" in live_options:
+                raise TypeError("path, mmcv's old name, and dir are the same: pass dir alone")
+            live_options["dir"] = live_options.pop("path")
         if isinstance(resume, bool):
             live_options["resume"], resume = resume, "allow"
         super().__init__(
@@ -199,7 +203,8 @@ class DvcliveLoggerHook(TrackerHook):
             sync=sync,
         )
         self.model_file = check_path("model_file", model_file)
-        self.live_options = self.init_kwargs = live_options
+        self.start_with(live_options)
+        self.live_options = self.init_kwargs
 
     @property
     def dvclive(self) -> Any:

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from filelock import FileLock
@@ -132,10 +132,13 @@ class MlflowWriter(Writer):
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
-            found = run_id if run is None else run[1]
-            if run is None and after is not None:
-                found = find_run(client, found, label)
+            if run is not None:
+                found: str | None = run[1]
+            else:
+                found = find_run(client, run_id, None if after is None else label)
             if found is None:
+                if run_id is not None:
+                    note = note or f"run {run_id} is not in this store: a new run begins"
                 experiment_id = find_experiment(client, experiment, artifacts)
                 # MLflow itself would draw a name from the training's random numbers
                 name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
@@ -149,6 +152,8 @@ class MlflowWriter(Writer):
             writer = cls(client, found, owned=run is None, stored=data)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
+            if run is None:
+                client.update_run(found, status="RUNNING")
             if after is not None:
                 writer.go_on(after)
             return writer
@@ -173,8 +178,6 @@ class MlflowWriter(Writer):
 
     def go_on(self, after: int) -> None:
         """Find stored points and samples, which are not stored twice."""
-        if self._owned:
-            self.client.update_run(self.run, status="RUNNING")
         self.keep_stored(_stored_steps(self.client, self.run), after)
         self._samples = _stored_samples(self.client, self.run)
 
@@ -385,8 +388,10 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
                 raise
         else:
             return str(info.run_id) if info.lifecycle_stage == "active" else None
+    if label is None:
+        return None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'") if label else []
+    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
     return str(found[0].info.run_id) if found else None
 
 
@@ -466,6 +471,7 @@ class MlflowLoggerHook(TrackerHook):
     package = "mlflow"
     writer_class = MlflowWriter
     run_attribute = "info"
+    _begun: ClassVar[set[str]] = set()  # runs that the environment has named in this process
     mlflow = Package("mlflow")
     mlflow_pytorch = Package("mlflow.pytorch")
 
@@ -537,8 +543,12 @@ class MlflowLoggerHook(TrackerHook):
                 type(self).__name__,
             )
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
-        run = self._tracked
-        target: dict[str, Any] = {"run_id": run.run_id, "label": run.key, "after": run.after}
+        run, job_run = self._tracked, self._run_of_job()
+        if job_run is not None and self.exp_name is not None:
+            text = "%s: MLFLOW_RUN_ID names a run, so exp_name has no effect"
+            runner.logger.warning(text, type(self).__name__)
+        target: dict[str, Any] = {"label": run.key, "after": run.after}
+        target["run_id"] = job_run or run.run_id
         target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
         if self.run_name is not None:
             target["tags"][RUN_NAME] = self.run_name
@@ -553,6 +563,14 @@ class MlflowLoggerHook(TrackerHook):
             "artifacts": f"file://{folder}/mlartifacts",
             "experiment": name or os.path.basename(folder) or "lightning_hooks",
         }
+
+    def _run_of_job(self) -> str | None:
+        """Return the run that the environment names, once in a process, as the client does."""
+        run_id = os.environ.get("MLFLOW_RUN_ID")
+        if not run_id or run_id in self._begun:
+            return None
+        self._begun.add(run_id)
+        return run_id
 
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

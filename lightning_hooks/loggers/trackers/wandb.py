@@ -21,7 +21,7 @@ from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
@@ -107,7 +107,7 @@ class WandbWriter(Writer):
             arguments["settings"] = wandb.Settings(**arguments.get("settings", {}))
             if run_id is not None:
                 arguments.update(id=run_id, resume="allow")
-            elif after is not None:
+            elif after is not None and "WANDB_RESUME" not in os.environ:
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
             with one_at_a_time(cls.name):  # else two runs would both be W&B's active run
@@ -407,7 +407,9 @@ class WandbLoggerHook(TrackerHook):
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
-        self.init_kwargs = with_keywords(init_kwargs, **texts, tags=tags)
+        self.start_with(init_kwargs, **texts, tags=tags)
+        if isinstance(settings := self.init_kwargs.get("settings"), Mapping):
+            self.wandb.Settings(**settings)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
@@ -437,7 +439,9 @@ class WandbLoggerHook(TrackerHook):
             init["dir"] = runner.work_dir
         if not ("mode" in settings or has_wandb_key()):
             init["mode"] = os.environ.get("WANDB_MODE", "offline")
-        chosen = "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
+        resume = self.init_kwargs.get("resume", os.environ.get("WANDB_RESUME"))
+        is_new = self._tracked.after is None and resume is not None  # whose id W&B knows
+        chosen = is_new or "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
             "with_step": self.with_step,
