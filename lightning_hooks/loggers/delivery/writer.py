@@ -73,6 +73,12 @@ class Writer:
     replayed: Mapping[str, Any] = {}
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
 
+    shows_state: bool = False
+    """Whether the backend shows a run as running until the run is ended."""
+
+    killed: bool = False
+    """Whether the process of a replayed run was killed."""
+
     stored: Mapping[str, Collection[int]] = {}
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
 

@@ -33,6 +33,7 @@ from lightning_hooks.loggers.trackers.packages import (
     import_clients,
     require,
     tolerant,
+    uses_package,
 )
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
@@ -46,6 +47,9 @@ __all__ = ["RATES", "TrackerHook", "with_keywords"]
 
 RATES = "learning_rate", "momentum", "epoch"
 """The beginnings of names of values with a single point at a step."""
+
+_START, _START_OF_USED = 2.0, 20.0
+"""Seconds to wait for a run with which the module may log; which the module's file imports."""
 
 
 class TrackerHook(LoggerHook):
@@ -111,6 +115,9 @@ class TrackerHook(LoggerHook):
 
     texts: bool = False
     """Whether to send strings too."""
+
+    is_global: bool = False
+    """Whether the client has one active run in the process, for calls by the module."""
 
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
@@ -301,8 +308,17 @@ class TrackerHook(LoggerHook):
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.sender.settle(self.timeout)
+            if self in peers[-1:]:
+                for peer in peers:
+                    peer.await_global_run(runner)
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
+
+    def await_global_run(self, runner: Runner) -> None:
+        """Wait for the run that the module's own calls of the client need, for some seconds."""
+        if self.is_global and self._session is not None:
+            is_used = uses_package(type(runner.module), self.package)
+            self._session.sender.await_start(_START_OF_USED if is_used else _START)
 
     def find_open_run(self) -> None:
         """Find a run that the program has opened, unless the hook has the argument ``run``."""

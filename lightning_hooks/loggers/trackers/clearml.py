@@ -45,6 +45,7 @@ class ClearMLWriter(Writer):
     """
 
     name = "clearml"
+    shows_state = True
     replayed: Mapping[str, Any] = {"init": {"project_name": _PROJECT, **_QUIET}, "after": 0}
     chunk = 8
     takes = (*KINDS, "checkpoints")
@@ -168,7 +169,9 @@ class ClearMLWriter(Writer):
             self._writers[self.run.id] -= 1
             if self._writers[self.run.id]:
                 return
-            if failed:
+            if self.killed:
+                self.run.mark_stopped(force=True, status_message="the process was killed")
+            elif failed:
                 self.run.mark_failed(status_reason="the training has failed")
             self.run.close()
 
@@ -237,6 +240,7 @@ class ClearMLLoggerHook(TrackerHook):
     imported = ("matplotlib.pylab", "clearml.utilities.plotlympl")
     writer_class = ClearMLWriter
     run_attribute = "get_logger"
+    is_global = True
     clearml = Package("clearml")
 
     def __init__(

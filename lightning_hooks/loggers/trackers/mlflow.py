@@ -83,6 +83,7 @@ class MlflowWriter(Writer):
     """
 
     name = "mlflow"
+    shows_state = True
     takes = ("images", "tables", "checkpoints")
     batch = 256
 
@@ -113,6 +114,7 @@ class MlflowWriter(Writer):
         run_id: str | None = None,
         label: str | None = None,
         after: int | None = None,
+        must_exist: bool = False,
     ) -> MlflowWriter:
         """Create a run, or use an existing run.
 
@@ -125,6 +127,7 @@ class MlflowWriter(Writer):
             run_id: A run to continue.
             label: A tag of the run, to find the run without an id.
             after: The iterations of the checkpoint of a continued run.
+            must_exist: Whether a missing run is an error, not a reason for a new run.
         """
         from mlflow import MlflowClient
         from mlflow.tracking.context.registry import resolve_tags
@@ -136,6 +139,8 @@ class MlflowWriter(Writer):
                 found: str | None = run[1]
             else:
                 found = find_run(client, run_id, None if after is None else label)
+            if found is None and must_exist:
+                raise ValueError(f"the store has no run {run_id}; --new-run begins another")
             if found is None:
                 if run_id is not None:
                     note = note or f"run {run_id} is not in this store: a new run begins"
@@ -174,7 +179,9 @@ class MlflowWriter(Writer):
         if uri.startswith(SQLITE):
             folder = os.path.dirname(os.path.abspath(uri.removeprefix(SQLITE)))
             arguments["artifacts"] = f"file://{folder}/mlartifacts"
-        return cls.connect(label=run_id, after=None if run_id is None else 0, **arguments)
+        is_id = re.fullmatch("[0-9a-f]{32}", run_id or "") is not None  # else a run's label
+        after = None if run_id is None else 0
+        return cls.connect(label=run_id, after=after, must_exist=is_id, **arguments)
 
     def go_on(self, after: int) -> None:
         """Find stored points and samples, which are not stored twice."""
@@ -276,7 +283,8 @@ class MlflowWriter(Writer):
         """Set the run's status if owned."""
         if self._owned:
             with environment(**SHORT_WAITS):
-                self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
+                state = "KILLED" if self.killed else "FAILED" if failed else "FINISHED"
+                self.client.set_terminated(self.run, status=state)
 
     def run_id(self) -> str:
         """Return the run's id."""

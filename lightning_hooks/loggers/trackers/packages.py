@@ -15,6 +15,7 @@ import typing
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, Literal
 
 from lightning_hooks.utils.arguments import check_choice
@@ -31,6 +32,7 @@ __all__ = [
     "import_clients",
     "require",
     "tolerant",
+    "uses_package",
 ]
 
 
@@ -68,6 +70,19 @@ def import_clients(hooks: Iterable[Any], runner: Runner) -> None:
             gc.enable()
             if len(sys.modules) > before:
                 gc.collect()
+
+
+def uses_package(cls: type, package: str) -> bool:
+    """Whether the file of a class, or of a parent, imports a package or a part of the package."""
+    files = filter(None, (sys.modules.get(each.__module__) for each in cls.__mro__))
+    for value in (value for file in files for value in [*vars(file).values()]):
+        if isinstance(value, ModuleType):
+            home = value.__name__
+        else:
+            home = value.__module__ if isinstance(value, (type, FunctionType)) else None
+        if home is not None and home.partition(".")[0] == package:
+            return True
+    return False
 
 
 def require(package: str, user: str) -> None:

@@ -56,6 +56,7 @@ class WandbWriter(Writer):
     """
 
     name = "wandb"
+    shows_state = True
     replayed: Mapping[str, Any] = {
         "init": {"settings": {"init_timeout": 20, "console": "off"}},
         "after": 0,
@@ -202,7 +203,7 @@ class WandbWriter(Writer):
             WandbWriter.idle_run = self.run
             atexit.register(self._wake)
         elif self._owned:
-            self.run.finish(exit_code=1 if failed else 0)
+            self.run.finish(exit_code=255 if self.killed else int(failed))
 
     def run_id(self) -> str:
         """Return the run's id."""
@@ -379,6 +380,7 @@ class WandbLoggerHook(TrackerHook):
     imported = ("wandb.apis.public",)
     writer_class = WandbWriter
     run_attribute = "define_metric"
+    is_global = True
     wandb = Package("wandb")
 
     def __init__(

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_hooks import Hook, WandbLoggerHook
 from lightning_hooks.loggers.delivery.spool import read_spool
@@ -205,6 +206,20 @@ def test_a_run_that_goes_on_finds_the_rows_of_a_torn_file(tmp_path: Path) -> Non
     writer = WandbWriter.connect(init=init, run_id="torn", after=10)
     writer.close(failed=True)
     assert writer.stored["text"] == {*left}
+
+
+class Figures(TinyModule):
+    """Logs with the client from the first step on."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        wandb.log({"figure": batch_idx})
+        return super().training_step(batch, batch_idx)
+
+
+def test_the_run_is_open_for_calls_of_the_module(work: Path) -> None:
+    fit(work, WandbLoggerHook(interval=2, log_artifact=False), module=Figures, epochs=1)
+    rows = history(read_wandb(work)).values()
+    assert [row["figure"] for row in rows if "figure" in row] == [0, 1, 2, 3]
 
 
 # -- what W&B's page shows of a run --
