@@ -254,7 +254,8 @@ class LogHook(_BarHook):
         optimizers = optimizer.values() if isinstance(optimizer, dict) else [optimizer]
         groups = [group for each in optimizers for group in each.param_groups]
         for index, group in enumerate(groups):
-            trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
+            if "lr" in group:
+                trainner.writer.write_scalar(f"lr/{group.get('name', index)}", group["lr"], step)
 
     def after_val_iter(self, trainner: Any) -> None:
         """Add the results of the step to ``losses_test``."""

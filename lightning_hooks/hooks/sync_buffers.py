@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import lightning as L
 import torch
 from torch import nn
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -35,7 +37,7 @@ def sync_buffers(module: nn.Module) -> None:
 
 @HOOKS.register_module()
 class SyncBuffersHook(Hook):
-    """Makes the buffers of the module equal on all ranks after every training and validation epoch.
+    """Makes the buffers equal on all ranks after epochs, and before a validation within an epoch.
 
     Args:
         distributed: Whether to sync if several ranks train.
@@ -46,8 +48,9 @@ class SyncBuffersHook(Hook):
     Source: mmcv's ``SyncBuffersHook``.
 
     Note:
-        Departure from mmcv: integer buffers take rank 0's value (mmcv would average them too, and
-        fails on every model with BatchNorm).
+        Departures from mmcv: integer buffers take rank 0's value (mmcv would average them too, and
+        fails on every model with BatchNorm). A validation within an epoch, and in a run counted in
+        iterations, finds equal buffers (mmcv syncs after epochs only).
     """
 
     reads_step = False
@@ -56,6 +59,12 @@ class SyncBuffersHook(Hook):
         super().__init__()
         check_bool(distributed=distributed)
         self.distributed = distributed
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Make the buffers equal, unless the end of the epoch has made the buffers equal."""
+        runner = Driver.of(trainer).runner
+        if runner.in_epoch:
+            self.after_epoch(runner)
 
     def after_epoch(self, runner: Runner) -> None:
         """Make the buffers equal on all ranks."""

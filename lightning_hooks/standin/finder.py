@@ -65,7 +65,7 @@ class _FileLoader(LiteLoader):
         self.loaded[name] = module
         if name not in MODULES:  # operators of mmcv 2.x
             return
-        offered = {n: one for n, one in names_of(name).items() if not one.missing}
+        offered = {n: source for n, source in names_of(name).items() if not source.missing}
         ours = {n: source for n, source in offered.items() if not is_in_a_file(source.module)}
         for replaced in ours.keys() & vars(module).keys():
             setattr(module, replaced, ours[replaced].load())
@@ -93,7 +93,7 @@ class Finder(importlib.abc.MetaPathFinder):
 
     def installed(self) -> Installed | None:
         """Return the mmcv package of the other finders."""
-        return find_installed(one for one in sys.meta_path if one is not self)
+        return find_installed(finder for finder in sys.meta_path if finder is not self)
 
     def find_spec(
         self,

@@ -62,10 +62,10 @@ def _offer_names(module: Any, dropped: Mapping[str, Any]) -> None:
         return
 
     def lookup(name: str) -> Any:
-        found = None if name.startswith("_") else dropped.get(name)
-        if found is not None:
-            notice(f"{module.__name__}.{name} is no longer there: {_title(found)} takes its place")
-            return found
+        value = None if name.startswith("_") else dropped.get(name)
+        if value is not None:
+            notice(f"{module.__name__}.{name} is no longer there: {_title(value)} takes its place")
+            return value
         if before is not None:
             return before(name)
         raise AttributeError(f"module {module.__name__!r} has no attribute {name!r}")
@@ -85,12 +85,12 @@ def _offer_module(name: str, dropped: Mapping[str, Any]) -> None:
         setattr(sys.modules[parent], last, module)
 
 
-def _title(found: Any) -> str:
+def _title(value: Any) -> str:
     """Return the name of a replacement for the log."""
-    if isinstance(found, float):
-        return repr(found)
-    name = getattr(found, "__name__", None)
-    is_ours = name is None or str(getattr(found, "__module__", "")).startswith("lightning_hooks")
+    if isinstance(value, float):
+        return repr(value)
+    name = getattr(value, "__name__", None)
+    is_ours = name is None or str(getattr(value, "__module__", "")).startswith("lightning_hooks")
     return "a replacement of lightning_hooks" if is_ours else str(name)
 
 

@@ -72,9 +72,9 @@ def uninstall() -> None:
             if not isinstance(sys.modules.get(parent, module), StandinModule):  # of mmcv 2.x
                 vars(sys.modules[parent]).pop(last, None)
     for name in PATCHED:
-        found: Any = vars(sys.modules[name]) if name in sys.modules else {}
-        if getattr(found.get("__getattr__"), "of_standin", False):
-            del found["__getattr__"]
+        contents: Any = vars(sys.modules[name]) if name in sys.modules else {}
+        if getattr(contents.get("__getattr__"), "of_standin", False):
+            del contents["__getattr__"]
 
 
 @contextlib.contextmanager
@@ -90,7 +90,7 @@ def installed() -> Iterator[None]:
 
 
 def _finder() -> Finder | None:
-    return next((one for one in sys.meta_path if isinstance(one, Finder)), None)
+    return next((finder for finder in sys.meta_path if isinstance(finder, Finder)), None)
 
 
 def _fill_mmcv_2() -> None:

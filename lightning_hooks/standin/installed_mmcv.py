@@ -54,8 +54,8 @@ def find_installed(finders: Iterable[Any], package: str = "mmcv") -> Installed |
 
 
 def _version(file: Path) -> str:
-    found = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
-    if found is None:
+    match = _VERSION.search(file.read_text(encoding="utf-8")) if file.is_file() else None
+    if match is None:
         return "unknown"
     # onedl-mmcv reads its version from the distribution's metadata
-    return metadata.version(found[2]) if found[1] else found[2]
+    return metadata.version(match[2]) if match[1] else match[2]

@@ -190,8 +190,8 @@ class _MMEngine:
 
 def print_log(message: str, logger: Any = None, level: int = INFO) -> None:
     """Log a message; MMEngine's ``current`` logger is mmcv's own."""
-    found = logging.get_logger("mmcv") if logger == "current" else logger
-    logging.print_log(message, found, level)
+    target = logging.get_logger("mmcv") if logger == "current" else logger
+    logging.print_log(message, target, level)
 
 
 # -- MMEngine's registry -------------------------------------------------------------------------
@@ -261,11 +261,11 @@ class _FileModels:
         Raises:
             KeyError: with mmcv 1.x's message, if no class has the name.
         """
-        found: Callable[..., Any] | None = self.registry.get(name)
-        if found is None:
+        registered: Callable[..., Any] | None = self.registry.get(name)
+        if registered is None:
             kind = self.registry.name.removesuffix(" layer").replace("conv", "layer")
             raise KeyError(f"Unrecognized {kind} type {name}")
-        return found
+        return registered
 
 
 def _models_of(module: str) -> _FileModels | None:

@@ -60,12 +60,12 @@ def mmcv_modules() -> Mapping[str, MmcvModule]:
     >>> mmcv_modules()["mmcv.utils.timer"].own
     {'Timer': 'class', 'TimerError': 'class', 'check_time': 'function'}
     """
-    found = {}
+    modules = {}
     for line in FILE.read_text(encoding="utf-8").splitlines():
         own, _, imported = line.partition(":")
         module, *names = own.split()
-        found[module] = MmcvModule(_kinds(names), _kinds(imported.split()))
-    return found
+        modules[module] = MmcvModule(_kinds(names), _kinds(imported.split()))
+    return modules
 
 
 def kind_of(module: str, name: str) -> Kind:
@@ -124,19 +124,19 @@ _NOT_READ = {
 
 
 def _names_by_module() -> dict[str, str]:
-    found = dict.fromkeys(_NEW_FILES, "")
+    by_module = dict.fromkeys(_NEW_FILES, "")
     for module, (own, _) in mmcv_modules().items():
         but = _NOT_READ.get(module, "")
         package = module.removeprefix("mmcv.").partition(".")[0]
         is_read = module in MMENGINE_FILES or package in _PACKAGES
         if own and is_read and but is not None:
             names = (name for name, kind in own.items() if kind != "value")
-            found[module] = " ".join(name for name in names if name not in but.split())
-    found["mmcv.cnn.utils.weight_init"] += " INITIALIZERS"
-    found["mmcv.fileio.io"] += " file_handlers get get_text put"
-    found["mmcv.image.io"] += " supported_backends"
-    found["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
-    return found
+            by_module[module] = " ".join(name for name in names if name not in but.split())
+    by_module["mmcv.cnn.utils.weight_init"] += " INITIALIZERS"
+    by_module["mmcv.fileio.io"] += " file_handlers get get_text put"
+    by_module["mmcv.image.io"] += " supported_backends"
+    by_module["mmcv.ops"] = "Conv2d ConvTranspose2d Linear MaxPool2d"
+    return by_module
 
 
 LITE = _names_by_module()
@@ -207,13 +207,13 @@ _PUBLIC = ("_load_checkpoint", "_load_checkpoint_with_prefix", "_BatchNorm", "_I
 
 
 def _sources(table: dict[str, str]) -> dict[str, Source]:
-    found = {}
+    sources = {}
     for module, names in table.items():
         for entry in names.split():
             theirs, _, ours = entry.partition("=")
             public = theirs in _PUBLIC or not theirs.startswith("_") or theirs.startswith("__")
-            found[theirs] = Source(module, ours or theirs, public)
-    return found
+            sources[theirs] = Source(module, ours or theirs, public)
+    return sources
 
 
 _FROM_TORCH = tuple(_sources(_OF_TORCH))
@@ -232,13 +232,13 @@ def _exports() -> dict[str, str]:
 
     A package's own ``__all__`` comes last: ``RUNNERS`` of ``standin.runner`` has all runners.
     """
-    found = {}
+    by_module = {}
     for folder in _FOLDERS:
         for file in sorted(Path(__file__).with_name(folder).glob("*.py"), reverse=True):
             module = f"{_STANDIN}.{folder}.{file.stem}".removesuffix(".__init__")
             lists = re.findall(r"^__all__ \+?= \[(.*?)\]", file.read_text("utf-8"), re.M | re.S)
-            found[module] = " ".join(re.findall(r'"(\w+)"', "".join(lists)))
-    return found
+            by_module[module] = " ".join(re.findall(r'"(\w+)"', "".join(lists)))
+    return by_module
 
 
 OFFERED = {**_sources(_exports()), **_sources({**_OF_US, **_OF_TORCH, **_OF_OTHERS})}
@@ -270,18 +270,18 @@ def names_of(module: str) -> dict[str, Source]:
     # other modules of mmcv.device define names like ``scatter`` for another device
     is_other = module.startswith("mmcv.device.") and module != "mmcv.device.utils"
     offered = {} if is_other else {**OFFERED, **here}
-    found = {**here, **{name: OFFERED[name] for name in UNRECORDED.get(module, ())}}
+    sources = {**here, **{name: OFFERED[name] for name in UNRECORDED.get(module, ())}}
     own, imported = mmcv_modules().get(module, MmcvModule())
     for name, kind in own.items():
         source = offered.get(name)
         if source is None and kind == "value":
             source = _offered_anywhere().get(name)
-        found[name] = source or Source(module, name, missing=kind)
+        sources[name] = source or Source(module, name, missing=kind)
     for name, kind in imported.items():
         missing = Source(_defining_modules().get(name, module), name, missing=kind)
         source = here.get(name) or _offered_anywhere().get(name) or missing
-        found[name] = Source(source.module, source.name, module in PACKAGES, source.missing)
-    return found
+        sources[name] = Source(source.module, source.name, module in PACKAGES, source.missing)
+    return sources
 
 
 def source_of(name: str) -> Source | None:
@@ -292,18 +292,18 @@ def source_of(name: str) -> Source | None:
 @functools.cache
 def _defining_modules() -> dict[str, str]:
     """Return the first defining module of each class and function of mmcv."""
-    found: dict[str, str] = {}
+    homes: dict[str, str] = {}
     for module, names in mmcv_modules().items():
         for name, kind in names.own.items():
             if kind != "value":  # values are recorded in each module that has them
-                found.setdefault(name, module)
-    return found
+                homes.setdefault(name, module)
+    return homes
 
 
 @functools.cache
 def _offered_anywhere() -> dict[str, Source]:
     """Return the source of each offered name, by the first module with the name."""
-    found = dict(OFFERED)
+    offered = dict(OFFERED)
     for names in OFFERED_AT.values():
-        found = {**names, **found}
-    return found
+        offered = {**names, **offered}
+    return offered

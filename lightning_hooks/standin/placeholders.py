@@ -100,8 +100,8 @@ def placeholder_name(value: Any) -> str:
     if isinstance(value, _PlaceholderClass):
         origin = next(cls for cls in reversed(value.__mro__) if isinstance(cls, _PlaceholderClass))
         return f"{origin.__module__}.{origin.__name__}"
-    found = vars(value).get("placeholder", "") if hasattr(value, "__dict__") else ""
-    return found if isinstance(found, str) else ""
+    title = vars(value).get("placeholder", "") if hasattr(value, "__dict__") else ""
+    return title if isinstance(title, str) else ""
 
 
 class _PlaceholderClass(ABCMeta):

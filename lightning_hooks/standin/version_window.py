@@ -61,9 +61,9 @@ def version_for(reader: Mapping[str, Any]) -> str:
         return own
     bounds = {}
     for name, value in reader.items():
-        found = _BOUND.match(name)
-        if found and isinstance(value, str) and value[:1].isdigit():
-            bounds[found["side"].lower()] = value
+        bound = _BOUND.match(name)
+        if bound and isinstance(value, str) and value[:1].isdigit():
+            bounds[bound["side"].lower()] = value
     maximum = bounds.get("max", own)
     minimum = bounds.get("min", maximum)
     if digit_version(own) < digit_version(minimum):  # for mmcv 2.x: the package's own error fits

@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook
+from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
-from support.training import TinyModule
+from support.logs.kept import KeepHook
+from support.training import NoValidation, TinyModule
 
 
 class Log(LoggerHook):
@@ -191,6 +192,29 @@ def test_departure_without_optimizer_there_is_no_learning_rate(tmp_path: Path) -
     log = Log(interval=2)
     fit(tmp_path, log, module=Manual())
     assert set(log.tags[0]) == {"train/loss"}
+
+
+class WithoutRate(torch.optim.Optimizer):
+    """Steps by a size of its own; its groups have no ``lr``."""
+
+    def __init__(self, parameters: Any) -> None:
+        super().__init__(parameters, {"size": 0.1})
+
+    def step(self, closure: Any = None) -> None:  # type: ignore[override]
+        closure()
+
+
+@pytest.mark.parametrize("all_groups", [False, True])
+def test_an_optimizer_without_rates_has_none_in_lines(all_groups: bool, tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def configure_optimizers(self) -> Any:
+            return WithoutRate(self.parameters())
+
+    log, tracker = Log(interval=2), KeepHook(all_groups=all_groups, interval=2)
+    fit(tmp_path, log, tracker, TextLoggerHook(interval=2), module=Module(), val=0)
+    values = [*log.tags, *(record.scalars for record in tracker.kept.records)]
+    assert not any(name.startswith("learning_rate") for tags in values for name in tags)
+    assert len(values) >= 4
 
 
 def test_tags_can_be_chosen(tmp_path: Path) -> None:

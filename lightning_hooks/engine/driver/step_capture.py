@@ -18,7 +18,7 @@ from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
-from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs
+from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs, log_vars_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -153,9 +153,8 @@ class StepCapture:
         runner = self._runner
         if runner.fills_log_buffer:
             return
-        if "log_vars" in outputs:
-            values = outputs["log_vars"]
-        else:
+        values = log_vars_of(outputs)
+        if values is None:
             values, loss = {}, outputs.get("loss")
             if loss is not None:
                 values["loss"] = loss if type(loss) is torch.Tensor else _plain(loss)

@@ -215,13 +215,20 @@ def _ignore(*args: Any, **kwargs: Any) -> None:
 def isolated_logging(module: L.LightningModule) -> Iterator[None]:
     """Ignore ``self.log`` in the block, and restore torchmetrics' states afterwards."""
     metrics = [m for m in module.modules() if isinstance(m, Metric)]
-    states = [{**vars(metric), **metric._copy_state_dict()} for metric in metrics]
+    states = [{name: _copy(value) for name, value in vars(metric).items()} for metric in metrics]
     try:
         with setting(module, log=_ignore, log_dict=_ignore):
             yield
     finally:
         for metric, state in zip(metrics, states, strict=True):
             vars(metric).update(state)
+
+
+def _copy(value: Any) -> Any:
+    """Return a copy of a metric's tensor, or list of tensors; any other value is returned as is."""
+    if isinstance(value, torch.Tensor):
+        return value.detach().clone()
+    return value[:] if isinstance(value, list) else value
 
 
 def is_isolated(module: Any) -> bool:

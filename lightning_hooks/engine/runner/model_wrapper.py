@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import inspect
 import weakref
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -27,6 +28,7 @@ __all__ = [
     "StepOutputs",
     "as_outputs",
     "isolated_model_calls",
+    "log_vars_of",
     "takes_batch_idx",
     "unwrap",
 ]
@@ -143,12 +145,23 @@ def takes_batch_idx(step: Callable[..., Any]) -> bool:
 
 
 def as_outputs(outputs: Any) -> dict[str, Any]:
-    """Return a step's result as mmcv's dict: a tensor as ``loss``, None as an empty dict."""
-    if outputs is None:
-        return {}
-    if isinstance(outputs, torch.Tensor):
+    """Return a step's result as mmcv's dict: a tensor or a number as ``loss``.
+
+    Any other result that Lightning accepts (None, a tuple, a dataclass) has no names: the dict is
+    empty.
+
+    >>> as_outputs(0.5), as_outputs((0.5, 0.25))
+    ({'loss': 0.5}, {})
+    """
+    if isinstance(outputs, (torch.Tensor, Real)):
         return {"loss": outputs}
-    return dict(outputs)
+    return dict(outputs) if isinstance(outputs, Mapping) else {}
+
+
+def log_vars_of(outputs: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return mmcv's ``log_vars`` of a step's dict; None without a dict of that name."""
+    values = outputs.get("log_vars")
+    return values if isinstance(values, dict) else None
 
 
 def unwrap(model: torch.nn.Module) -> torch.nn.Module:

@@ -84,7 +84,7 @@ class StepRates:
             tag: The name of the value.
         """
         every = self._by_name(what, tag)
-        return {name: values[0] for name, (_, values) in every.items() if values}
+        return {name: next(iter(values.values())) for name, values in every.items() if values}
 
     def of_groups(self, what: str, tag: str) -> dict[str, float]:
         """Return the value of every parameter group, by the group's name or number.
@@ -97,20 +97,26 @@ class StepRates:
             tag: The beginning of the names.
         """
         return {
-            f"{name}/{group.get('name', index)}": value
-            for name, (optimizer, values) in self._by_name(what, tag).items()
-            # a group added after the step has no value of the step
-            for index, (group, value) in enumerate(zip(optimizer.param_groups, values))  # noqa: B905
+            f"{name}/{group}": value
+            for name, values in self._by_name(what, tag).items()
+            for group, value in values.items()
         }
 
-    def _by_name(self, what: str, tag: str) -> dict[str, tuple[Any, list[float]]]:
-        """Return each optimizer, with the values of its groups."""
+    def _by_name(self, what: str, tag: str) -> dict[str, dict[Any, float]]:
+        """Return by optimizer the value of each group that has one, by the group's name."""
         optimizer = self._runner.optimizer
         if optimizer is None:
             return {}
         named = optimizer if isinstance(optimizer, dict) else {"": optimizer}
         return {
-            f"{tag}/{name}".strip("/"): (each, [_value(g, what) for g in self._groups(each)])
+            f"{tag}/{name}".strip("/"): {
+                group.get("name", index): _value(at_step, what)
+                # a group added after the step has no value of the step
+                for index, (group, at_step) in enumerate(
+                    zip(each.param_groups, self._groups(each), strict=False)
+                )
+                if what != "lr" or "lr" in at_step  # an optimizer may have no rate
+            }
             for name, each in named.items()
         }
 

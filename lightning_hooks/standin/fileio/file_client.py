@@ -269,13 +269,13 @@ class FileClient:
         """Return the client for the arguments."""
         kind = cls._kind(backend, prefix)
         key = kind, repr(kwargs)
-        found = cls._instances.get(key)
-        if found is None:
-            found = super().__new__(cls)
-            found.client = kind(**kwargs)
-            found._arguments = (backend, prefix, kwargs)
-            cls._instances[key] = found
-        return found
+        shared = cls._instances.get(key)
+        if shared is None:
+            shared = super().__new__(cls)
+            shared.client = kind(**kwargs)
+            shared._arguments = (backend, prefix, kwargs)
+            cls._instances[key] = shared
+        return shared
 
     def __reduce__(self) -> tuple[Any, ...]:
         backend, prefix, kwargs = self._arguments
@@ -313,8 +313,8 @@ class FileClient:
         """
         if not isinstance(uri, (str, Path)):
             raise AssertionError(f"uri must be a str or a Path, got {uri!r}")
-        prefix, found, _ = str(uri).partition("://")
-        return prefix.rpartition(":")[2] if found else None
+        prefix, separator, _ = str(uri).partition("://")
+        return prefix.rpartition(":")[2] if separator else None
 
     @classmethod
     def infer_client(

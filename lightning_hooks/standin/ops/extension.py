@@ -19,8 +19,8 @@ __all__ = ["OFFERED", "Extension", "get_onnxruntime_op_path", "load_ext", "refus
 
 def get_compiler_version() -> str:
     """Return the compiler of torch: the operators of the stand-in are not compiled."""
-    found = re.search(r"GCC [\d.]+|MSVC \d+|clang [\d.]+", torch.__config__.show())
-    return found[0] if found else "not available"
+    compiler = re.search(r"GCC [\d.]+|MSVC \d+|clang [\d.]+", torch.__config__.show())
+    return compiler[0] if compiler else "not available"
 
 
 def get_compiling_cuda_version() -> str:
@@ -63,14 +63,14 @@ def load_ext(name: str, funcs: Sequence[str]) -> types.ModuleType:
         AssertionError: if the compiled module lacks a function.
     """
     try:
-        found = importlib.import_module(f"mmcv.{name}")
+        extension = importlib.import_module(f"mmcv.{name}")
     except ImportError as error:  # compiled for another torch
         _warn(f"mmcv's compiled operators are not used: {error}")
         return Extension(name)
-    missing = [func for func in funcs if not hasattr(found, func)]
+    missing = [func for func in funcs if not hasattr(extension, func)]
     if missing:
         raise AssertionError(f"{', '.join(missing)} miss in module {name}")
-    return found
+    return extension
 
 
 @functools.cache

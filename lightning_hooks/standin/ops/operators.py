@@ -43,11 +43,11 @@ def torchvision_ops() -> Any:
     A torchvision built for another torch may fail only when an operator runs, so ``nms`` is tried.
     """
     try:
-        found = importlib.import_module("torchvision.ops")
-        found.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
+        operators = importlib.import_module("torchvision.ops")
+        operators.nms(torch.zeros(1, 4), torch.zeros(1), 0.5)
     except Exception:
         return None
-    return found
+    return operators
 
 
 def _gradients(
@@ -419,9 +419,9 @@ def deform_conv_backward_input(
 ) -> None:
     """Fill in the gradients of input and offset."""
     convolve = partial(_convolve, weight=weight, **_geometry(_VERSION_1, sizes))
-    found = _gradients(convolve, (input, offset), grad_output)
-    grad_input.copy_(found[0])
-    grad_offset.copy_(found[1])
+    gradients = _gradients(convolve, (input, offset), grad_output)
+    grad_input.copy_(gradients[0])
+    grad_offset.copy_(gradients[1])
 
 
 def deform_conv_backward_parameters(
@@ -467,8 +467,8 @@ def modulated_deform_conv_forward(
         **sizes: kernel_h, kernel_w, stride_h, stride_w, pad_h, pad_w, dilation_h, dilation_w,
             group, deformable_group.
     """
-    found = _convolve(input, offset, weight, mask, **_geometry(_VERSION_2, sizes))
-    output.copy_(found + bias.view(1, -1, 1, 1) if with_bias else found)
+    convolved = _convolve(input, offset, weight, mask, **_geometry(_VERSION_2, sizes))
+    output.copy_(convolved + bias.view(1, -1, 1, 1) if with_bias else convolved)
 
 
 def modulated_deform_conv_backward(
@@ -490,8 +490,10 @@ def modulated_deform_conv_backward(
 ) -> None:
     """Fill in the gradients of input, offset, kernel and mask; add the gradient of the bias."""
     convolve = partial(_convolve, **_geometry(_VERSION_2, sizes))
-    found = _gradients(convolve, (input, offset, weight, mask), grad_output)
-    for grad, filled in zip(found, (grad_input, grad_offset, grad_weight, grad_mask), strict=True):
+    gradients = _gradients(convolve, (input, offset, weight, mask), grad_output)
+    for grad, filled in zip(
+        gradients, (grad_input, grad_offset, grad_weight, grad_mask), strict=True
+    ):
         filled.copy_(grad)
     if with_bias:
         grad_bias += grad_output.sum((0, 2, 3))

@@ -162,8 +162,8 @@ def _scattered(value: Any, devices: list[torch.device], dim: int) -> Any:
         parts = zip(*(_scattered(item, devices, dim) for item in value), strict=False)
         return [type(value)(part) if type(value) in (tuple, list) else part for part in parts]
     if isinstance(value, dict) and value:
-        found = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
-        return [type(value)(items) for items in found]
+        scattered = zip(*(_scattered(item, devices, dim) for item in value.items()), strict=False)
+        return [type(value)(items) for items in scattered]
     return [value for _ in devices]
 
 
@@ -190,8 +190,8 @@ def move(input: Any, devices: Sequence[int], streams: Any = None) -> Any:
         devices: The GPUs; ``[-1]`` is the CPU.
         streams: Ignored: torch orders the copies.
     """
-    found = _devices(devices)
-    return [*_distributed(input, found)] if isinstance(input, list) else _moved(input, found[0])
+    targets = _devices(devices)
+    return [*_distributed(input, targets)] if isinstance(input, list) else _moved(input, targets[0])
 
 
 def scatter_kwargs(

@@ -124,7 +124,7 @@ def skip_no_elena(func: Callable[..., Any]) -> Callable[..., Any]:
 
 def collect_env() -> dict[str, Any]:
     """Return versions and devices under mmcv's keys."""
-    found: dict[str, Any] = {
+    info: dict[str, Any] = {
         "sys.platform": sys.platform,
         "Python": sys.version.replace("\n", ""),
         "CUDA available": torch.cuda.is_available(),
@@ -132,17 +132,17 @@ def collect_env() -> dict[str, Any]:
     devices: dict[str, list[str]] = {}
     for index in range(torch.cuda.device_count()):
         devices.setdefault(torch.cuda.get_device_name(index), []).append(str(index))
-    found.update({f"GPU {','.join(numbers)}": name for name, numbers in devices.items()})
+    info.update({f"GPU {','.join(numbers)}": name for name, numbers in devices.items()})
     compiler = shutil.which("gcc")
-    found["GCC"] = "n/a"
+    info["GCC"] = "n/a"
     if compiler:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
-        found["GCC"] = done.stdout.partition("\n")[0].strip() or "n/a"
-    found["PyTorch"] = torch.__version__
-    found["PyTorch compiling details"] = get_build_config()
+        info["GCC"] = done.stdout.partition("\n")[0].strip() or "n/a"
+    info["PyTorch"] = torch.__version__
+    info["PyTorch compiling details"] = get_build_config()
     for title, package in (("TorchVision", "torchvision"), ("OpenCV", "cv2")):
         if package in sys.modules:
-            found[title] = getattr(sys.modules[package], "__version__", "n/a")
-    found["MMCV"] = f"{mmcv_version()} (stand-in of lightning_hooks {lightning_hooks.__version__})"
-    found["MMCV Compiler"] = found["MMCV CUDA Compiler"] = "n/a"
-    return found
+            info[title] = getattr(sys.modules[package], "__version__", "n/a")
+    info["MMCV"] = f"{mmcv_version()} (stand-in of lightning_hooks {lightning_hooks.__version__})"
+    info["MMCV Compiler"] = info["MMCV CUDA Compiler"] = "n/a"
+    return info

@@ -11,10 +11,10 @@ LAST = "1.7.2"
 def _release(version: str, length: int) -> tuple[list[int], tuple[str, int] | None, int | None]:
     from packaging.version import parse
 
-    found = parse(version)
-    release = [*found.release, *[0] * length][:length]
-    pre = found.pre if found.pre or not found.is_prerelease else ("dev", 0)
-    return release, pre, found.post
+    parsed = parse(version)
+    release = [*parsed.release, *[0] * length][:length]
+    pre = parsed.pre if parsed.pre or not parsed.is_prerelease else ("dev", 0)
+    return release, pre, parsed.post
 
 
 def digit_version(version_str: str, length: int = 4) -> tuple[int, ...]:

@@ -72,6 +72,12 @@ def test_buffers_are_equal_where_it_was_asked_for_by_iteration_too(ranks: Any) -
     assert saved[0][-1] == saved[1][-1]
 
 
+def test_departure_validations_within_an_epoch_find_equal_buffers(ranks: Any) -> None:
+    first, second = (rank["buffers"]["mid_epoch"] for rank in ranks[0])
+    assert [len({*map(tuple, means)}) for means in first] == [2, 2]
+    assert first == second
+
+
 def test_saving_in_a_function_for_rank_0_hangs_nowhere(ranks: Any) -> None:
     names = {path.name for path in (ranks[1] / "logs").glob("*.pth")}
     assert {"before_1.pth", "iter_2.pth", "after_2.pth"} <= names

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
 from lightning_hooks import (
+    EMAHook,
     FixedLrUpdaterHook,
     Hook,
     HookAdapter,
     IterTimerHook,
     LoggerHook,
     OptimizerHook,
+    TextLoggerHook,
 )
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -86,6 +92,49 @@ def test_what_is_missing_is_answered_with_what_to_return(tmp_path: Path) -> None
 
     with pytest.raises(KeyError, match=r"no 'log_vars', only: loss; return dict\(loss=\.\.\., log"):
         make_trainer(tmp_path, Reads()).fit(TinyModule(), make_loader(1), make_loader(1))
+
+
+@dataclasses.dataclass
+class Result:
+    score: float
+
+
+RESULTS = [
+    *(None, 0.5, torch.tensor(0.5), (0.5, 1), [0.5], Result(0.5), "good", {"loss": None, 1: 2}),
+    *({"loss": "none", "log_vars": [0.5]}, MappingProxyType({"loss": 0.5})),
+]
+"""What Lightning accepts as the result of an evaluation's step; of a training step, some."""
+
+
+@pytest.mark.parametrize("result", RESULTS, ids=lambda result: type(result).__name__)
+def test_a_step_may_return_what_lightning_accepts(result: Any, tmp_path: Path) -> None:
+    class Evaluates(TinyModule):
+        automatic_optimization = False
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if isinstance(result, Mapping):
+                return type(result)({**result, "loss": torch.tensor(0.5)})
+            return result if isinstance(result, torch.Tensor) else None
+
+        def validation_step(self, batch: Any, batch_idx: int) -> Any:
+            return result
+
+        test_step = validation_step
+
+    class Reads(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            seen.append(runner.outputs)
+
+        after_val_iter = after_train_iter
+
+    seen: list[Any] = []
+    hooks = [Reads(), EMAHook(), TextLoggerHook(interval=1)]
+    trainer = make_trainer(tmp_path, *hooks, num_sanity_val_steps=0)
+    module = Evaluates()
+    trainer.fit(module, make_loader(1), make_loader(1))
+    trainer.test(module, make_loader(1), verbose=False)
+    named = {"loss": result} if isinstance(result, (torch.Tensor, float)) else {}
+    assert seen[1] == (dict(result) if isinstance(result, Mapping) else named)
 
 
 def test_a_copy_leaves_the_run_behind(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
-from torchmetrics import MeanMetric
+from torchmetrics import CatMetric, MeanMetric
 
 from lightning_hooks import (
     CheckpointHook,
@@ -471,6 +471,16 @@ def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path)
     assert torch.equal(again.net.weight, module.net.weight)
 
 
+def test_a_file_of_two_gpus_is_resumed_at_the_iteration_of_one(tmp_path: Path) -> None:
+    meta = {"epoch": 1, "iter": 2, "config": "gpu_ids = range(0, 2)\n"}
+    torch.save({"meta": meta, "state_dict": TinyModule().state_dict()}, tmp_path / "epoch_1.pth")
+    recorder = Recorder()
+    resume = old(before_run=lambda r: r.resume(str(tmp_path / "epoch_1.pth")))
+    fit(tmp_path, resume, recorder, max_epochs=2)
+    assert recorder.calls[1][:3] == ("before_train_epoch", 1, 4)
+    assert recorder.calls[-1][:3] == ("after_run", 2, 8)
+
+
 @pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 @pytest.mark.parametrize("hook", [EMAHook, CheckpointHook])
 def test_ckpt_path_of_a_file_of_mmcvs_layout_says_what_to_write(
@@ -702,6 +712,28 @@ def test_a_subclass_that_never_calls_super_init_and_has_its_own_log(tmp_path: Pa
     trainer.fit(TinyModule(), make_loader(4))
     assert hook.lines == [1, 3]
     assert pickle.loads(pickle.dumps(hook)).lines == [1, 3]
+
+
+def test_a_call_of_the_model_needs_no_private_method_of_torchmetrics(tmp_path: Path) -> None:
+    class Old(CatMetric):
+        """Of a torchmetrics that cannot copy a state, as those before 1.4."""
+
+        _copy_state_dict = None  # type: ignore[assignment]
+
+    class Measures(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.seen = Old()
+
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            self.seen.update(batch[0][0, 0])
+
+    def call(runner: Any) -> None:
+        runner.model.val_step(runner.data_batch)
+
+    module, hooks = Measures(), [EMAHook(), old(before_val_iter=call)]
+    fit(tmp_path, *hooks, module=module, val=3, num_sanity_val_steps=0)
+    assert module.seen.compute().tolist() == [x[0, 0] for x, _ in make_loader(3)]
 
 
 def test_a_plain_hook_has_no_state_and_many_may_be_given(tmp_path: Path) -> None:

@@ -20,8 +20,8 @@ from lightning_hooks import (
     InvalidLossError,
     newest_valid,
 )
-from lightning_hooks.hooks.saving import checkpoint
-from lightning_hooks.hooks.saving.checkpoint import Clock
+from lightning_hooks.hooks.saving import last
+from lightning_hooks.hooks.saving.last import Clock
 from support.logs.kept import KeepHook, Kept
 from support.training import NoValidation, fit, make_loader
 
@@ -38,7 +38,7 @@ def test_a_file_is_written_when_the_minutes_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def pass_a_minute(runner: Any) -> None:
         clock.now += 60
@@ -58,7 +58,7 @@ def test_a_file_is_written_when_the_minutes_are_over(
 
 def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, now = [], SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     strategy = SimpleNamespace(broadcast=lambda found: asked.append(found) or found)
     trainer: Any = SimpleNamespace(world_size=2, strategy=strategy)
     clock = Clock(50)
@@ -80,18 +80,17 @@ def test_a_rank_takes_the_clock_of_rank_0() -> None:
     assert clock.is_past(60, 7, trainer)
 
 
-def test_assigned_minutes_and_templates_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_assigned_attributes_of_mmcv_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: now.seconds))
 
     def pass_a_minute(runner: Any) -> None:
         now.seconds += 60
 
-    hook = CheckpointHook(interval=1, by_epoch=False, max_keep_ckpts=9)
-    hook.every_minutes, hook.interval, hook.save_last = 3, -1, False
-    hook.filename_tmpl, hook.max_keep_ckpts = "step_{}.pth", 2
+    hook = CheckpointHook(
+        interval=1, by_epoch=False, max_keep_ckpts=9, every_minutes=3, filename_tmpl="step_{}.pth"
+    )
+    hook.interval, hook.save_last, hook.max_keep_ckpts = -1, False, 2
     ticks = ClosureHook("before_train_iter", pass_a_minute)
     fit(tmp_path, ticks, hook, module=NoValidation, max_epochs=1, batches=10)
     assert names(tmp_path) == ["step_6.pth", "step_9.pth"]
@@ -161,6 +160,36 @@ def test_an_error_after_the_fit_writes_no_file(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="bad"):
         trainer.test(trainer.lightning_module, make_loader(1), verbose=False)
     assert names(tmp_path) == ["epoch_2.pth"]
+
+
+@pytest.mark.parametrize(("where", "done"), [("start", 5), ("step", 5), ("end", 6)])
+def test_ctrl_c_line_name_and_file_tell_the_same_iterations(
+    where: str, done: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def press(place: str, trainer: Any) -> None:
+        if place == where and trainer.fit_loop.epoch_loop.batch_progress.total.ready == 6:
+            raise KeyboardInterrupt
+
+    class Pressed(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            press("step", self.trainer)
+            return super().training_step(batch, batch_idx)
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            press("end", self.trainer)
+
+    start = ClosureHook("before_train_iter", lambda runner: press("start", runner.trainer))
+    with pytest.raises(SystemExit):
+        fit(tmp_path, CheckpointHook(1, on_exception=True), start, module=Pressed, max_epochs=2)
+    assert names(tmp_path)[-1] == f"iter_{done}.pth"
+    assert f"KeyboardInterrupt after {done} iterations" in caplog.text
+
+    seen: list[int] = []
+    look = ClosureHook("after_train_iter", lambda runner: seen.append(runner.iter))
+    path = tmp_path / f"iter_{done}.pth"
+    trainer = fit(tmp_path, look, module=NoValidation, max_epochs=2, ckpt_path=path)
+    assert seen == [*range(done, 8)]
+    assert trainer.global_step == 8
 
 
 def test_a_copy_made_in_a_fit_shows_the_error_of_its_own_setup(

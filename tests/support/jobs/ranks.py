@@ -249,6 +249,23 @@ def buffers(out: Path) -> dict[str, Any]:
         trainer.fit_loop.max_epochs, trainer.fit_loop.epoch_loop.max_steps = -1, 4
         trainer.fit(NormModule(), make_loader(8))
         found[name] = look.found
+    found["mid_epoch"] = [validated(out, by_epoch) for by_epoch in (True, False)]
+    return found
+
+
+def validated(out: Path, by_epoch: bool) -> list[list[float]]:
+    """Return the buffer that each of two validations of an epoch finds."""
+
+    class Validates(TinyNormModule):
+        def on_validation_epoch_start(self) -> None:
+            found.append(self.net[1].running_mean.tolist())
+
+    found: list[list[float]] = []
+    hooks = HookAdapter([SyncBuffersHook()], by_epoch=by_epoch)
+    options = {"val_check_interval": 2, "num_sanity_val_steps": 0, **two_ranks()}
+    trainer = make_trainer(out, hooks, **options)
+    trainer.strategy._ddp_kwargs["broadcast_buffers"] = False
+    trainer.fit(Validates(), make_loader(8), make_loader(2))
     return found
 
 
