@@ -84,6 +84,7 @@ def replay(
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
+    records: Sequence[Record]
     if is_neptune_run(path):
         records, failed, left = read_neptune(path)
         if left:

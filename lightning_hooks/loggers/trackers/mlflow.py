@@ -93,7 +93,8 @@ class MlflowWriter(Writer):
         super().__init__(run_id, owned=owned)
         self.client = client
         self.stored_params: dict[str, str] = dict(stored.params) if stored else {}
-        has_folders = get_uri_scheme(client.tracking_uri) in ("", "file")
+        scheme = get_uri_scheme(client.tracking_uri)  # type: ignore[no-untyped-call]
+        has_folders = scheme in ("", "file")
         self._metric_keys, self._param_keys = (
             Names(metric_key, paths=Paths(names) if has_folders else None)
             for names in (stored.metrics if stored else (), self.stored_params)

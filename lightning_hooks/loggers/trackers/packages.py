@@ -76,11 +76,9 @@ def uses_package(cls: type, package: str) -> bool:
     """Whether the file of a class, or of a parent, imports a package or a part of the package."""
     files = filter(None, (sys.modules.get(each.__module__) for each in cls.__mro__))
     for value in (value for file in files for value in [*vars(file).values()]):
-        if isinstance(value, ModuleType):
-            home = value.__name__
-        else:
-            home = value.__module__ if isinstance(value, (type, FunctionType)) else None
-        if home is not None and home.partition(".")[0] == package:
+        is_part = isinstance(value, (type, FunctionType))
+        home = value.__name__ if isinstance(value, ModuleType) else is_part and value.__module__
+        if isinstance(home, str) and home.partition(".")[0] == package:
             return True
     return False
 

@@ -285,7 +285,7 @@ def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
     for row in itertools.chain.from_iterable(map(_rows_in, files)):
         step = row.get(AXIS, row.get("global_step", row.get("_step")))
         with contextlib.suppress(TypeError, ValueError, OverflowError):  # the user's, by this name
-            at = int(float(step))
+            at = int(float(step))  # type: ignore[arg-type]
             for name in row:
                 steps.setdefault(name, set()).add(at)
     return steps
