@@ -258,7 +258,7 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         """Return :func:`~lightning_hooks.schedules.cosine_restart`, and at its end the minimum."""
         periods, weights = self.periods, self.restart_weights
         if position == sum(periods):
-            return self.minimum if self.minimum_ratio is None else base * self.minimum_ratio
+            position, periods, weights = 0, [1], [0]  # no distance to the minimum is left
         return schedules.cosine_restart(
             base, position, periods=periods, weights=weights, **self.minimum_arguments
         )

@@ -85,7 +85,7 @@ class _Policy:
 
     def __call__(self, base: Any, position: int, total: Any) -> float:
         hook = self._hook
-        runner = PolicyRunner(hook.by_epoch, position, total)
+        runner: Any = PolicyRunner(hook.by_epoch, position, total)
         position, total = hook.progress(runner)
         if hook.is_predictable():
             return hook.value(base, position, total)
