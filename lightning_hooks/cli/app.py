@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, list and draw runs, end one with "
-        "a decay, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, list and draw runs, end "
+        "one with a decay, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
