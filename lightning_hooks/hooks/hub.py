@@ -124,7 +124,7 @@ class HubCheckpointHook(Hook):
         self._job = None
         savers = [hook for hook in runner.hooks if isinstance(hook, SavingHook)]
         writers = [hook for hook in savers if hook.kept_kind == self.upload and hook.writes_files]
-        if runner.writes_mmcv_files:
+        if runner.loops_itself:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
         if not writers:
