@@ -64,7 +64,7 @@ class CheckpointUploads:
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         writers = [hook for hook in natives if hook.kept_kind and hook.writes_files]
         nothing = f"upload={self._which!r} sends nothing, as"
-        if runner.writes_mmcv_files:
+        if runner.loops_itself:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
         elif not any(self._which in (hook.kept_kind, "all") for hook in writers):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")

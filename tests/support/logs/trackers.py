@@ -18,7 +18,8 @@ from packaging.version import Version
 
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.base import LoggerHook, in_fit
+from lightning_hooks.engine.runner.line import in_fit
+from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.trackers.wandb import stored_records
 from support import training
 from support.training import TinyModule
