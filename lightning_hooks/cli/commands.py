@@ -16,7 +16,10 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["check", "convert", "hooks", "plot", "replay"]
+__all__ = ["check", "convert", "decay", "hooks", "plot", "replay"]
+
+DECAY_REQUEST = "start_decay"
+"""The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
 
 USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
 """Errors of ``replay`` for wrong arguments and files; a tracker raises other errors."""
@@ -75,6 +78,15 @@ def convert(given: Namespace) -> int:
     with _project():
         config, comments = split_unknown(read_config(given.config))
         print(*comments, convert(hooks_from_config(config)), sep="\n")
+    return 0
+
+
+def decay(given: Namespace) -> int:
+    """Have a run with a WSDLrUpdaterHook start its decay, and end with it."""
+    if not Path(given.run_dir).is_dir():
+        raise FileNotFoundError(f"there is no folder {given.run_dir!r}")
+    (Path(given.run_dir) / DECAY_REQUEST).touch()
+    print(f"the run in {given.run_dir} decays from its next epoch or validation on")
     return 0
 
 
