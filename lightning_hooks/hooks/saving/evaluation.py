@@ -333,7 +333,7 @@ class EvalHook(SavingHook):
             loggers = _loggers(runner)
             for hook in loggers:
                 hook.after_train_iter(runner)
-            if runner.fills_log_buffer or any(_averages_as_mmcv(hook) for hook in loggers):
+            if runner.loops_itself or any(_averages_as_mmcv(hook) for hook in loggers):
                 runner.log_buffer.clear()  # else loggers would log the training's values twice
         self._evaluate(runner)
 
