@@ -413,6 +413,12 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         )
 
     @property
+    def rule(self) -> str | None:
+        """The rule of the first key; None before the first score by ``"auto"``."""
+        ranking = self._best.ranking
+        return ranking.rule(ranking.key) if ranking.rules else None
+
+    @property
     def _files(self) -> Sequence[BestFiles]:
         return [self._best]
 

@@ -55,7 +55,7 @@ from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["DistEvalHook", "EvalHook"]
+__all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
 
 
 class EvalHook(SavingHook):
@@ -580,6 +580,11 @@ def broadcast_bn_buffers(model: torch.nn.Module) -> None:
 
 
 # -- intervals -------------------------------------------------------------------------------------
+
+
+def intervals_of(hook: EvalHook) -> list[int]:
+    """Return the interval of a hook, and the intervals of ``dynamic_intervals``."""
+    return [hook.interval, *(hook._dynamic[1] if hook._dynamic else [])]
 
 
 def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:

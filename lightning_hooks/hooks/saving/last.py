@@ -163,8 +163,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
-    nothing: see :class:`~lightning_hooks.hooks.saving.due.SavingHook`. A process
-    killed in the validation resumes from the previous file.
+    nothing: see :class:`~lightning_hooks.hooks.saving.due.SavingHook`. If the validation raises an
+    error, the due file is written then; a process killed in the validation resumes from the file
+    before. A resumed run repeats the validation as a whole.
 
     A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
     file, and older files are deleted: only files written by this hook, in this run or the run
@@ -219,7 +220,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             thread, for each file on the disk.
         save_best: Names of values logged in the Trainer's validations. The best files by each name
             are kept too, as by a ``BestCheckpointHook``, and do not count for ``max_keep_ckpts``.
-            The hook adds an ``EvalHook``, listed beside it.
         rule: ``"greater"`` or ``"less"``: which values are better; by default inferred from the
             name, as by ``BestCheckpointHook``.
         greater_keys: Names, or parts of names, of values where greater is better.
