@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import lightning as L
@@ -75,6 +75,13 @@ class HookCallback(Callback):
 
     The values are added when the batch ends, at a lower cost than the step's result.
     """
+
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the events of a batch that the class defines and the beginning run needs not.
+
+        The engine asks once, after all hooks' ``before_run``.
+        """
+        return ()
 
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""

@@ -318,7 +318,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        skip_unused_events([self, *hook_callbacks_of(trainer)])
+        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)])
         self._step.patch()
         self._first_iter = runner.iter
         self._expect_batches()
@@ -379,7 +379,7 @@ class Driver(Callback):
         hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
         self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
         if not self._after_backward:
-            skip_events(self, Driver, "on_after_backward")
+            skip_events(self, "on_after_backward")
 
     def _begin_batches(self) -> None:
         """Have Lightning skip the events of a batch without any work."""
@@ -391,10 +391,10 @@ class Driver(Callback):
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
-            skip_events(self, Driver, "on_train_batch_start")
+            skip_events(self, "on_train_batch_start")
         acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
-            skip_events(self, Driver, "on_train_batch_end")
+            skip_events(self, "on_train_batch_end")
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""
@@ -425,7 +425,7 @@ class Driver(Callback):
                 with calling(hook, "before_run", runner):
                     hook.before_run(runner)
             hook.on_train_start(trainer, runner.module)
-            skip_unused_events([hook])
+            skip_unused_events(trainer, [hook])
 
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -239,6 +238,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        is_due = not self.by_epoch or self.every_minutes is not None or self.background
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         super().before_run(runner)
@@ -246,8 +250,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         # an attribute of a subclass hides the property; an old constructor sets no template
         self.store.template = self.filename_tmpl or filename_template(None, self.by_epoch)
         self.store.create_symlink = self.create_symlink
-        if self.by_epoch and self.every_minutes is None and not self.background:
-            skip_events(self, CheckpointHook, "on_train_batch_end")
         self._open(runner, make=True)
         self._clean_up(runner, runner.iter)
 

@@ -7,7 +7,7 @@ import contextlib
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence, Set
 from typing import Any, ClassVar
 
 import lightning as L
@@ -23,7 +23,6 @@ from torchmetrics import Metric, MetricCollection
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import model_state, validation
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.registry import HOOKS
@@ -279,6 +278,11 @@ class EvalHook(SavingHook):
         """Whether the hook writes files: with ``save_best``."""
         return self.save_best is not None
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        is_due = self.save_best is not None and (self.background or not self.by_epoch)
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""
         super().before_run(runner)
@@ -286,8 +290,6 @@ class EvalHook(SavingHook):
             self._prepare_best(runner)
         self.initial_flag = True
         self._seen = self._compared = 0
-        if (self.by_epoch and not self.background) or self.save_best is None:
-            skip_events(self, EvalHook, "on_train_batch_end")
         reason = _why_no_validation(runner.trainer) if self.dataloader is None else ""
         if self.save_best and reason:
             message = f"save_best={self.save_best!r} has nothing to compare: the Trainer {reason}"
