@@ -10,6 +10,7 @@ import lightning as L
 
 from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, check_each_once
 from lightning_hooks.engine.hook_list import HookList, hook_info
@@ -210,23 +211,20 @@ class HookAdapter(Hook):
     # -- Lightning's events ------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Evaluate as the dialects of the hosted hooks do."""
+        """Prepare the dialects of the hosted hooks."""
         hosted = self._of_other_dialects()
         for dialect in {hook.dialect.name: hook.dialect for hook in hosted}.values():
-            if dialect.evaluates is not None:
-                dialect.evaluates(trainer, dialect)
+            if dialect.at_setup is not None:
+                dialect.at_setup(trainer, dialect)
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Save the states of stateful hooks that are no callbacks."""
-        save_states(trainer, self._foreign_hooks(), checkpoint)
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the states of stateful hooks that are no callbacks."""
+        if file.is_whole:
+            save_states(file, self._foreign_hooks())
 
-    def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
+    def take_from_file(self, file: CheckpointFile) -> None:
         """Keep the states of the hooks until the run begins."""
-        load_states(trainer, self._foreign_hooks(), checkpoint)
+        load_states(file, self._foreign_hooks())
 
     def call_hook(self, fn_name: str, **kwargs: Any) -> None:
         """Call a custom point on the hooks of other dialects.

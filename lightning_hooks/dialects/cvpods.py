@@ -94,6 +94,8 @@ class RunnerFacade(StepFacade):
     both for equality.
     """
 
+    storage_class = EventStorage
+
     def __init__(self, runner: Runner, dialect: Dialect) -> None:
         super().__init__(runner, dialect)
         self._first_count = self._count = runner.optimizer_steps

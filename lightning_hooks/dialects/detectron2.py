@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import datetime
 import functools
+import logging
 import math
 import os
 import sys
@@ -28,6 +29,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import attrgetter
 from typing import Any
 
+import numpy as np
 import torch
 
 from lightning_hooks.dialects import events
@@ -41,6 +43,7 @@ from lightning_hooks.dialects.events import (
 )
 from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.lightning_api import data
+from lightning_hooks.engine.runner.mmcv_checkpoint import load_weights, weights_of
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
@@ -601,16 +604,41 @@ def _factor(schedule: Callable[[float], float], max_iter: int, iteration: int) -
     return schedule(iteration / max_iter)
 
 
+def endless(data_loader: Iterable[Any]) -> Iterator[Any]:
+    """Yield the batches of a loader, and begin again after the last.
+
+    Raises:
+        ValueError: for a loader without a batch, also for an iterator that has ended.
+    """
+    has_batch = True
+    while has_batch:
+        has_batch = False
+        for batch in data_loader:
+            has_batch = True
+            yield batch
+    raise ValueError(
+        f"PreciseBN's data_loader gives no batch (any more): {type(data_loader).__name__}; give a "
+        "loader, or an iterator without an end"
+    )
+
+
 class PreciseBN(HookBase):
     """Sets the statistics of BatchNorm layers from many batches, every period and at the end.
 
     Args:
         period: Number of iterations between two updates; 0: only after the last iteration.
         model: The model.
-        data_loader: Iterable of the model's inputs; each update continues after the last.
+        data_loader: Iterable of the model's inputs; each update continues after the last batch of
+            the update before, and begins again at the loader's end.
         num_iter: Number of batches for each update.
 
+    Raises:
+        ValueError: at an update, for a loader without a batch or an iterator that has ended.
+
     See :func:`lightning_hooks.update_bn_stats` for the formula.
+
+    Note:
+        Departure from detectron2: a loader with an end is read again (detectron2 raises).
     """
 
     def __init__(
@@ -631,7 +659,7 @@ class PreciseBN(HookBase):
         """Update the statistics now; scalars stored by the model meanwhile are dropped."""
         if bn_layers(self._model):
             if self._data_iter is None:
-                self._data_iter = iter(self._data_loader)
+                self._data_iter = endless(self._data_loader)
             with type(self.trainer.storage)():
                 update_bn_stats(self._model, self._data_iter, self._num_iter)
 
@@ -719,6 +747,7 @@ class Checkpointer:
         self.model = unwrap(model)
         self.save_dir = os.fspath(save_dir)
         self.save_to_disk = save_to_disk
+        self.logger = logging.getLogger("lightning_hooks")
         self.checkpointables: dict[str, Any] = {}
         for key, checkpointable in checkpointables.items():
             self.add_checkpointable(key, checkpointable)
@@ -748,18 +777,42 @@ class Checkpointer:
     def load(self, path: str, checkpointables: Sequence[str] | None = None) -> dict[str, Any]:
         """Load a file into the model and the checkpointables; return its other entries.
 
+        Weights that are missing, unexpected or of another shape are skipped and logged.
+
         Args:
-            path: Path of the file; if empty, nothing is loaded.
+            path: Path of a file with ``model`` or ``state_dict``, of a bare state dict, or of a
+                ``.pkl`` of detectron2's model zoo; if empty, nothing is loaded.
             checkpointables: Names of the checkpointables to load; all by default.
+
+        Raises:
+            DamagedCheckpointError: for a damaged file.
+            pickle.UnpicklingError: for a file with more than tensors, arrays and plain types.
         """
         if not path:
             return {}
-        state: dict[str, Any] = torch_files.load_torch(path)
-        self.model.load_state_dict(state.pop("model"), strict=False)
+        state = self._load_file(path)
+        weights = state.pop("model")
+        suffixes_match = state.pop("matching_heuristics", False)
+        weights = {k: _as_tensor(value) for k, value in _without_prefix(weights, "module.").items()}
+        if suffixes_match:
+            weights = _by_suffix(weights, self.model.state_dict())
+        load_weights(self.model, weights, path, self.logger)
         for key in self.checkpointables if checkpointables is None else checkpointables:
             if key in state:
                 self.checkpointables[key].load_state_dict(state.pop(key))
         return state
+
+    def _load_file(self, filename: str) -> dict[str, Any]:
+        """Return the contents of a file, with the weights as ``model``; may be overridden."""
+        is_pickle = filename.endswith(".pkl")
+        state = torch_files.load_pickle(filename) if is_pickle else torch_files.load_torch(filename)
+        if not isinstance(state, Mapping):
+            kind = type(state).__name__
+            raise torch_files.DamagedCheckpointError(f"{filename} holds a {kind}, and no weights")
+        weights = weights_of(state)
+        is_bare = weights.keys() == state.keys()
+        rest = {} if is_bare else {k: v for k, v in state.items() if k != "state_dict"}
+        return {**rest, "model": weights}
 
     def resume_or_load(self, path: str, *, resume: bool = True) -> dict[str, Any]:
         """Load all objects from the newest file; if none exists, the weights of ``path``."""
@@ -787,6 +840,36 @@ class Checkpointer:
     def tag_last_checkpoint(self, last_filename_basename: str) -> None:
         """Write the name of the newest file to ``last_checkpoint``."""
         files.write_bytes(files.join(self.save_dir, _LAST), last_filename_basename.encode())
+
+
+def _without_prefix(weights: Mapping[str, Any], prefix: str) -> dict[str, Any]:
+    """Return weights without a prefix of all names, as of a model in a wrapper."""
+    has_prefix = all(name.startswith(prefix) for name in weights)
+    return {name.removeprefix(prefix) if has_prefix else name: v for name, v in weights.items()}
+
+
+def _as_tensor(value: Any) -> Any:
+    return torch.tensor(value) if isinstance(value, (np.ndarray, np.generic)) else value
+
+
+def _by_suffix(weights: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]:
+    """Return weights of a backbone under the names of a model with the backbone.
+
+    A weight gets the names that end with its name; of several weights, the longest name counts.
+
+    >>> _by_suffix({"conv1.weight": 1, "fc.weight": 2}, ["stem.conv1.weight", "head.bias"])
+    {'stem.conv1.weight': 1, 'fc.weight': 2}
+    """
+    found: dict[str, Any] = {}
+    unused = {*weights}
+    for name in own:
+        parts = name.split(".")
+        suffixes = (".".join(parts[start:]) for start in range(len(parts)))
+        match = next((suffix for suffix in suffixes if suffix in weights), None)
+        if match is not None:
+            found[name] = weights[match]
+            unused.discard(match)
+    return {**found, **{name: weights[name] for name in weights if name in unused}}
 
 
 class PeriodicCheckpointer(HookBase):

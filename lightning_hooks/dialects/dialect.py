@@ -60,7 +60,7 @@ class Dialect:
         has_priority: Whether hooks are sorted by ``priority``; else the order is the list's.
         owners: Names of hook classes that call ``backward`` and step the optimizer.
         renames_type_errors: Whether a TypeError in a hook is raised again with the hook's name.
-        evaluates: Function that calls the points of ``Trainer.test`` and ``Trainer.validate``.
+        at_setup: Function called at the setup of a fit, test or validation.
         further_packages: Packages of the library, besides a package with the dialect's name.
     """
 
@@ -76,7 +76,7 @@ class Dialect:
     has_priority: bool = False
     owners: tuple[str, ...] = ()
     renames_type_errors: bool = False
-    evaluates: Callable[[L.Trainer, Dialect], None] | None = None
+    at_setup: Callable[[L.Trainer, Dialect], None] | None = None
     further_packages: tuple[str, ...] = ()
 
     @property

@@ -13,13 +13,13 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_callback import HookCallback, hooks_of
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
-from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.points import STAGES
@@ -32,6 +32,7 @@ __all__ = [
     "Facade",
     "Hosted",
     "foreign",
+    "has_base",
     "host_as",
     "load_state_of",
     "load_states",
@@ -73,7 +74,7 @@ class Hosted(HostedHook):
 
     def owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
-        return any(base.__name__ in self.dialect.owners for base in type(self.foreign_hook).__mro__)
+        return any(has_base(self.foreign_hook, name) for name in self.dialect.owners)
 
     @property
     def priority(self) -> int:
@@ -208,6 +209,11 @@ def host_as(hook: Any, dialect: str = "auto") -> Any:
 # -- the run, as hooks see it ------------------------------------------------------------------
 
 
+def has_base(hook: Any, name: str) -> bool:
+    """Return whether a hook's class, or a base of the class, has a name."""
+    return any(base.__name__ == name for base in type(hook).__mro__)
+
+
 def of_runner(name: str, assigned: str = "") -> Any:
     """Return a property of a facade: an attribute of the Runner, read and assigned.
 
@@ -327,6 +333,23 @@ class Facade:
         """Add a hook to the run."""
         hosted.facade = self
         hosted.reached, hosted.is_idle = set(), True
+
+    def check_stepped_once(self, hosted: Hosted, schedulers: Iterable[Any]) -> None:
+        """Check that Lightning does not step a scheduler that a hook steps.
+
+        Raises:
+            ValueError: for a scheduler of the hook that ``configure_optimizers()`` returns, too.
+        """
+        trainer, steps_itself = self.native_runner.trainer, [*schedulers]
+        if not self.native_runner.module.automatic_optimization:  # Lightning steps no scheduler
+            return
+        for config in trainer.lr_scheduler_configs:
+            if is_one_of(config.scheduler, steps_itself):
+                raise ValueError(
+                    f"{type(config.scheduler).__name__} would be stepped twice, by the hook "
+                    f"{class_name(hosted)} and by Lightning: let configure_optimizers() return the "
+                    "optimizer alone, or leave out the hook"
+                )
 
     def load_states(self) -> None:
         """Restore the hooks from a checkpoint, before the first call of any hook."""
@@ -459,15 +482,14 @@ def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- states ------------------------------------------------------------------------------------
 
 
-def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Add the ``state_dict()`` of each hook to a checkpoint.
+def save_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
+    """Add the ``state_dict()`` of each hook to a file.
 
     Args:
-        trainer: The Trainer.
+        file: The file.
         hooks: Hooks that are no callbacks, of mmcv or of another library.
-        checkpoint: Lightning's dict, changed.
     """
-    keys = keys_of(trainer)
+    keys, checkpoint = keys_of(file.trainer), file.contents
     hosted = [hook for hook in hooks if isinstance(hook, Hosted)]
     for facade in dict.fromkeys(one.facade for one in hosted):
         if facade is not None:
@@ -480,25 +502,24 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         one.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
-def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Restore the states of hooks from a checkpoint; warn of states without a hook.
+def load_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
+    """Restore the states of hooks from a file; warn of states without a hook.
 
     Hooks of other libraries get the states when the run begins. A resumed run also warns of each
     stateful hook without a state in the checkpoint.
     """
-    states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
-    resumes = trainer.state.fn == TrainerFn.FITTING
+    states, keys = file.contents.get(DIALECTS_KEY, {}), keys_of(file.trainer)
     for one in hooks:
         hook = foreign(one)
         state = states.get(keys[id(hook)])
         if isinstance(one, Hosted):
             one.loaded_state = state
             if "after_load_checkpoint" in one.dialect.methods:
-                one.loaded_checkpoint = checkpoint
+                one.loaded_checkpoint = file.contents
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))
-        if resumes and stateful and state is None and has_state(hook):
+        if file.resumes and stateful and state is None and has_state(hook):
             rank_zero_warn(finds_none("no state", keys[id(hook)]))
     # of several adapters, the adapter of the first hook warns
     if hooks and keys[id(foreign(hooks[0]))] == next(iter(keys.values())):

@@ -35,6 +35,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.dialects import events
 from lightning_hooks.dialects.detectron2 import (
     check_writers,
+    endless,
     is_due,
     is_first_rank,
     reported_group,
@@ -187,13 +188,17 @@ def update_bn_stats(
         device: Device for the inputs; by default the inputs stay where they are.
         num_iters: The maximum number of batches.
 
+    Raises:
+        ValueError: for a loader without a batch.
+
     See :func:`lightning_hooks.update_bn_stats` for the formula.
     """
 
     def forward(model: Any, batch: Any) -> Any:
         return model(batch if device is None else move_data_to_device(batch, torch.device(device)))
 
-    population_stats.update_bn_stats(model, data_loader, num_iters, forward=forward)
+    if not population_stats.update_bn_stats(model, data_loader, num_iters, forward=forward):
+        raise ValueError(f"update_bn_stats() got no batch from {type(data_loader).__name__}")
 
 
 def accepted_keywords(method: Callable[..., Any]) -> set[str] | None:
@@ -238,7 +243,8 @@ class PeriodicWriter(TrainHook):
         display_iter: Number of iterations between two writes.
 
     As in Pet, iterations count from 1, and the writers are called where ``storage.iter + 1`` is a
-    multiple of ``display_iter`` or ``storage.iter`` is the last iteration but one.
+    multiple of ``display_iter`` or ``storage.iter`` is the last iteration but one. In a run counted
+    in epochs, ``storage.iter % max_iter`` replaces ``storage.iter``.
     """
 
     def __init__(self, writers: Sequence[Any], max_iter: int, display_iter: int = 20) -> None:
@@ -250,10 +256,12 @@ class PeriodicWriter(TrainHook):
     def after_step(
         self, storage: Any, epoch: int | None = None, max_epoch: int | None = None, **kwargs: Any
     ) -> None:
-        """Write if the iteration ends a period or the run."""
+        """Write if the iteration ends a period, or the run; by epoch, the epoch."""
+        iteration = storage.iter
         if epoch is not None:
             storage.put_scalar("epoch", epoch, smoothing_hint=False)
-        if is_due(storage.iter, self.display_iter, self.max_iter * (max_epoch or 1)):
+            iteration %= self.max_iter
+        if is_due(iteration, self.display_iter, self.max_iter):
             epochs = {"epoch": epoch, "max_epoch": max_epoch}
             for writer in self.writers if is_first_rank() else ():
                 names = accepted_keywords(writer.write)
@@ -359,8 +367,9 @@ class PreciseBN(TrainHook):
     A model without BatchNorm layers in train mode disables the hook.
 
     Args:
-        precise_bn_args: The model, an iterable of the model's inputs and, optionally, a device for
-            the inputs: in any order, or as a dict of ``model``, ``data_loader`` and ``device``.
+        precise_bn_args: The model, an iterable of the model's inputs, read again at its end, and,
+            optionally, a device for the inputs: in any order, or as a dict of ``model``,
+            ``data_loader`` and ``device``.
         period: Number of iterations between two updates; 0: only after the last iteration.
         num_iter: Number of batches for each update.
         max_iter: Number of the last iteration.
@@ -387,7 +396,7 @@ class PreciseBN(TrainHook):
         if self.disabled:
             return
         if self.data_iter is None:
-            self.data_iter = iter(self.data_loader)
+            self.data_iter = endless(self.data_loader)
         with EventStorage():
             update_bn_stats(self.model, self.data_iter, self.device, self.num_iter)
 
@@ -483,8 +492,8 @@ class TestHook(Callback):
 
     # -- timers ----------------------------------------------------------------------------
 
-    def add_timer(self, name: str) -> None:
-        """Add a timer, with methods ``<name>_tic()`` and ``<name>_toc()``.
+    def add_timer(self, name: str) -> Timer:
+        """Add a timer, with methods ``<name>_tic()`` and ``<name>_toc()``; return the timer.
 
         Raises:
             ValueError: for the name of a timer, or a name that is no identifier.
@@ -493,7 +502,8 @@ class TestHook(Callback):
             raise ValueError(f"the timer {name!r} exists already")
         if not name.isidentifier():
             raise ValueError(f"name must be a valid identifier, got {name!r}")
-        self.timers[name] = _WarmTimer(self.num_warmup)
+        timer = self.timers[name] = _WarmTimer(self.num_warmup)
+        return timer
 
     def reset_timer(self, name: str | None = None) -> None:
         """Reset a timer, or all timers, to zero."""

@@ -6,15 +6,20 @@ import contextlib
 import functools
 import time
 import weakref
+from collections.abc import Iterable
 from operator import attrgetter
+from types import ModuleType
 from typing import Any
 
+import lightning as L
 import torch
 
 from lightning_hooks.dialects import events
 from lightning_hooks.dialects.dialect import Arguments, Dialect
-from lightning_hooks.dialects.hosting import Facade, Hosted, of_runner
+from lightning_hooks.dialects.hosting import Facade, Hosted, has_base, of_runner
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["StepFacade", "step_dialect"]
@@ -52,9 +57,7 @@ class StepFacade(Facade):
         self.start_epoch = runner.epoch
         self.inner_iter = 0
         self.step_outputs: dict[str, Any] = {}
-        self._library = events.library_modules(
-            dialect.packages, [hosted.foreign_hook for hosted in self.hosted_hooks()]
-        )
+        self._library = _library_of(dialect, self.hosted_hooks())
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._entered_storages = contextlib.ExitStack()
         self._batch_ended: float | None = None
@@ -95,6 +98,8 @@ class StepFacade(Facade):
                     "code to after_step",
                     *(class_name(hosted), point, self._dialect.name),
                 )
+            if has_base(hosted.foreign_hook, "LRScheduler"):
+                self.check_stepped_once(hosted, vars(hosted.foreign_hook).values())
         self._entered_storages.enter_context(self.storage)
         self._entered_storages.enter_context(events.in_library(self.storage, self._library))
 
@@ -160,6 +165,26 @@ class StepFacade(Facade):
         super().fail()
 
 
+def open_storage(trainer: L.Trainer, dialect: Dialect) -> None:
+    """Open a storage for models that store scalars outside of a run, where no hook reads them.
+
+    So a model can be evaluated in the sanity check, in ``Trainer.validate`` and in
+    ``Trainer.test``. In a run the run's own storage is the innermost.
+    """
+    facade: Any = dialect.facade
+    storage = facade.storage_class()
+    hosted = [hook for hook in hooks_of(trainer) if getattr(hook, "dialect", None) is dialect]
+    fit = Driver.of(trainer).fit
+    fit.enter_context(storage)
+    fit.enter_context(events.in_library(storage, _library_of(dialect, hosted)))
+
+
+def _library_of(dialect: Dialect, hosted_hooks: Iterable[Any]) -> list[ModuleType]:
+    """Return the loaded modules of the dialect's library that have a storage."""
+    hooks = [hosted.foreign_hook for hosted in hosted_hooks]
+    return events.library_modules(dialect.packages, hooks)
+
+
 def no_arguments(facade: Any, point: str, method: Any) -> Arguments:
     """Return no arguments: hooks of detectron2 and cvpods read ``self.trainer``."""
     return (), {}
@@ -185,5 +210,6 @@ def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect
         facade=facade,
         facade_points=("before_train_iter", "after_train_iter"),
         on_error=("after_train",),
+        at_setup=open_storage,
         **{**defaults, **options},
     )

@@ -20,6 +20,7 @@ from lightning_hooks.utils import dtensors
 __all__ = [
     "DamagedCheckpointError",
     "flaw",
+    "load_pickle",
     "load_torch",
     "mentions",
     "numpy_globals",
@@ -77,6 +78,38 @@ def load_torch(
             raise DamagedCheckpointError(f"{path} cannot be read: {error!r}") from error
 
 
+def load_pickle(path: str) -> Any:
+    """Read a pickle of arrays and plain types, as detectron2's model zoo has them.
+
+    Raises:
+        pickle.UnpicklingError: for a file with other objects, and for a damaged file.
+    """
+    with fsspec.open(path, "rb") as file:
+        try:
+            return _ArrayUnpickler(file, encoding="latin1").load()
+        except (OSError, pickle.UnpicklingError):
+            raise
+        except Exception as error:  # a damaged pickle raises errors of many types
+            raise pickle.UnpicklingError(f"{path} cannot be read: {error!r}") from error
+
+
+class _ArrayUnpickler(pickle.Unpickler):
+    """Unpickles numpy's arrays and plain types, and nothing else."""
+
+    def find_class(self, module: str, name: str) -> Any:
+        if (module, name) in (("collections", "OrderedDict"), ("_codecs", "encode")):
+            return super().find_class(module, name)
+        named = (
+            k if isinstance(k, tuple) else (k, f"{k.__module__}.{k.__name__}")
+            for k in numpy_globals()
+        )
+        known = {path: kind for kind, path in named}
+        path = f"{module}.{name}"
+        if path not in known:
+            raise pickle.UnpicklingError(f"{path} is neither an array nor a plain type")
+        return known[path]
+
+
 LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
 """The pickled number at the beginning of files of torch before 1.6."""
 
@@ -108,11 +141,15 @@ def mentions(path: str, key: str) -> bool:
 
 def numpy_globals() -> list[Any]:
     """Return numpy's types in old files, with numpy numbers as best scores in ``meta``."""
-    scalar, array = np.float64(0).__reduce__()[0], np.zeros(0).__reduce__()[0]
     kinds = {type(np.dtype(kind)) for kind in "?bBhHiIlLqQefdU"}
-    old = [(scalar, "numpy.core.multiarray.scalar")]
-    old.append((array, "numpy.core.multiarray._reconstruct"))
-    return [scalar, array, np.dtype, np.ndarray, *kinds, *old]
+    return [*(k for k, _ in _OLD_GLOBALS), np.dtype, np.ndarray, *kinds, *_OLD_GLOBALS]
+
+
+_OLD_GLOBALS = [
+    (np.float64(0).__reduce__()[0], "numpy.core.multiarray.scalar"),
+    (np.zeros(0).__reduce__()[0], "numpy.core.multiarray._reconstruct"),
+]
+"""numpy's functions in pickles, and their names before numpy 2."""
 
 
 def to_cpu(state: dict[str, Any]) -> dict[str, Any]:

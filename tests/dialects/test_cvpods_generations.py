@@ -189,8 +189,9 @@ def test_a_module_that_imports_the_stack_changes_nothing(
 
     class Reads(engine.HookBase):
         def after_step(self) -> None:
-            (storage,) = events._CURRENT_STORAGE_STACK
+            *outer, storage = events._CURRENT_STORAGE_STACK
             assert storage is self.trainer.storage
+            assert storage not in outer
             self.latest = events.get_event_storage().latest()["total_loss"]
 
     hook = Reads()

@@ -393,6 +393,21 @@ class Steps(Hook):
         self.hub = hub
 
 
+@pytest.mark.parametrize("by_name", [False, True])
+def test_a_scheduler_of_both_hook_and_lightning_is_refused(by_name: bool, tmp_path: Path) -> None:
+    class ParamSchedulerHook(Steps):
+        """Named as mmengine's."""
+
+    module = TinyModule()
+    sgd = torch.optim.SGD(module.parameters(), lr=0.1)
+    scheduler = torch.optim.lr_scheduler.StepLR(sgd, 2)
+    module.configure_optimizers = lambda: ([sgd], [scheduler])  # type: ignore[assignment]
+    schedulers: Any = {"all": [scheduler]} if by_name else [scheduler]
+    adapter = HookAdapter([ParamSchedulerHook()], attributes={"param_schedulers": schedulers})
+    with pytest.raises(ValueError, match="StepLR would be stepped twice, by the hook ParamSch"):
+        make_trainer(tmp_path, adapter).fit(module, make_loader(3))
+
+
 def test_message_hub_and_schedulers_resume(tmp_path: Path) -> None:
     def run(epochs: int, ckpt: Any = None) -> tuple[Any, Any]:
         module, hook = TinyModule(), Steps()

@@ -82,12 +82,12 @@ def test_the_four_training_hooks_together(tmp_path: Path, caplog: Any) -> None:
     ]
     with caplog.at_level("INFO"):
         fit(tmp_path, *hooks, module=module)
-    assert [when for when, _ in rows.rows] == [1, 3, 5]
+    assert [when for when, _ in rows.rows] == [1, 2, 4, 5]
     # the largest group is the second; the rate is the one of the iteration itself
-    assert [row["lr"] for _, row in rows.rows] == pytest.approx([0.1, 0.01, 0.001])
-    assert [row["epoch"] for _, row in rows.rows] == [1, 1, 2]
+    assert [row["lr"] for _, row in rows.rows] == pytest.approx([0.1, 0.1, 0.01, 0.001])
+    assert [row["epoch"] for _, row in rows.rows] == [1, 1, 2, 2]
     assert "time" not in rows.rows[0][1]
-    assert {"time", "total_loss", "train_loss", "data_time"} <= set(rows.rows[1][1])
+    assert {"time", "total_loss", "train_loss", "data_time"} <= set(rows.rows[2][1])
     assert rows.closed
     lines = [record.getMessage() for record in caplog.records]
     assert any(line.startswith("Overall training speed: 4 iterations in 0:00:00") for line in lines)
@@ -129,6 +129,11 @@ def test_bad_arguments(make: Any, message: str) -> None:
 
 
 # -- the timers of a test ------------------------------------------------------------------------
+
+
+def test_statistics_from_no_batch_are_an_error() -> None:
+    with pytest.raises(ValueError, match="got no batch from list"):
+        pet.update_bn_stats(TinyNormModule(), [])
 
 
 def test_timers_by_name() -> None:

@@ -129,8 +129,8 @@ def test_the_writer_writes_one_iteration_early_as_printed(hooks: Any, monkeypatc
 def test_by_epoch_the_writer_counts_max_iter_per_epoch(hooks: Any, monkeypatch: Any) -> None:
     rows = printed_on(monkeypatch, pet).Rows()
     loop([hooks.PeriodicWriter([rows], max_iter=4, display_iter=3)], 8, per_epoch=4)
-    assert [row[:3] for row in rows.rows] == [(2, 1, 2), (5, 2, 2), (7, 2, 2), (8, 2, 2)]
-    assert [row[3]["epoch"] for row in rows.rows] == [1, 2, 2, 2]
+    assert [row[:3] for row in rows.rows] == [(2, 1, 2), (3, 1, 2), (6, 2, 2), (7, 2, 2)]
+    assert [row[3]["epoch"] for row in rows.rows] == [1, 1, 2, 2]
 
 
 @pytest.mark.parametrize("ignore_warmup_time", [False, True])
@@ -211,6 +211,7 @@ def test_the_timers_of_a_test_have_the_printed_names(hooks: Any, caplog: Any) ->
     hook.nms_toc()
     with pytest.raises(ValueError, match="nms"):
         hook.add_timer("nms")
+    assert hook.add_timer("own") is hook.timers["own"]
     with pytest.raises(ValueError, match="nns"):
         hook.toc("nns")
     for _ in range(2):

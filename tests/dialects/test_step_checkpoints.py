@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ import torch
 from lightning_hooks import HookAdapter
 from lightning_hooks.dialects import cvpods
 from lightning_hooks.dialects import detectron2 as d2
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -41,6 +43,83 @@ def test_checkpointer_loads_model_and_checkpointables(tmp_path: Path) -> None:
     weights_only = d2.Checkpointer(TinyModule(seed=1), "", optimizer=sgd)
     rest = weights_only.resume_or_load(str(tmp_path / names[0]), resume=False)
     assert sorted(rest) == ["iteration", "optimizer"]
+
+
+def zoo_file(path: Path, form: str) -> None:
+    """Write the weights of a net with five classes, as other programs do."""
+    weights = Parts(classes=5).state_dict()
+    arrays = {f"bottom_up.{name}": value.numpy() for name, value in weights.items()}
+    forms: dict[str, Any] = {
+        "detectron2": {"model": weights},
+        "bare": weights,
+        "mmcv": {"meta": {}, "state_dict": weights},
+        "DDP": {"model": {f"module.{name}": value for name, value in weights.items()}},
+        "Lightning": {"state_dict": {f"model.{name}": value for name, value in weights.items()}},
+        "zoo": {
+            "model": {name: value.numpy() for name, value in weights.items()},
+            "__author__": "torchvision",
+            "matching_heuristics": True,
+        },
+        "zoo, other names": {"model": arrays, "__author__": "a"},
+    }
+    if form.startswith("zoo"):
+        path.write_bytes(pickle.dumps(forms[form], protocol=2))
+    else:
+        torch.save(forms[form], path)
+
+
+class Parts(torch.nn.ModuleDict):
+    def __init__(self, classes: int, seed: int = 0) -> None:
+        torch.manual_seed(seed)
+        super().__init__({"body": torch.nn.Linear(3, 4), "head": torch.nn.Linear(4, classes)})
+
+
+@pytest.mark.parametrize("form", ["detectron2", "bare", "mmcv", "DDP", "Lightning", "zoo"])
+def test_weights_that_fit_are_loaded_and_the_others_named(
+    form: str, tmp_path: Path, caplog: Any
+) -> None:
+    path = tmp_path / ("f.pkl" if form == "zoo" else "f.pth")
+    zoo_file(path, form)
+    for classes, named in ((5, ""), (2, "head.weight [5, 4], in the model [2, 4], head.bias")):
+        caplog.clear()
+        model = Parts(classes, seed=1)
+        rest = cvpods.Checkpointer(model).load(str(path))
+        assert torch.equal(model["body"].weight, Parts(5)["body"].weight)
+        assert torch.equal(model["head"].bias, Parts(classes, 1 if named else 0)["head"].bias)
+        lines = [record.getMessage() for record in caplog.records]
+        assert len(lines) == bool(named)
+        assert all(named in line for line in lines)
+        assert rest.keys() <= {"meta", "__author__"}
+
+
+def test_a_backbone_of_the_zoo_gets_the_names_of_the_model(tmp_path: Path) -> None:
+    zoo_file(tmp_path / "f.pkl", "zoo")
+    model = torch.nn.ModuleDict({"backbone": Parts(5, seed=1)})
+    d2.DetectionCheckpointer(model).load(str(tmp_path / "f.pkl"))
+    assert torch.equal(model["backbone"]["head"].weight, Parts(5)["head"].weight)
+
+
+def test_weights_of_another_model_are_named(tmp_path: Path, caplog: Any) -> None:
+    zoo_file(tmp_path / "f.pkl", "zoo, other names")
+    d2.DetectionCheckpointer(Parts(5)).load(str(tmp_path / "f.pkl"))
+    unexpected, missing = (record.getMessage() for record in caplog.records)
+    assert "unexpected keys: bottom_up.body.weight, bottom_up.body.bias" in unexpected
+    assert "missing keys: body.weight, body.bias, head.weight, head.bias" in missing
+
+
+@pytest.mark.parametrize(
+    ("written", "message"),
+    [
+        (pickle.dumps({"model": Path("a")}), "neither an array nor a plain type"),
+        (pickle.dumps({"model": {}})[:-3], "cannot be read|truncated"),
+        (pickle.dumps([1]), "holds a list, and no weights"),
+    ],
+)
+def test_a_pickle_of_other_objects_is_refused(written: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "f.pkl"
+    path.write_bytes(written)
+    with pytest.raises((pickle.UnpicklingError, DamagedCheckpointError), match=message):
+        d2.DetectionCheckpointer(Parts(5)).load(str(path))
 
 
 def test_a_write_that_fails_leaves_the_file_before(tmp_path: Path) -> None:

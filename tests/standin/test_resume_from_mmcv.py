@@ -61,6 +61,39 @@ def test_a_run_goes_on_from_a_file_of_mmcvs(
     assert at_start == [inner_iter]  # mmcv's resume sets it where iterations are counted
 
 
+@pytest.mark.parametrize(
+    ("gpu_ids", "kind", "resumed_at"),
+    [
+        ("range(0, 2)", "EpochBasedRunner", 8),
+        ("[0,\n    1]", "EpochBasedRunner", 8),
+        ("range(0, 1)", "EpochBasedRunner", 4),
+        ("ids()", "EpochBasedRunner", 4),
+        ("range(0, 2)", "IterBasedRunner", 4),  # iterations are its unit, as in mmcv
+    ],
+)
+def test_a_run_on_fewer_gpus_has_more_iterations_an_epoch(
+    gpu_ids: str, kind: str, resumed_at: int, tmp_path: Path
+) -> None:
+    model = Idle()
+    meta = {"epoch": 1, "iter": 4, "config": f"lr = 1\ngpu_ids = {gpu_ids}\nseed = 0\n"}
+    file = str(tmp_path / "epoch_1.pth")
+    torch.save({"meta": meta, "state_dict": model.state_dict()}, file)
+    runner = make(kind, 20, tmp_path / "work", model)
+    runner.resume(file, map_location="cpu")
+    assert (runner.epoch, runner.iter) == (1, resumed_at)
+
+
+def test_departure_a_run_by_iteration_knows_its_best_score(tmp_path: Path) -> None:
+    model = Idle()
+    messages = {"best_score": 0.9, "best_ckpt": "best.pth"}
+    file = str(tmp_path / "iter_4.pth")
+    meta = {"epoch": 1, "iter": 4, "hook_msgs": messages}
+    torch.save({"meta": meta, "state_dict": model.state_dict()}, file)
+    runner = make("IterBasedRunner", 8, tmp_path / "work", model, meta={"seed": 3})
+    runner.resume(file, map_location="cpu")
+    assert runner.meta == {"seed": 3, "hook_msgs": messages}
+
+
 @needs_lite
 @pytest.mark.parametrize("written_by", ["mmcv", "the stand-in"])
 def test_a_config_in_a_files_meta_is_read(

@@ -100,7 +100,7 @@ DIALECT = Dialect(
     },
     further=(*_CHECKPOINT, *(point for point in _POINTS if "test" in point)),
     has_priority=True,
-    evaluates=Evaluation.join,
+    at_setup=Evaluation.join,
 )
 
 

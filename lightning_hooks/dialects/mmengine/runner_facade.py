@@ -14,7 +14,13 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import Dialect
-from lightning_hooks.dialects.hosting import Facade, load_state_of, scalars_of, state_of
+from lightning_hooks.dialects.hosting import (
+    Facade,
+    has_base,
+    load_state_of,
+    scalars_of,
+    state_of,
+)
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
@@ -400,8 +406,11 @@ class RunnerFacade(Facade):
     def begin(self) -> None:
         """Attach the hooks, and register the message hub in mmengine, if loaded."""
         super().begin()
-        bases = [base for entry in self.hosted_hooks() for base in type(entry.foreign_hook).__mro__]
-        has_hook = "RuntimeInfoHook" in [base.__name__ for base in bases]
+        has_hook = False
+        for hosted in self.hosted_hooks():
+            has_hook |= has_base(hosted.foreign_hook, "RuntimeInfoHook")
+            if has_base(hosted.foreign_hook, "ParamSchedulerHook"):
+                self.check_stepped_once(hosted, _each(self.param_schedulers))
         self._info = None if has_hook else RuntimeInfo(self)
         library_hubs()[self.message_hub.instance_name] = self.message_hub
 
@@ -443,6 +452,12 @@ class RunnerFacade(Facade):
         self.metrics = self._validation_results()
 
     at_after_test_epoch = at_after_val_epoch
+
+
+def _each(schedulers: Any) -> Iterator[Any]:
+    """Yield the schedulers of a list, or of a dict of lists by optimizer."""
+    for group in schedulers.values() if isinstance(schedulers, Mapping) else [schedulers or []]:
+        yield from group
 
 
 _GIVEN = ("cfg", "log_processor", "param_schedulers", "visualizer")

@@ -88,7 +88,7 @@ class EpochCycle:
         metrics.publish_results(runner)
         runner.in_epoch = False
         runner.closed_epoch = runner.trainer.current_epoch
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     # -- a validation ----------------------------------------------------------------------
 
@@ -121,7 +121,7 @@ class EpochCycle:
         if runner.in_epoch and runner.counts_epochs:
             runner.mode = "train"
             runner.inner_iter = None
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     def _call_after_validation(self) -> None:
         self._calls.run_at_border("after_val_epoch")
@@ -181,7 +181,7 @@ class IterCycle(EpochCycle):
     def end_epoch(self) -> None:
         """Go on with the same loader."""
         metrics.publish_averages(self._runner)
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     def begin_validation(self) -> None:
         """Switch the mode; of mmcv's hooks call no point."""

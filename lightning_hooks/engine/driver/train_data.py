@@ -17,7 +17,7 @@ import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
-from lightning_hooks.engine.driver.resume import ResumeState
+from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
@@ -31,27 +31,27 @@ class TrainData:
 
     Args:
         runner: The runner, whose loader a hook may set.
-        resumed: The checkpoint's entry, forgotten when the data begin.
+        run_state: The state of a resumed run, forgotten when the data begin.
         fit: The fit of the patches.
     """
 
-    def __init__(self, runner: Runner, resumed: ResumeState, fit: FitChanges) -> None:
-        self._runner, self._resumed, self._fit = runner, resumed, fit
+    def __init__(self, runner: Runner, run_state: RunState, fit: FitChanges) -> None:
+        self._runner, self._run_state, self._fit = runner, run_state, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a checkpoint's entry waits for the data to begin."""
-        return bool(self._resumed)
+        """Whether a checkpoint's state waits for the data to begin."""
+        return bool(self._run_state)
 
     def watch(self, until: contextlib.ExitStack) -> None:
         """Make the first iterator after the hooks, if the hooks or a checkpoint may change it."""
         trainer = self._runner.trainer
 
         def before_iterator() -> None:
-            self._resumed.watch_workers(trainer, self._fit)
+            self._run_state.watch_workers(trainer, self._fit)
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
@@ -63,27 +63,27 @@ class TrainData:
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
         foreign = [hook for hook in hooks if not runs_no_user_code(hook)]
         changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
-        return bool(self._resumed) or any(changes)
+        return bool(self._run_state) or any(changes)
 
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
         trainer = self._runner.trainer
-        if not self._resumed:
+        if not self._run_state:
             return
         if self._before is not None and not data.goes_on_in_pass(trainer):
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
-        self._resumed.restore_rng(trainer.global_rank)
+        self._run_state.restore_rng(trainer.global_rank)
 
     def begin_epoch(self, *, for_run: bool) -> None:
-        """Iterate the loader and the data set after the hooks' changes; forget the resumed entry.
+        """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
 
         Args:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
-        runner, resumed, trainer = self._runner, self._resumed, self._runner.trainer
+        runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
         goes_on = data.goes_on_in_pass(trainer)
         if resumed:
             if not goes_on:
@@ -109,7 +109,7 @@ class TrainData:
         if progress.iterates_anew(trainer) or not (before or replace):
             return
         # a resumed run draws from the restored state
-        with before.restored() if before and not self._resumed else contextlib.nullcontext():
+        with before.restored() if before and not self._run_state else contextlib.nullcontext():
             data.renew_iterator(trainer)
 
     def end_epoch(self) -> None:

@@ -17,10 +17,8 @@ module ``forward``                            in_forward, in a call       FSDP's
 module ``on_validation_model_zero_grad``      Ownership                   hooks keep gradients
 module ``on_train_epoch_end``                 Driver                      values of the epoch
 module ``on_train_batch_end``                 StepTimeHook                end of the iteration
-module ``on_load_checkpoint``                 HookBuffers, AveragingHook  files without callbacks
-module ``on_load_checkpoint``                 TextLoggerHook              epoch of a file
-module ``on_save_checkpoint``                 HookBuffers, AveragingHook  files without callbacks
-module ``on_save_checkpoint``                 CheckpointStore, in a save  files without callbacks
+module ``on_load_checkpoint``                 Contents                    files without callbacks
+module ``on_save_checkpoint``                 Contents                    files without callbacks
 module ``load_state_dict``                    AveragingHook               a swap left by an error
 module ``log``, ``log_dict``                  isolated_logging            a hook runs the model
 BatchNorm layer ``forward``                   update_bn_stats             size of the input
@@ -28,7 +26,7 @@ Trainer ``save_checkpoint``                   CheckInvalidLossHook        check 
 Trainer ``save_checkpoint``                   StepTimeHook                time
 strategy, validation loop, loggers            StepTimeHook                time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
-strategy ``save_checkpoint``                  AveragingHook               files after the fit
+strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
 loader ``_get_iterator``                      restore_workers             begin in saved states
 ============================================  ==========================  ==========================

@@ -6,8 +6,10 @@ be read.
 
 from __future__ import annotations
 
+import logging
 import re
 import time
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -16,7 +18,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import RAW, check_weights, entry_of, has_average, raw_weights
+from lightning_hooks.storage.layout import RAW, check_weights, has_average, own_part, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -25,7 +27,18 @@ from lightning_hooks.utils.printable import printable
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["file_name", "load", "resume", "resume_optimizers", "run_meta", "save", "with_keys_of"]
+__all__ = [
+    "file_name",
+    "iterations_done",
+    "load",
+    "load_weights",
+    "resume",
+    "resume_optimizers",
+    "run_meta",
+    "save",
+    "weights_of",
+    "with_keys_of",
+]
 
 LAYOUT = "1.7.2"
 """The version of mmcv with the files' layout."""
@@ -124,29 +137,100 @@ def load(
     """Load the weights of a file into the runner's model and return the whole checkpoint."""
     _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
     checkpoint = verification.load(filename, map_location)
-    state = checkpoint.get("state_dict", checkpoint)
     # Lightning's files keep buffers added by hooks apart
-    state = {**state, **entry_of(checkpoint).get("buffers", {})}
+    state = {**weights_of(checkpoint), **own_part(checkpoint).get("buffers", {})}
     for pattern, replacement in revisions:
         state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
-    model = unwrap(runner.model)
+    load_weights(unwrap(runner.model), state, filename, runner.logger, strict=strict)
+    return checkpoint
+
+
+def weights_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the weights in a file of mmcv, Lightning or detectron2, or in a bare state dict.
+
+    >>> weights_of({"state_dict": {"w": 1}}), weights_of({"model": {"w": 2}}), weights_of({"w": 3})
+    ({'w': 1}, {'w': 2}, {'w': 3})
+    """
+    entries = (checkpoint.get(key) for key in ("state_dict", "model"))
+    return dict(next((entry for entry in entries if isinstance(entry, Mapping)), checkpoint))
+
+
+def load_weights(
+    model: torch.nn.Module,
+    state: dict[str, Any],
+    source: str,
+    logger: logging.Logger,
+    *,
+    strict: bool = False,
+) -> None:
+    """Load the weights that fit into a model; log the names of all others.
+
+    The prefix ``model.`` is added to or taken from the keys as needed.
+
+    Args:
+        model: The model, without a wrapper.
+        state: The weights by name.
+        source: The file, for the messages.
+        logger: Logs a line for each of unexpected, missing and misshapen weights.
+        strict: Whether keys and shapes must agree.
+
+    Raises:
+        RuntimeError: if ``strict`` and keys or shapes differ.
+        DamagedCheckpointError: if another object stands in place of a tensor.
+    """
     state = with_keys_of(model, state)
     own = model.state_dict()
-    check_weights(state, own, "state_dict", filename)
-    wrong = [k for k, v in state.items() if k in own and own[k].shape != v.shape]
+    check_weights(state, own, "state_dict", source)
     if strict:
         model.load_state_dict(state)
-        return checkpoint
-    result = model.load_state_dict({k: v for k, v in state.items() if k not in wrong}, strict=False)
+        return
+    misshapen = {
+        key: f"{key} {[*value.shape]}, in the model {[*own[key].shape]}"
+        for key, value in state.items()
+        if isinstance(own.get(key), torch.Tensor) and own[key].shape != value.shape
+    }
+    fitting = {key: value for key, value in state.items() if key not in misshapen}
+    result = model.load_state_dict(fitting, strict=False)
     missing = [k for k in result.missing_keys if not k.endswith("num_batches_tracked")]
     for what, keys in [
         ("unexpected", result.unexpected_keys),
-        ("missing", [k for k in missing if k not in wrong]),
-        ("size mismatch", wrong),
+        ("missing", [key for key in missing if key not in misshapen]),
+        ("size mismatch", [*misshapen.values()]),
     ]:
         if keys:
-            runner.logger.warning("%s: %s keys: %s", filename, what, printable(", ".join(keys)))
-    return checkpoint
+            logger.warning("%s: %s keys: %s", source, what, printable(", ".join(keys)))
+
+
+def iterations_done(runner: Any, meta: dict[str, Any]) -> int:
+    """Return the iterations done by a file's ``meta``, for this number of processes.
+
+    In a run counted in epochs an epoch has fewer iterations on more GPUs: ``iter`` is multiplied by
+    the number of ``gpu_ids`` in the file's config and divided by the runner's ``world_size``.
+
+    Args:
+        runner: The runner; ``world_size``, ``counts_epochs`` and ``logger`` are read.
+        meta: mmcv's ``meta``, with ``iter`` and perhaps the text of the ``config``.
+    """
+    done: int = meta["iter"]
+    gpus = _gpu_count(meta.get("config"))
+    if gpus in (0, runner.world_size) or not runner.counts_epochs:
+        return done
+    runner.logger.info("the iteration number is changed due to change of GPU number")
+    return int(done * gpus / runner.world_size)
+
+
+def _gpu_count(config: Any) -> int:
+    r"""Return the number of ``gpu_ids`` in the text of a config, which is not executed; 0 if none.
+
+    >>> [_gpu_count(f"gpu_ids = {ids}\nlr = 1") for ids in ("range(0, 8)", "[0, 2]", "f()")]
+    [8, 2, 0]
+    """
+    pattern = r"^gpu_ids = (?:range\((\d{1,9}), (\d{1,9})\)|\[([\d,\s]*)\])$"
+    gpu_ids = re.search(pattern, config, re.MULTILINE) if isinstance(config, str) else None
+    if gpu_ids is None:
+        return 0
+    start, stop, listed = gpu_ids.groups()
+    return len(re.findall(r"\d+", listed)) if start is None else max(int(stop) - int(start), 0)
 
 
 def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any) -> None:
@@ -163,10 +247,11 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
             f"{path} has no 'meta': it is a file of weights; use load_checkpoint() for it"
         )
     runner.epoch = meta["epoch"]
-    runner.iter = meta["iter"]
+    is_lightnings = verification.LIGHTNINGS_KEY in checkpoint
+    runner.iter = meta["iter"] if is_lightnings else iterations_done(runner, meta)
     runner.step_counts.count_from(checkpoint)
     runner.meta = dict(meta)
-    run = entry_of(checkpoint).get("run")
+    run = own_part(checkpoint).get("run")
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:

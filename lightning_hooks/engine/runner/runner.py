@@ -259,6 +259,18 @@ class Runner:
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
 
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``should_stop``.
+
+        Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
+        or a pass over the data, a validation, a checkpoint.
+        """
+        stop, trainer = self.stop_requested, self.trainer
+        if trainer.world_size > 1:
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if stop:
+            trainer.should_stop = True
+
     @property
     def data_loader(self) -> Any:
         """The current DataLoader, of the training or, in a validation, of the validation.

@@ -6,17 +6,14 @@ import contextlib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 import fsspec
 import lightning as L
 
-from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, precision
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import checkpoints, files, find_checkpoints, manifest, verification
 from lightning_hooks.storage.background_save import BackgroundSaver
@@ -268,10 +265,6 @@ def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], st
     with contextlib.ExitStack() as stack:
         own_io = replace_writer(trainer.strategy, take)
         stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
-        if not target.resumable:  # Lightning skips callbacks, which would add mmcv's meta
-            module = trainer.lightning_module
-            add = partial(Driver.of(trainer).on_save_checkpoint, trainer, module)
-            stack.callback(MethodPatch(module, "on_save_checkpoint", add).remove)
         trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
 

@@ -19,7 +19,11 @@ from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.registry import build_with_order
-from lightning_hooks.engine.runner.mmcv_checkpoint import file_name, resume_optimizers
+from lightning_hooks.engine.runner.mmcv_checkpoint import (
+    file_name,
+    iterations_done,
+    resume_optimizers,
+)
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin._hooks.registry import HOOKS
@@ -229,7 +233,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             super().call_hook(fn_name)
             driver.calls.restore()
             if fn_name in ("after_train_epoch", "after_val_epoch"):
-                driver.calls.agree_to_stop()
+                self.agree_to_stop()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
@@ -367,7 +371,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
                 f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
             )
         self._epoch = found["meta"]["epoch"]
-        self._iter = found["meta"]["iter"]
+        self._iter = iterations_done(self, found["meta"])
         if resume_optimizer:
             resume_optimizers(self, found)
         return found

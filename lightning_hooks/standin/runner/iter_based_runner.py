@@ -59,7 +59,8 @@ class IterBasedRunner(BaseRunner, IterRunner):
     Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
-        Departures from mmcv: see ``BaseRunner``; by default ``resume`` works without a GPU.
+        Departures from mmcv: see ``BaseRunner``; ``resume`` restores the hooks' messages, as the
+        best score, and works without a GPU by default.
     """
 
     stands_for: ClassVar[Any] = IterRunner
@@ -110,7 +111,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._inner_iter += 1
         self._iter += 1
         if self._engine.driver is not None and self._iter % AGREEMENT_INTERVAL == 0:
-            self._engine.driver.calls.agree_to_stop()
+            self.agree_to_stop()
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:
@@ -138,9 +139,12 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
-        """Resume from a checkpoint: weights, counters and optimizers."""
-        found = self._load_for_resume(checkpoint, resume_optimizer, map_location)
-        self._inner_iter = found["meta"]["iter"]  # as in mmcv, until the first part of the workflow
+        """Resume from a checkpoint: weights, counters, hooks' messages and optimizers."""
+        meta = self._load_for_resume(checkpoint, resume_optimizer, map_location)["meta"]
+        self._inner_iter = meta["iter"]  # as in mmcv, until the first part of the workflow
+        if "hook_msgs" in meta:
+            own = self.meta or {}
+            self.meta = {**own, "hook_msgs": {**own.get("hook_msgs", {}), **meta["hook_msgs"]}}
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
 
     def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments

@@ -471,6 +471,16 @@ def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path)
     assert torch.equal(again.net.weight, module.net.weight)
 
 
+def test_a_file_of_two_gpus_is_resumed_at_the_iteration_of_one(tmp_path: Path) -> None:
+    meta = {"epoch": 1, "iter": 2, "config": "gpu_ids = range(0, 2)\n"}
+    torch.save({"meta": meta, "state_dict": TinyModule().state_dict()}, tmp_path / "epoch_1.pth")
+    recorder = Recorder()
+    resume = old(before_run=lambda r: r.resume(str(tmp_path / "epoch_1.pth")))
+    fit(tmp_path, resume, recorder, max_epochs=2)
+    assert recorder.calls[1][:3] == ("before_train_epoch", 1, 4)
+    assert recorder.calls[-1][:3] == ("after_run", 2, 8)
+
+
 @pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 @pytest.mark.parametrize("hook", [EMAHook, CheckpointHook])
 def test_ckpt_path_of_a_file_of_mmcvs_layout_says_what_to_write(

@@ -51,11 +51,11 @@ class PeriodicWriter(TrainHook):
         self.display_iter = display_iter
 
     def after_step(self, storage, epoch=None, max_epoch=None, **kwargs):
-        last = self.max_iter
+        iteration = storage.iter
         if epoch is not None:
             storage.put_scalar("epoch", epoch, smoothing_hint=False)
-            last = self.max_iter * max_epoch
-        if (storage.iter + 1) % self.display_iter == 0 or storage.iter == last - 1:
+            iteration = storage.iter % self.max_iter
+        if (iteration + 1) % self.display_iter == 0 or iteration == self.max_iter - 1:
             for writer in self.writers:
                 writer.write(epoch=epoch, max_epoch=max_epoch)
 
@@ -189,7 +189,9 @@ class TestHook:
     def add_timer(self, name):
         if name in self.timers:
             raise ValueError(name)
-        self.timers[name] = Timer()
+        timer = Timer()
+        self.timers[name] = timer
+        return timer
 
     def tic(self, name):
         if name not in self.timers:

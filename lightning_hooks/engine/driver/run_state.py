@@ -1,0 +1,181 @@
+"""``RunState``: where a run stands, in its checkpoint files and in a resumed run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+import lightning as L
+import torch
+from torch.utils.data import DataLoader
+
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
+from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.storage import manifest
+from lightning_hooks.utils import random_state
+from lightning_hooks.utils.plain_types import plain_groups
+
+__all__ = ["RunState"]
+
+
+class RunState:
+    """Where a run stands: written to each file, and kept from a file until the run has restored it.
+
+    In the part of this package in a file, ``checkpoint["lightning_hooks"]``, of plain types and
+    tensors:
+
+    =============  =======================================================================
+    key            value
+    =============  =======================================================================
+    iter           training iterations done
+    in_epoch       whether the run is inside an epoch
+    run            the run's name
+    last_val_iter  iterations done at the last validation, in a run counted in iterations
+    rng            the random state of every rank, and of the loaders' persistent workers
+    data           states of the training loaders' own generators
+    log_buffer     the values of steps not averaged yet
+    =============  =======================================================================
+
+    The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
+    (:mod:`lightning_hooks.loggers.trackers.base`), ``buffers`` (``hook_buffers.py``), ``hooks``
+    (``hook_states.py``) and ``averages`` (:mod:`lightning_hooks.hooks.averaging.base`). ``meta`` in
+    the file is mmcv's.
+
+    Args:
+        runner: The runner.
+    """
+
+    saved: Mapping[str, Any] = MappingProxyType({})
+    """This package's part of the resumed file; empty without a file."""
+    _meta: Mapping[str, Any] = saved
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._workers: WeakKeyDictionary[Any, random_state.WorkerStates] = WeakKeyDictionary()
+
+    def __bool__(self) -> bool:
+        return bool(self.saved)
+
+    def is_of(self, trainer: L.Trainer) -> bool:
+        """Whether the run is a Trainer's; hooks may move to another Trainer."""
+        return self._runner.trainer is trainer
+
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
+        runner, trainer = self._runner, file.trainer
+        workers, generators = self.worker_states(trainer), data.train_generators(trainer)
+        if not trainer.interrupted:  # else the rank writes alone
+            runner.agree_to_stop()
+        closed = runner.counts_epochs and not runner.in_epoch
+        epochs = runner.epoch + (not closed)
+        done = runner.iterations_done
+        file.contents["meta"] = run_meta(runner, epochs, done)
+        if "optimizer_states" in file.contents:
+            groups = [*map(plain_groups, file.contents["optimizer_states"])]
+            file.contents["optimizer_states"] = groups
+        rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
+        random_states: list[Any] = [rng]
+        if trainer.world_size > 1 and not trainer.interrupted:
+            random_states = [None] * trainer.world_size
+            torch.distributed.all_gather_object(random_states, rng)
+        file.own_part.update(
+            iter=done,
+            in_epoch=runner.in_epoch,
+            run=runner.run_id,
+            log_buffer=runner.train_log.state_dict(),
+            last_val_iter=runner.last_val_iter,
+            rng=random_states,
+            data=[*map(torch.Generator.get_state, generators)],
+        )
+
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
+        if file.resumes:
+            self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
+
+    def clear(self) -> None:
+        """Forget the state after the restore."""
+        self.saved = self._meta = MappingProxyType({})
+
+    def run_id(self, default: str) -> str:
+        """Return the saved name of the run, by which files are found, if valid."""
+        run = self.saved.get("run")
+        return str(run) if manifest.is_run(run) else default
+
+    def restore_counters(self, runner: Runner) -> None:
+        """Set the runner's counters, name and meta.
+
+        Args:
+            runner: The runner, in ``on_train_start``.
+        """
+        saved, trainer = self.saved, runner.trainer
+        runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
+        runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
+        runner.step_counts.before = 0
+        mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
+        runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
+        runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
+        if runner.counts_epochs:
+            # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
+            closed = mid_epoch and not runner.in_epoch
+            runner.closed_epoch = trainer.current_epoch if closed else None
+        else:
+            runner.last_val_iter = saved.get("last_val_iter", runner.iter)
+        if self:
+            runner.meta = {**self._meta, **(runner.meta or {})}
+            if "hook_msgs" in self._meta:
+                runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+            warning = _mid_epoch_warning(trainer) if mid_epoch and not last else ""
+            if warning:
+                runner.logger.warning("%s", warning)
+
+    def restore_rng(self, rank: int) -> None:
+        """Restore the rank's random state, if the checkpoint has a state for the rank."""
+        states = self.saved.get("rng", [])
+        if rank < len(states):
+            random_state.set_rng_state(states[rank])
+
+    def restore_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
+        """Have persistent workers begin in the saved random states of the rank's workers."""
+        states, rank = self.saved.get("rng", []), trainer.global_rank
+        if rank < len(states):
+            data.restore_workers(trainer, states[rank].get("workers", []), fit)
+
+    def watch_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
+        """Have persistent workers share their random states with :meth:`worker_states`."""
+        for loader in data.train_loaders(trainer):
+            persists = isinstance(loader, DataLoader) and loader.persistent_workers
+            if persists and loader not in self._workers:
+                self._workers[loader] = data.keep_worker_states(loader, fit)
+
+    def worker_states(self, trainer: L.Trainer) -> list[list[Any]]:
+        """Return the random states of persistent workers by loader; empty without such workers."""
+        known = self._workers
+        loaders = data.train_loaders(trainer) if known else []
+        return [known[one].read() if one in known else [] for one in loaders]
+
+    def restore_generators(self, trainer: L.Trainer) -> None:
+        """Restore the states of the loaders' own generators."""
+        generators = data.train_generators(trainer)
+        for generator, state in zip(generators, self.saved.get("data", []), strict=False):
+            generator.set_state(state)
+
+
+def _mid_epoch_warning(trainer: L.Trainer) -> str:
+    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
+    if data.goes_on_in_pass(trainer):
+        return ""
+    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
+        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
+        "checkpoint of the end of an epoch"
+    )
