@@ -71,10 +71,10 @@ def _is_in_callback(trainer: L.Trainer) -> bool:
     )
 
 
-def add(trainer: L.Trainer, callback: Callback) -> None:
-    """Append a callback, unless the list has it; Lightning may walk over the list."""
-    if not is_one_of(callback, callbacks_of(trainer)):
-        callbacks_of(trainer).append(callback)
+def add(trainer: L.Trainer, *new: Callback) -> None:
+    """Append callbacks that the list has not; Lightning may walk over the list."""
+    callbacks = callbacks_of(trainer)
+    callbacks += [callback for callback in new if not is_one_of(callback, callbacks)]
 
 
 def insert(trainer: L.Trainer, callback: Callback, before: Callable[[Callback], bool]) -> None:

@@ -14,7 +14,6 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
@@ -222,7 +221,8 @@ class OptimizerHook(Hook):
             return
         name = f"{type(self).__name__}(grad_clip={self.grad_clip})"
         self._check_trainer(trainer, name)
-        clips = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
+        hooks = Driver.of(trainer).roster.hooks
+        clips = [hook for hook in hooks if getattr(hook, "grad_clip", None) is not None]
         if len(clips) > 1 and clips[0] is self:
             both = " and ".join(type(hook).__name__ for hook in clips)
             rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")

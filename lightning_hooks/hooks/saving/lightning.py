@@ -19,7 +19,7 @@ from lightning.pytorch.utilities import rank_zero_info
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of, hooks_of
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
 from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -158,7 +158,7 @@ class SavingHook(Hook):
 
     def _load_last(self, trainer: L.Trainer) -> None:
         """Load the file for ``ckpt_path="last"`` if Lightning has not found the file."""
-        hooks = [hook for hook in hooks_of(trainer) if isinstance(hook, SavingHook)]
+        hooks = [hook for hook in Driver.of(trainer).roster.hooks if isinstance(hook, SavingHook)]
         if hooks[0] is not self:
             return
         chosen = entry_point.chosen_path(trainer)
@@ -391,7 +391,8 @@ class SavingHook(Hook):
 
 def _newest(trainer: L.Trainer) -> str | None:
     """Return the file for ``ckpt_path="last"``: the newest of all hooks of the Trainer."""
-    hooks = [h for h in hooks_of(trainer) if isinstance(h, SavingHook) and h.writes_files]
+    given = Driver.of(trainer).roster.hooks
+    hooks = [hook for hook in given if isinstance(hook, SavingHook) and hook.writes_files]
     hooks.sort(key=lambda hook: hook.kept_kind != "last")  # a tie is a CheckpointHook's
     work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
     places = [(hook.store, directory_of(hook.out_dir, work_dir)) for hook in hooks]
