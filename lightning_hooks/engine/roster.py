@@ -51,19 +51,24 @@ class Roster:
     def begin(self) -> None:
         """Number the hosted hooks; no other hook keeps a number of an earlier Trainer."""
         for callback in self.given:
-            callback.hosted_at = None
+            _set_place(callback, None)
         for place, hook in enumerate(self.hosted):
-            hook.hosted_at = place
+            _set_place(hook, place)
 
     def host(self, hook: HookCallback) -> None:
         """Take in a native hook that is registered during the run."""
-        hook.hosted_at = len(self.hosted)
+        _set_place(hook, len(self.hosted))
         self.hosted.append(hook)
         self.hooks.append(hook)
 
     def has_left(self, hook: HookCallback) -> bool:
         """Whether a hook is among the callbacks for an adapter that is gone."""
         return hook.hosted_at is not None and not is_one_of(hook, self.hosted)
+
+
+def _set_place(hook: HookCallback, place: int | None) -> None:
+    hook.hosted_at = place
+    vars(hook).pop("state_key", None)  # made of the place
 
 
 def hook_callbacks_of(trainer: L.Trainer) -> list[HookCallback]:

@@ -237,11 +237,11 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        hosted = [one for one in hook_callbacks_of(trainer) if one.hosted_at is not None]
+        hosted = [hook for hook in hook_callbacks_of(trainer) if hook.hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
-        insert(trainer, self, lambda one: isinstance(one, HookCallback))
-        for hook in self.roster.hosted:
-            insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
+        insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
+        # so that ckpt_path="best" is a hook's
+        insert(trainer, self.roster.hosted, is_lightnings_default)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
@@ -401,8 +401,8 @@ class Driver(Callback):
         """
         runner, trainer = self.runner, self.runner.trainer
         self.roster.host(hook)
-        self._contents.hooks.append(hook)
-        insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
+        # Lightning has not come as far as this place
+        insert(trainer, [hook], is_lightnings_default)
         hook.setup(trainer, runner.module, "fit")
         hook.on_fit_start(trainer, runner.module)
         if self._has_begun:

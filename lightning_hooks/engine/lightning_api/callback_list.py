@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import lightning as L
@@ -77,11 +77,12 @@ def add(trainer: L.Trainer, *new: Callback) -> None:
     callbacks += [callback for callback in new if not is_one_of(callback, callbacks)]
 
 
-def insert(trainer: L.Trainer, callback: Callback, before: Callable[[Callback], bool]) -> None:
-    """Put a callback in front of the first callback of a kind, else at the end."""
+def insert(trainer: L.Trainer, new: Sequence[Callback], before: Callable[[Callback], bool]) -> None:
+    """Put callbacks in front of the first callback of a kind, else at the end."""
     callbacks = callbacks_of(trainer)
-    places = (i for i, one in enumerate(callbacks) if before(one))
-    callbacks.insert(next(places, len(callbacks)), callback)
+    places = (place for place, callback in enumerate(callbacks) if before(callback))
+    place = next(places, len(callbacks))
+    callbacks[place:place] = new
 
 
 def take_out(trainer: L.Trainer, gone: Collection[Callback]) -> None:
