@@ -349,7 +349,7 @@ class Driver(Callback):
                 self.calls.calls_for("after_train_iter")
             )
         self.calls.run("after_train_iter", calls)
-        if runner.log_buffer.shown or runner.log_buffer.output:
+        if runner.log_buffer.news:
             metrics.publish_results(runner)
         vars(runner).pop("data_batch", None)  # a hook may have deleted the batch
         if self._cycle.acts_in_batches:

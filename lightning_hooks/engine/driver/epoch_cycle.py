@@ -58,6 +58,8 @@ class EpochCycle:
         runner = self._runner
         runner.mode = "train"
         runner.own_max_iters = None
+        if not runner.in_epoch:  # else a resumed run goes on inside the epoch
+            runner.begin_pass()
         runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
@@ -158,6 +160,7 @@ class IterCycle(EpochCycle):
 
     def begin_epoch(self) -> None:
         """Begin a pass over the data."""
+        self._runner.begin_pass()
         self._runner.renew()
         trim_log_buffer(self._runner)
         self._train_data.restore_rng()

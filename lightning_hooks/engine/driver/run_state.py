@@ -120,6 +120,8 @@ class RunState:
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
+        inside = mid_epoch and not (last and progress.resumed_after_last_batch(trainer))
+        runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
             closed = mid_epoch and not runner.in_epoch

@@ -250,6 +250,7 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
     is_lightnings = verification.LIGHTNINGS_KEY in checkpoint
     runner.iter = meta["iter"] if is_lightnings else iterations_done(runner, meta)
     runner.step_counts.count_from(checkpoint)
+    runner.begin_pass()
     runner.meta = dict(meta)
     run = own_part(checkpoint).get("run")
     if manifest.is_run(run):
