@@ -6,8 +6,9 @@ epoch; in a new process the sequence would start again from the seed.
 
 from __future__ import annotations
 
+import array
 import contextlib
-import pickle
+import math
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -33,9 +34,6 @@ GENERATORS = (
     (torch.get_rng_state, torch.set_rng_state),
 )
 """How to read and restore the generators of Python, numpy and torch, one by one."""
-
-WORKER_STATE_SIZE = 32768
-"""Bytes reserved for a state; a state takes less than half."""
 
 
 def get_rng_state() -> dict[str, Any]:
@@ -104,6 +102,22 @@ def isolated(*generators: torch.Generator) -> Iterator[None]:
 # -- persistent workers ----------------------------------------------------------------------
 
 
+_WORKER = np.dtype(
+    [
+        ("torch", np.uint8, torch.get_rng_state().numel()),
+        ("numpy", np.uint32, 624),
+        (
+            "numpy_rest",
+            np.float64,
+            3,
+        ),  # position, whether there is a next normal number, the number
+        ("python", np.uint32, 625),
+        ("python_gauss", np.float64),  # NaN for none
+    ]
+)
+"""The random state of a worker as bytes, in a tenth of the time of a pickle."""
+
+
 class WorkerStates:
     """The collate function of persistent workers that copy their random states to shared memory.
 
@@ -116,7 +130,7 @@ class WorkerStates:
 
     def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
         self._collate = collate
-        self._shared = torch.zeros(workers, 2, WORKER_STATE_SIZE, dtype=torch.uint8)
+        self._shared = torch.zeros(workers, 2, _WORKER.itemsize, dtype=torch.uint8)
         self._copies = torch.zeros(workers, dtype=torch.int64)
         for shared in (self._shared, self._copies):
             shared.share_memory_()  # type: ignore[no-untyped-call]
@@ -126,10 +140,10 @@ class WorkerStates:
         batch = self._collate(samples)
         worker = get_worker_info()
         if worker is not None:
-            state = bytearray(pickle.dumps(get_rng_state()))
-            place = self._shared[worker.id, (int(self._copies[worker.id]) + 1) % 2]
-            place[: len(state)] = torch.frombuffer(state, dtype=torch.uint8)
-            self._copies[worker.id] += 1
+            copies = self._copies.numpy()
+            place = (copies[worker.id] + 1) % 2
+            _write_state(self._shared.numpy()[worker.id].view(_WORKER)[place])
+            copies[worker.id] += 1
         return batch
 
     def read(self) -> list[Any]:
@@ -138,10 +152,35 @@ class WorkerStates:
 
     def _read(self, worker: int) -> Any:
         while copies := int(self._copies[worker]):
-            state = self._shared[worker, copies % 2].numpy().tobytes()
+            state = self._shared.numpy()[worker].copy().view(_WORKER)[copies % 2]
             if copies == int(self._copies[worker]):  # else the worker may have written here
-                return pickle.loads(state)
+                return _state_in(state[0])
         return None
+
+
+def _write_state(row: Any) -> None:
+    """Write the process's random state as bytes."""
+    place = row[0]
+    place["torch"] = torch.get_rng_state().numpy()
+    _, place["numpy"], *place["numpy_rest"] = np.random.get_state()
+    _, internal, gauss = random.getstate()
+    place["python"] = array.array("I", internal)
+    place["python_gauss"] = math.nan if gauss is None else gauss
+
+
+def _state_in(place: Any) -> dict[str, Any]:
+    """Return the written state in the form of :func:`get_rng_state`."""
+    position, has_gauss, gauss = place["numpy_rest"].tolist()
+    python_gauss = float(place["python_gauss"])
+    return {
+        "python": (
+            random.Random.VERSION,
+            tuple(place["python"].tolist()),
+            None if math.isnan(python_gauss) else python_gauss,
+        ),
+        "numpy": ("MT19937", place["numpy"].tolist(), int(position), int(has_gauss), gauss),
+        "torch": torch.from_numpy(place["torch"].copy()),
+    }
 
 
 def restore_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:

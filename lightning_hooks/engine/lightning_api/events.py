@@ -53,8 +53,8 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> Non
     """
     held = _held_by_users(trainer)
     for callback in callbacks:
-        if id(callback) not in held:  # an event set on the instance is the user's
-            skip_events(callback, *(_unused_events(trainer, callback) - vars(callback).keys()))
+        if id(callback) not in held:
+            skip_events(callback, *_unused_events(trainer, callback))
 
 
 def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
@@ -79,8 +79,9 @@ def _held_by_users(trainer: L.Trainer) -> set[int]:
 
 
 def skip_events(callback: Callback, *events: str) -> None:
-    """Have Lightning skip events of a callback."""
-    vars(callback).update(dict.fromkeys(events))
+    """Have Lightning skip events of a callback, but no function that the user has set."""
+    for name in events:
+        vars(callback).setdefault(name, None)
 
 
 def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS) -> None:

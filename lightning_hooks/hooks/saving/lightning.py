@@ -142,6 +142,7 @@ class SavingHook(Hook):
         """Verify checkpoints when the Trainer reads them."""
         strategy, fit = trainer.strategy, self.joined_fit
         if fit is not None:
+            fit.callback(self.store.thread.free)
             if strategy.restore_checkpoint_after_setup and "load_checkpoint" not in vars(strategy):
                 fit.patch(strategy, "load_checkpoint", partial(_verify, trainer))
             check_reads(trainer, fit)
