@@ -58,7 +58,7 @@ class BackgroundSaver:
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
     def free(self) -> None:
-        """Free the memory of the copies; a save that goes on frees its copy at the end."""
+        """Free the memory of the copies; later saves allocate anew."""
         self._snapshot = Snapshot()
 
     def join(self) -> None:

@@ -71,6 +71,8 @@ class RunState:
         workers, generators = self.worker_states(trainer), data.train_generators(trainer)
         if not trainer.interrupted:  # else the rank writes alone
             runner.agree_to_stop()
+        elif trainer.validating:
+            progress.repeat_validation(file.contents)
         closed = runner.counts_epochs and not runner.in_epoch
         epochs = runner.epoch + (not closed)
         done = runner.iterations_done
