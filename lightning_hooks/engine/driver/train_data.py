@@ -10,14 +10,16 @@ without hooks, and nothing is drawn twice.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.callbacks import Checkpoint
 
-from lightning_hooks.engine.driver.ownership import runs_no_user_code
+from lightning_hooks.engine.driver.ownership import has_foreign, runs_no_user_code
 from lightning_hooks.engine.driver.run_state import RunState
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
@@ -51,7 +53,8 @@ class TrainData:
         trainer = self._runner.trainer
 
         def before_iterator() -> None:
-            self._run_state.watch_workers(trainer, self._fit)
+            if _may_save(trainer, self._runner.hooks):
+                self._run_state.watch_workers(trainer, self._fit)
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
@@ -116,6 +119,18 @@ class TrainData:
         """Go back to the loader replaced for a single epoch, as mmcv does."""
         self._replaced.close()
         self._is_replaced = False
+
+
+def _may_save(trainer: L.Trainer, hooks: Sequence[Any]) -> bool:
+    """Return whether a checkpoint callback, or code of the user, may write a file in the fit."""
+    if has_foreign(hooks) or any(hook.kept_kinds for hook in hooks):
+        return True
+    others = [c for c in callbacks_of(trainer) if not isinstance(c, HookCallback)]
+    known = ("lightning.", "lightning_hooks.")
+    return any(
+        isinstance(callback, Checkpoint) or not type(callback).__module__.startswith(known)
+        for callback in others
+    )
 
 
 class _RandomState:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset
 
-from lightning_hooks import CheckpointHook, ClosureHook, newest_valid
+from lightning_hooks import CheckpointHook, ClosureHook, IterTimerHook, newest_valid
 from support.training import NoValidation, fit
 
 
@@ -75,7 +75,7 @@ def test_the_same_order_and_augmentations(tmp_path: Path, by_epoch: bool, genera
         assert again.losses == whole.losses[3 * done :]
 
 
-def test_a_death_in_a_validation_costs_its_epoch(tmp_path: Path) -> None:
+def test_a_death_in_a_validation_costs_no_epoch(tmp_path: Path) -> None:
     def run(folder: Path, dies_in: int | None = None, ckpt_path: Any = None) -> Any:
         torch.manual_seed(0 if ckpt_path is None else 5)
         workers = {"num_workers": 2, "persistent_workers": True}
@@ -96,7 +96,7 @@ def test_a_death_in_a_validation_costs_its_epoch(tmp_path: Path) -> None:
     whole = run(tmp_path / "whole")
     run(tmp_path, dies_in=1)
     again = run(tmp_path, ckpt_path=newest_valid(tmp_path))
-    assert again.batches == whole.batches[3:]
+    assert again.batches == whole.batches[6:]
 
 
 def test_a_loader_without_them_is_left_alone(tmp_path: Path) -> None:
@@ -106,6 +106,22 @@ def test_a_loader_without_them_is_left_alone(tmp_path: Path) -> None:
     assert loader.collate_fn is collate
     entry = torch.load(tmp_path / "epoch_1.pth", weights_only=True)["lightning_hooks"]
     assert "workers" not in entry["rng"][0]
+
+
+@pytest.mark.parametrize("saves", [False, True])
+def test_workers_copy_their_states_only_where_a_file_may_be_written(
+    saves: bool, tmp_path: Path
+) -> None:
+    class Notes(NoValidation):
+        def on_train_start(self) -> None:
+            found.append(loader.collate_fn is collate)
+
+    found: list[bool] = []
+    loader = DataLoader(Augmented(), batch_size=2, num_workers=1, persistent_workers=True)
+    collate = loader.collate_fn
+    hooks = [CheckpointHook(interval=1)] if saves else []
+    fit(tmp_path, IterTimerHook(), *hooks, module=Notes, batches=loader)
+    assert found == [not saves]
 
 
 def test_a_second_fit_goes_on_with_the_same_workers(tmp_path: Path) -> None:
@@ -152,4 +168,4 @@ def test_a_file_saved_after_the_fit_has_the_workers_states(tmp_path: Path) -> No
     _, trainer = run(1)
     trainer.save_checkpoint(tmp_path / "after.ckpt")
     again, _ = run(2, tmp_path / "after.ckpt")
-    assert again.batches == whole.batches[3:]
+    assert again.batches == whole.batches[6:]
