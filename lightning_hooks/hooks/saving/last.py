@@ -180,13 +180,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     ``BestCheckpointHook``, else the last. A hook in a ``HookAdapter`` needs
     ``enable_checkpointing=False``. Damaged files are not loaded.
 
-    A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
-    From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a
-    ``DataLoader`` begins the pass anew, for the remaining number of batches; a loader with a
-    ``state_dict``, as torchdata's ``StatefulDataLoader``, continues. Gradients accumulated since
-    the last optimizer step are not saved: the next step uses the other batches of its window. An
-    ``interval`` that is a multiple of a pass, or at least of the accumulated iterations, avoids
-    both.
+    A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
+    ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
+    says that a new pass begins. Gradients accumulated since the last optimizer step are not saved:
+    the next step uses the other batches of its window. An ``interval`` that is a multiple of the
+    accumulated iterations avoids this.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
