@@ -154,7 +154,14 @@ def test_a_line_tells_of_a_renamed_function(
         check_private_names(trainer)
 
 
-OF_TORCH = {"_forward_cache", "_get_iterator", "_iterator", "_step_supports_amp_scaling"}
+OF_TORCH = {
+    "_forward_cache",
+    "_get_iterator",
+    "_index_sampler",
+    "_num_yielded",
+    "_iterator",
+    "_step_supports_amp_scaling",
+}
 """Private names of loaders, optimizers and metrics."""
 
 
