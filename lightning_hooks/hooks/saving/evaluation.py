@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import lightning as L
@@ -24,7 +24,6 @@ from torchmetrics import Metric, MetricCollection
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import model_state
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
@@ -258,6 +257,11 @@ class EvalHook(SavingHook):
         if self.rule is not None:
             self.compare_func = self.rule_map[self.rule]
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        is_due = self._best.is_used and (self._best.store.background or not self.by_epoch)
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""
         self._best.keys = key_list(self.save_best)
@@ -267,8 +271,6 @@ class EvalHook(SavingHook):
             self._warn_of_lightnings_best(callbacks_of(runner.trainer))
             self._open_directory(runner)
         self.initial_flag = True
-        if (self.by_epoch and not self._best.store.background) or not self._best.is_used:
-            skip_events(self, EvalHook, "on_train_batch_end")
         if self.dataloader is None and self._best.is_used:
             self._best.warn_without_validation()
         if self._has_own_evaluation():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -325,14 +324,18 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        last = self._last
+        is_due = not self.by_epoch or last.every_minutes is not None or last.store.background
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         for kind in self._files:
             kind.store.save_optimizer = self.save_optimizer
         super().before_run(runner)
         self._has_run = True
-        if self.by_epoch and self._last.every_minutes is None and not self._last.store.background:
-            skip_events(self, CheckpointHook, "on_train_batch_end")
         stores = [kind.store for kind in files_of(runner.hooks)]
         self._last.store.open(runner, stores, make=True)
         self._last.clean_up(self.interval, self.max_keep_ckpts, runner.iter)
