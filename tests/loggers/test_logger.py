@@ -205,9 +205,7 @@ class WithoutRate(torch.optim.Optimizer):
 
 
 @pytest.mark.parametrize("all_groups", [False, True])
-def test_an_optimizer_without_rates_has_none_in_lines(
-    all_groups: bool, tmp_path: Path
-) -> None:
+def test_an_optimizer_without_rates_has_none_in_lines(all_groups: bool, tmp_path: Path) -> None:
     class Module(NoValidation):
         def configure_optimizers(self) -> Any:
             return WithoutRate(self.parameters())
