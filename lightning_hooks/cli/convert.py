@@ -45,7 +45,7 @@ def split_unknown(
         hooks_from_config({"custom_imports": config.get("custom_imports")})
     except ImportError as error:
         config = {**config, "custom_imports": None}
-        comments.append(f"# custom_imports: {error}")
+        comments.append(_comment("custom_imports", error))
 
     keys = [key for key in config if key in KEYS]
     unknown = [kind for key in keys for kind in _unknown(config[key])]
@@ -53,7 +53,7 @@ def split_unknown(
         try:
             run_declarations(script)
         except (Exception, SystemExit) as error:
-            comments.append(f"# {script.name}: {type(error).__name__}: {error}")
+            comments.append(_comment(script.name, error))
 
     def known(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -72,6 +72,12 @@ def split_unknown(
         return {"grad_clip": value["grad_clip"]} if clips else None
 
     return {**config, **{key: known(config[key]) for key in keys}}, comments
+
+
+def _comment(what: str, error: BaseException) -> str:
+    """Return an error as one line."""
+    reason = masked(" ".join(f"{type(error).__name__}: {error}".split()))
+    return f"# {what}: {reason}"
 
 
 def _advice_for(kind: str) -> str:
