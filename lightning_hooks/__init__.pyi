@@ -27,11 +27,11 @@ from lightning_hooks.hooks.averaging.ema import (
 )
 from lightning_hooks.hooks.batch_norm.population_stats import update_bn_stats as update_bn_stats
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook as PreciseBNHook
-from lightning_hooks.hooks.saving.checkpoint import CheckpointHook as CheckpointHook
+from lightning_hooks.hooks.saving.last import CheckpointHook as CheckpointHook
 from lightning_hooks.hooks.closure import ClosureHook as ClosureHook
 from lightning_hooks.hooks.empty_cache import EmptyCacheHook as EmptyCacheHook
 from lightning_hooks.hooks.freeze import FreezeHook as FreezeHook
-from lightning_hooks.hooks.saving.evaluation import (
+from lightning_hooks.hooks.saving.best import (
     BestCheckpointHook as BestCheckpointHook,
 )
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook as DistEvalHook

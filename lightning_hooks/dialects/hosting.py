@@ -13,9 +13,9 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.error_notes import calling, class_name
 from lightning_hooks.engine.hook_callback import HookCallback, hooks_of
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
@@ -482,15 +482,14 @@ def scalars_of(values: Mapping[str, Any]) -> dict[str, Any]:
 # -- states ------------------------------------------------------------------------------------
 
 
-def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Add the ``state_dict()`` of each hook to a checkpoint.
+def save_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
+    """Add the ``state_dict()`` of each hook to a file.
 
     Args:
-        trainer: The Trainer.
+        file: The file.
         hooks: Hooks that are no callbacks, of mmcv or of another library.
-        checkpoint: Lightning's dict, changed.
     """
-    keys = keys_of(trainer)
+    keys, checkpoint = keys_of(file.trainer), file.contents
     hosted = [hook for hook in hooks if isinstance(hook, Hosted)]
     for facade in dict.fromkeys(one.facade for one in hosted):
         if facade is not None:
@@ -503,25 +502,24 @@ def save_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, 
         one.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
-def load_states(trainer: L.Trainer, hooks: Sequence[Any], checkpoint: dict[str, Any]) -> None:
-    """Restore the states of hooks from a checkpoint; warn of states without a hook.
+def load_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
+    """Restore the states of hooks from a file; warn of states without a hook.
 
     Hooks of other libraries get the states when the run begins. A resumed run also warns of each
     stateful hook without a state in the checkpoint.
     """
-    states, keys = checkpoint.get(DIALECTS_KEY, {}), keys_of(trainer)
-    resumes = trainer.state.fn == TrainerFn.FITTING
+    states, keys = file.contents.get(DIALECTS_KEY, {}), keys_of(file.trainer)
     for one in hooks:
         hook = foreign(one)
         state = states.get(keys[id(hook)])
         if isinstance(one, Hosted):
             one.loaded_state = state
             if "after_load_checkpoint" in one.dialect.methods:
-                one.loaded_checkpoint = checkpoint
+                one.loaded_checkpoint = file.contents
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))
-        if resumes and stateful and state is None and has_state(hook):
+        if file.resumes and stateful and state is None and has_state(hook):
             rank_zero_warn(finds_none("no state", keys[id(hook)]))
     # of several adapters, the adapter of the first hook warns
     if hooks and keys[id(foreign(hooks[0]))] == next(iter(keys.values())):

@@ -10,6 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import default_priority
@@ -79,8 +80,10 @@ class HookCallback(Callback):
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    kept_kind: str = ""
-    """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
+    @property
+    def kept_kinds(self) -> Sequence[str]:
+        """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
+        return ()
 
     @property
     def writes_files(self) -> bool:
@@ -109,6 +112,12 @@ class HookCallback(Callback):
 
     def log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
+
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add to a checkpoint file that is about to be written."""
+
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Take from a checkpoint file, before the module's weights are loaded."""
 
     def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Save the run; called before any hook's ``on_exception``, where trackers end the run."""

@@ -22,6 +22,9 @@ __all__ = [
     "plain_arguments",
 ]
 
+DECAYS = ("beta", "decay", "ema_decay")
+"""Names of an average's decay in other libraries; momentum is ``1 - decay``."""
+
 SAME_ELSEWHERE = {
     "max_keep_ckpts": "save_top_k",
     "begin_epoch": "update_starting_at_epoch",
@@ -38,7 +41,7 @@ SAME_ELSEWHERE = {
     "keep_best": "save_top_k",
     "min_lr": "eta_min lr_min",
     "mode": "offline",
-    "momentum": "beta decay",
+    "momentum": " ".join(DECAYS),
     "names": "layers modules",
     "out_dir": "dirpath save_dir",
     "log_dir": "save_dir",
@@ -137,16 +140,19 @@ Known: interval, momentum
     """
     for name in given:
         if name not in known:
-            advice = _instead(user, name, known)
+            value = given[name] if isinstance(given, Mapping) else None
+            advice = _instead(user, name, known, value)
             raise TypeError(f"{user}() got an unexpected keyword argument {name!r}; {advice}")
 
 
-def _instead(user: str, name: str, known: Collection[str]) -> str:
+def _instead(user: str, name: str, known: Collection[str], value: object) -> str:
     """Return what to write instead of an unknown argument."""
     if name in NOT_NEEDED:
         return f"leave it out: {NOT_NEEDED[name]}"
     if name == "priority":  # among the arguments in mmcv's configs
         return f"write HookAdapter([({user}(...), priority)])"
+    if name.lower() in DECAYS and "momentum" in known and isinstance(value, float):
+        return f"{name}={value} is momentum={1 - value:.6g}"
     same = [ours for ours, names in SAME_ELSEWHERE.items() if name.lower() in names.split()]
     return suggest(name, known, f"help({user})", same)
 

@@ -14,6 +14,7 @@ from torch import distributed
 
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.utils.arguments import check_bool, check_int
@@ -139,10 +140,11 @@ class LoggerHook(Hook):
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    transient: Sequence[str] = ("_others", "_results", "_line_at")
-    _others: Sequence[LoggerHook] = ()
+    transient: Sequence[str] = ("_results", "_read", "_line_at", "_counted")
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
+    _read = 0  # the number of the last result read in the output
     _line_at: int | None = None  # the iteration of the last line
+    _counted: int = 0  # 1 if the line's last iteration is counted by now
 
     def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
@@ -155,45 +157,40 @@ class LoggerHook(Hook):
         loggers = [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
         for hook in loggers:
             hook.reset_flag = hook is loggers[-1]
-        self._others = [hook for hook in loggers if isinstance(hook, LoggerHook)]
-        self._results, self._line_at = {}, None
+        self._results, self._read, self._line_at = {}, 0, None
 
     def before_epoch(self, runner: Runner) -> None:
         """Drop the previous epoch's values, except for windows of loggers by iteration."""
         if runner.loops_itself:
             runner.log_buffer.clear()  # as in mmcv
         else:
-            self._forget_epoch(runner.log_buffer)
+            _forget_epoch(runner)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
         buffer = runner.log_buffer
+        # an evaluation within an epoch has the iteration in the log, not the number of batches
+        self._read_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
-        length = self.interval if self.interval > 0 and done % self.interval == 0 else 0
-        if not self.ignore_last and not length and self.end_of_epoch(runner):
-            length = min(done, self.interval or done)
-        if buffer.output:
-            # an evaluation within an epoch has the iteration in the log, not the number of batches
-            self._take_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
         now = buffer.progress.completed
+        length = self._length(runner, done)
         # an evaluation by a hook may have logged this iteration before
         if length and (self._line_at != now or runner.loops_itself):
             self._line_at = now
             self._log_line(runner, length)
         elif buffer.ready and self._results:
             self._log_line(runner)
-        if self.reset_flag and buffer.was_logged:
-            buffer.clear_output()
+        if self.reset_flag:
+            buffer.clear_logged()
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Log an epoch shorter than the interval, and the results of other hooks."""
-        buffer = runner.log_buffer
-        self._take_results(buffer)
+        self._read_results(runner.log_buffer)
         self._log_end_of_epoch(runner)
-        if self.reset_flag and buffer.was_logged:
-            buffer.clear_output()
-        if self in self._others[-1:] and not runner.loops_itself:
-            self._forget_epoch(buffer)
+        if self.reset_flag:
+            runner.log_buffer.clear_logged()
+            if not runner.loops_itself:
+                _forget_epoch(runner)
 
     def after_epoch(self, runner: Runner) -> None:
         """Log a run by iteration shorter than the interval."""
@@ -220,11 +217,29 @@ class LoggerHook(Hook):
         finally:
             self.after_run(runner)
 
+    def _length(self, runner: Runner, done: int) -> int:
+        """Return the number of iterations of a line after the ``done``-th; 0 for no line."""
+        if self.interval and done % self.interval == 0:
+            return self.interval
+        left = min(done, self.interval or done)
+        if not self.ignore_last and self.end_of_epoch(runner):
+            return left
+        return left if done < self.interval and self._ends(runner) else 0
+
+    def _ends(self, runner: Runner) -> bool:
+        """Whether the epoch, or the run if counted in iterations, ends with this iteration."""
+        if runner.should_stop or self.is_last_iter(runner):
+            return True
+        return self.end_of_epoch(runner) and (self.by_epoch or self.is_last_epoch(runner))
+
     def _log_all(self, runner: Runner) -> None:
         buffer = runner.log_buffer
         buffer.average()
-        averages = mean_over_ranks(buffer.averages) if self.sync else buffer.averages
-        results = {key: value for key, value in buffer.output.items() if key not in averages}
+        output = buffer.output
+        averages = {name: output[name] for name in output if name in output.averages}
+        if self.sync:
+            averages = mean_over_ranks(averages)
+        results = {key: value for key, value in output.items() if key not in averages}
         unshown = {"eval_iter_num"} if self.timings else {"eval_iter_num", "time", "data_time"}
         if unshown.issuperset({*averages, *results}) and not runner.loops_itself:
             return  # mmcv writes a line
@@ -239,19 +254,14 @@ class LoggerHook(Hook):
             self._log_line(runner)
 
     def _log_if_short(self, runner: Runner, done: int) -> None:
-        """Log an epoch, or run, of ``done`` iterations without any line so far."""
-        buffer = runner.log_buffer
-        if not 0 < done < self.interval or self._line_at == buffer.progress.completed - 1:
-            return
-        kept = self._results if buffer.ready else {}  # such results have a separate line
-        self._results = {} if kept else self._results
-        mode, runner.mode = runner.mode, "train"  # by iteration a validation may have been last
-        runner.iter -= 1  # the last iteration is counted by now
-        try:
-            self._log_line(runner, done + 1)  # up to the next iteration
-        finally:
-            runner.mode, self._results = mode, kept
-            runner.iter += 1
+        """Log an epoch, or run, of ``done`` iterations that has ended early without any line."""
+        if 0 < done < self.interval and self._line_at != runner.log_buffer.progress.completed - 1:
+            results = self._results if runner.log_buffer.ready else {}  # these have another line
+            self._results = {} if results else self._results
+            # by iteration a validation may have been last
+            with setting(runner, mode="train"), setting(self, _counted=1):
+                self._log_line(runner, done + 1)  # up to the next iteration
+            self._results = results
 
     def _log_line(self, runner: Runner, n: int = 0) -> None:
         """Log averages of ``n`` iterations, and the results of other hooks not logged yet."""
@@ -262,20 +272,13 @@ class LoggerHook(Hook):
         with runner.log_buffer.showing(averages, results):
             self.log(runner)
 
-    def _take_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
-        """Pass other hooks' values in the output on to every logger of the run."""
-        results = buffer.take_results()
-        results.pop(leave_out, None)
-        for hook in self._others or (self,):
-            hook.add_results(results)
-
-    def add_results(self, results: Mapping[str, Any]) -> None:
-        """Take other hooks' values for the next line."""
-        self._results = {**self._results, **results}
-
-    def _forget_epoch(self, buffer: LogBuffer) -> None:
-        reach = [hook.interval for hook in self._others if not hook.by_epoch]
-        buffer.keep_window(max(reach, default=1))
+    def _read_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
+        """Keep what other hooks have written into the output, for the next line."""
+        output = buffer.output
+        if output.number > self._read:
+            self._results = {**self._results, **output.results(since=self._read)}
+            self._results.pop(leave_out, None)
+            self._read = output.number
 
     # -- names -----------------------------------------------------------------------------
 
@@ -286,10 +289,10 @@ class LoggerHook(Hook):
         if runner.mode in ("val", "test"):
             return runner.mode
         _check_mode(runner)
-        buffer = runner.log_buffer
-        if not buffer.output:  # old hooks ask before a line and expect mmcv's answer
+        output = runner.log_buffer.output
+        if not output:  # old hooks ask before a line and expect mmcv's answer
             return "val" if runner.loops_itself else "train"
-        return "train" if buffer.averages else "val"
+        return "train" if output.averages else "val"
 
     def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1."""
@@ -312,7 +315,7 @@ class LoggerHook(Hook):
             return progress.batch_idx(trainer) + 1
         if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(trainer)):
             return progress.batch_idx(trainer) + 1 if inner else runner.iter
-        return (runner.inner_iter if inner else runner.iter) + 1
+        return runner.inner_iter + 1 if inner else runner.iter + 1 - self._counted
 
     def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
@@ -370,6 +373,13 @@ class LoggerHook(Hook):
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
 
+def _forget_epoch(runner: Runner) -> None:
+    """Drop the values of the epoch, except for windows of loggers by iteration."""
+    loggers = [hook for hook in runner.hooks if isinstance(hook, LoggerHook)]
+    reach = [hook.interval for hook in loggers if not hook.by_epoch]
+    runner.log_buffer.keep_window(max(reach, default=1))
+
+
 def _check_mode(runner: Runner) -> None:
     if runner.mode not in ("train", "val", "train_epoch", "test"):
         raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
@@ -395,9 +405,11 @@ def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:
         return dict(averages)
     of_ranks: list[Any] = [None] * distributed.get_world_size()
     distributed.all_gather_object(of_ranks, dict(averages))
-    names = dict.fromkeys(name for one in of_ranks for name in one)
-    found = {name: [one[name] for one in of_ranks if name in one] for name in names}
-    return {name: sum(values) / len(values) for name, values in found.items()}
+    values: dict[str, list[float]] = {}
+    for of_rank in of_ranks:
+        for name, value in of_rank.items():
+            values.setdefault(name, []).append(value)
+    return {name: sum(each) / len(each) for name, each in values.items()}
 
 
 def peak_memory(runner: Runner) -> int | None:

@@ -12,16 +12,14 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import fsspec
-import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.base import LoggerHook, has_rates, peak_memory
 from lightning_hooks.loggers.run_files import LogFile, check_suffix, claim_timestamp, copy_files
 from lightning_hooks.storage.files import join
-from lightning_hooks.storage.layout import ENTRY, entry_of
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.printable import printable
@@ -277,35 +275,24 @@ class TextLoggerHook(LoggerHook):
             logger = logger.parent if logger.propagate else None
         return True
 
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Add the sizes of the files to the checkpoint."""
-        if self._files and trainer.is_global_zero:
-            logs = checkpoint.setdefault(ENTRY, {}).setdefault("text_logs", {})
-            logs.update({file.name: file.state() for file in self._files})
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the sizes of the text files."""
+        if self._files and file.trainer.is_global_zero and file.is_whole:
+            logs = file.own_part.setdefault("text_logs", {})
+            logs.update({text.name: text.state() for text in self._files})
 
-    def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Read the sizes of the files from the checkpoint, for ``before_run``."""
-        if trainer.state.fn == TrainerFn.FITTING:
-            self._resumed = entry_of(checkpoint).get("text_logs", {})
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Read the sizes of the text files; outside of a fit the epoch, which mmcv counts.
 
-    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Read the epoch of a checkpoint evaluated outside of a fit.
-
-        Lightning's own count does not change: 0 in a new process, else the last fit's epoch.
+        Lightning's own count does not change in an evaluation: 0 in a new process, else the last
+        fit's epoch.
         """
-        if trainer.state.fn != TrainerFn.FITTING:
-            fit = Driver.of(trainer).fit
-            fit.patch(pl_module, "on_load_checkpoint", self._read_epoch)
-            fit.callback(setattr, self, "_loaded_epoch", None)
-
-    def _read_epoch(self, checkpoint: Mapping[str, Any]) -> None:
-        """Read mmcv's count, saved by every Trainer with hooks."""
-        epoch = (checkpoint.get("meta") or {}).get("epoch")
+        if file.resumes:
+            self._resumed = file.own_part.get("text_logs", {})
+            return
+        epoch = (file.contents.get("meta") or {}).get("epoch")
         self._loaded_epoch = epoch if isinstance(epoch, int) else None
+        Driver.of(file.trainer).fit.callback(setattr, self, "_loaded_epoch", None)
 
     def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""

@@ -48,7 +48,7 @@ class Run:
         self.optimizer = optimizer
         self.optimizer_steps = 0
         self._accumulate, self._iters_per_epoch = accumulate, iters_per_epoch
-        self.max_optimizer_steps = self.optimizer_steps_of(max_epochs)
+        self.max_optimizer_steps = self.optimizer_steps_until(max_epochs)
         self.epoch = self.iter = self.inner_iter = 0
         self.max_epochs = self._max_epochs = max_epochs
         self.max_iters = self._max_iters = max_epochs * iters_per_epoch
@@ -66,8 +66,12 @@ class Run:
             "learning rates or momenta"
         )
 
-    def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the optimizer steps of some epochs; the last batch of an epoch always steps."""
+    def iters_until(self, epochs: int) -> int:
+        """Return the iterations of the first epochs."""
+        return epochs * self._iters_per_epoch
+
+    def optimizer_steps_until(self, epochs: int) -> int:
+        """Return the optimizer steps of the first epochs; an epoch's last batch always steps."""
         return epochs * -(-self._iters_per_epoch // self._accumulate)
 
     def advance(self) -> None:

@@ -13,19 +13,19 @@ import torch
 from lightning_hooks.utils.random_state import random_state
 
 __all__ = [
-    "ENTRY",
+    "OWN_PART",
     "RAW",
     "STATE",
     "DamagedCheckpointError",
     "check_layout",
     "check_weights",
-    "entry_of",
     "has_average",
+    "own_part",
     "raw_weights",
 ]
 
-ENTRY = "lightning_hooks"
-"""The key of this package's entry in a checkpoint."""
+OWN_PART = "lightning_hooks"
+"""The key of this package's part of a checkpoint."""
 
 RAW, STATE = "current_model_state", "averaging_state"
 """The keys of a checkpoint with an average as ``state_dict``, as ``WeightAveraging`` writes it.
@@ -52,6 +52,13 @@ def score_with_path(value: Any) -> bool:
     return False
 
 
+def worker_state(value: Any) -> bool:
+    """Return whether a value is the random state of a worker, if known."""
+    return value is None or random_state(value)
+
+
+DRAWS = {"process": random_state, "own": [torch.Tensor]}
+
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,
     "state_dict?": {},
@@ -67,7 +74,7 @@ LAYOUT: dict[str, Any] = {
             "best_score?": Real | torch.Tensor,
         }
     },
-    f"{ENTRY}?": {
+    f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
         "in_epoch?": bool,
@@ -79,7 +86,16 @@ LAYOUT: dict[str, Any] = {
             "ready": bool,
         },
         "rng?": [random_state],
-        "data?": [torch.Tensor],
+        "loaders?": [
+            [
+                {
+                    **dict.fromkeys(("batches?", "check?"), count),
+                    **dict.fromkeys(("start?", "first?"), DRAWS),
+                    **{"again?": bool, "state?": {}, "workers?": [worker_state]},
+                }
+            ]
+        ],
+        "data?": [[torch.Tensor]],
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [
             {
@@ -91,7 +107,7 @@ LAYOUT: dict[str, Any] = {
         "trackers?": {},
     },
 }
-"""Lightning's keys, mmcv's ``meta`` and the entry of this package, as far as they are read.
+"""Lightning's keys, mmcv's ``meta`` and the part of this package, as far as they are read.
 
 A dict has the forms of a dict's values, with ``?`` for a key that may be missing and ``*`` for all
 keys. A list has the form of a list's items. Another form is a type, or a function of the value.
@@ -153,15 +169,15 @@ def check_weights(
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
 
-def entry_of(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """Return this package's entry of a checkpoint; empty without an entry.
+def own_part(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
+    """Return this package's part of a checkpoint; empty without such a part.
 
     Raises:
-        DamagedCheckpointError: if an item of the entry has another form than the table's.
+        DamagedCheckpointError: if an item of the part has another form than the table's.
     """
-    check_layout({key: checkpoint[key] for key in checkpoint.keys() & {ENTRY}})
-    found: dict[str, Any] = checkpoint.get(ENTRY, {})
-    return found
+    part: dict[str, Any] = checkpoint.get(OWN_PART, {})
+    check_layout({OWN_PART: part})
+    return part
 
 
 def has_average(checkpoint: Mapping[str, Any]) -> bool:

@@ -22,7 +22,7 @@ FLOORS = (
     ("_exports", "optim"),
     ("storage",),
     (
-        *("engine.hosted", "engine.lightning_api.method_patch"),
+        *("engine.checkpoint_file", "engine.hosted", "engine.lightning_api.method_patch"),
         *("engine.points", "engine.priority", "engine.registry"),
     ),
     ("engine.error_notes", "engine.hook_callback", "engine.usage_errors"),

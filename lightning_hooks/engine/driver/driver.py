@@ -43,11 +43,12 @@ import lightning as L
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver import resume
+from lightning_hooks.engine.driver.contents import Contents
 from lightning_hooks.engine.driver.epoch_cycle import EpochCycle, IterCycle
 from lightning_hooks.engine.driver.model_replacement import ModelWatch
 from lightning_hooks.engine.driver.ownership import Call, Ownership, has_foreign
 from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
+from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
 from lightning_hooks.engine.error_notes import calling, class_name
@@ -107,6 +108,7 @@ class Driver(Callback):
         """What the hooks have changed for the present fit or evaluation."""
         self._hosted: list[HookCallback] = []
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
+        self._contents = Contents()
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
         self._after_backward: list[HostedHook] = []
@@ -185,6 +187,7 @@ class Driver(Callback):
             _end_earlier_fit(one, trainer)
         for one in given:
             one.hosted_at = None  # a place in an adapter of an earlier Trainer
+        self._contents.hooks = hooks
         self._open_fit(trainer, pl_module)
         self._options = merge_options([participant.options() for participant in given])
         self._hosted = hosted
@@ -207,19 +210,23 @@ class Driver(Callback):
         fit.patch(module, "configure_callbacks", before=fit.close_if_over)
         after_setups(trainer, partial(self._arrange, trainer), fit)
         self._loading = fit.part()
-        self._buffers = resume.HookBuffers(trainer, module, fit, self._loading)
+        self._contents.begin(trainer, module, fit)
 
     def _make_parts(self, runner: Runner) -> None:
         """Make the parts of a fit."""
         fit, calls = self.fit, self.calls
         fit.callback(setattr, self, "_in_run", False)
-        self._resumed = resume.ResumeState()
+        fit.callback(setattr, runner, "stop_requested", False)
+        self._renew_run_state()
         self.ownership = Ownership(runner, self._options.owns_backward)
         self.ownership.suspend_lightning(fit)
         self._step = StepCapture(runner, calls, self.ownership, fit)
-        self._train_data = TrainData(runner, self._resumed, fit)
+        self._train_data = TrainData(runner, self._run_state, fit)
         cycle = IterCycle if isinstance(runner, IterRunner) else EpochCycle
         self._cycle = cycle(runner, calls, self._train_data, fit)
+
+    def _renew_run_state(self) -> None:
+        self._run_state = self._contents.run_state = RunState(self._runner)
 
     def _given(self, participants: Sequence[HookCallback]) -> list[HookCallback]:
         """Return the hooks and adapters given by the user, without those hosted by a fit before."""
@@ -270,7 +277,7 @@ class Driver(Callback):
                 default_logger(trainer.global_rank),
             )
             self.calls = PointDispatcher(self._runner)
-            self._resumed = resume.ResumeState()
+            self._renew_run_state()
         runner = self._runner
         runner.on_model_change = self._on_model_change
         runner.attach(pl_module, options.model(pl_module) if options.model else None)
@@ -290,8 +297,8 @@ class Driver(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
-        self.runner.run_id = self._resumed.run_id(self.runner.run_id)
-        self._resumed.restore_rng(trainer.global_rank)
+        self.runner.run_id = self._run_state.run_id(self.runner.run_id)
+        self._run_state.restore_rng(trainer.global_rank)
         self._train_data.watch(self._loading)
 
     # -- the run ---------------------------------------------------------------------------
@@ -304,15 +311,15 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
-        self._resumed.restore_counters(runner)
-        log_values = self._resumed.entry.get("log_buffer")  # the entry is cleared with the data
+        self._run_state.restore_counters(runner)
+        log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
         self.model_watch.guard()
         if not runner.loops_itself:
-            with self._buffers.added(has_foreign(runner.hooks)):
+            with self._contents.buffers.added(has_foreign(runner.hooks)):
                 self.calls.run_at_border("before_run")
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
@@ -364,7 +371,7 @@ class Driver(Callback):
                 self.calls.calls_for("after_train_iter")
             )
         self.calls.run("after_train_iter", calls)
-        if runner.log_buffer.shown or runner.log_buffer.output:
+        if runner.log_buffer.news:
             metrics.publish_results(runner)
         vars(runner).pop("data_batch", None)  # a hook may have deleted the batch
         if self._cycle.acts_in_batches:
@@ -417,6 +424,7 @@ class Driver(Callback):
         runner, trainer = self.runner, self.runner.trainer
         hook.hosted_at = len(self._hosted)
         self._hosted.append(hook)
+        self._contents.hooks.append(hook)
         insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
         hook.setup(trainer, runner.module, "fit")
         hook.on_fit_start(trainer, runner.module)
@@ -506,28 +514,6 @@ class Driver(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
         self.fit.close()
-
-    # -- checkpoints -----------------------------------------------------------------------
-
-    def on_save_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Write the run's counters, mmcv's meta and the random states."""
-        if self._has_runner:
-            if self._in_run and not trainer.interrupted:
-                self.calls.agree_to_stop()
-            hooks = [hook for hook, _ in self._entries]
-            hooks += [hook for hook in self._hosted if not is_one_of(hook, hooks)]
-            workers = self._resumed.worker_states(trainer)
-            resume.write(checkpoint, self._runner, hooks, workers, alone=trainer.interrupted)
-            resume.take_out(pl_module, checkpoint)  # also when saved after the fit
-
-    def on_load_checkpoint(
-        self, trainer: L.Trainer, pl_module: L.LightningModule, checkpoint: dict[str, Any]
-    ) -> None:
-        """Keep the entry of a checkpoint until the run starts; a validation resumes nothing."""
-        if trainer.state.fn == TrainerFn.FITTING:
-            self._resumed.load(checkpoint)
 
 
 def _drivers(trainer: L.Trainer) -> list[Driver]:

@@ -58,6 +58,8 @@ class EpochCycle:
         runner = self._runner
         runner.mode = "train"
         runner.own_max_iters = None
+        if not runner.in_epoch:  # else a resumed run goes on inside the epoch
+            runner.begin_pass()
         runner.renew()
         if trains_like_mmcv(runner.module):
             runner.module.train()
@@ -88,7 +90,7 @@ class EpochCycle:
         metrics.publish_results(runner)
         runner.in_epoch = False
         runner.closed_epoch = runner.trainer.current_epoch
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     # -- a validation ----------------------------------------------------------------------
 
@@ -121,7 +123,7 @@ class EpochCycle:
         if runner.in_epoch and runner.counts_epochs:
             runner.mode = "train"
             runner.inner_iter = None
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     def _call_after_validation(self) -> None:
         self._calls.run_at_border("after_val_epoch")
@@ -158,6 +160,7 @@ class IterCycle(EpochCycle):
 
     def begin_epoch(self) -> None:
         """Begin a pass over the data."""
+        self._runner.begin_pass()
         self._runner.renew()
         trim_log_buffer(self._runner)
         self._train_data.restore_rng()
@@ -181,7 +184,7 @@ class IterCycle(EpochCycle):
     def end_epoch(self) -> None:
         """Go on with the same loader."""
         metrics.publish_averages(self._runner)
-        self._calls.agree_to_stop()
+        self._runner.agree_to_stop()
 
     def begin_validation(self) -> None:
         """Switch the mode; of mmcv's hooks call no point."""

@@ -96,18 +96,3 @@ class PointDispatcher:
             known = {part: self._train_flags.get(part, True) for part in module.modules()}
             set_train_flags({**known, module: True})
         set_train_flags(before)
-
-    # -- several ranks ---------------------------------------------------------------------
-
-    def agree_to_stop(self) -> None:
-        """End the run on all ranks if a hook of any rank has set ``runner.should_stop``.
-
-        Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
-        or a pass over the data, a validation, a checkpoint.
-        """
-        runner = self._runner
-        stop, trainer = runner.stop_requested, runner.trainer
-        if runner.world_size > 1:
-            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
-        if stop:
-            trainer.should_stop = True

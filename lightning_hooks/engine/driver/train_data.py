@@ -10,14 +10,14 @@ without hooks, and nothing is drawn twice.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
 
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
-from lightning_hooks.engine.driver.resume import ResumeState
+from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.runner.runner import Runner
@@ -31,70 +31,99 @@ class TrainData:
 
     Args:
         runner: The runner, whose loader a hook may set.
-        resumed: The checkpoint's entry, forgotten when the data begin.
+        run_state: The state of a resumed run, forgotten when the data begin.
         fit: The fit of the patches.
     """
 
-    def __init__(self, runner: Runner, resumed: ResumeState, fit: FitChanges) -> None:
-        self._runner, self._resumed, self._fit = runner, resumed, fit
+    def __init__(self, runner: Runner, run_state: RunState, fit: FitChanges) -> None:
+        self._runner, self._run_state, self._fit = runner, run_state, fit
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
 
     @property
     def is_resumed(self) -> bool:
-        """Whether a checkpoint's entry waits for the data to begin."""
-        return bool(self._resumed)
+        """Whether a checkpoint's state waits for the data to begin."""
+        return bool(self._run_state)
 
     def watch(self, until: contextlib.ExitStack) -> None:
-        """Make the first iterator after the hooks, if the hooks or a checkpoint may change it."""
+        """Make the first iterator after the hooks, if the hooks or a checkpoint may change it.
+
+        Args:
+            until: The part of the fit before the first iterator is used.
+        """
         trainer = self._runner.trainer
 
-        def before_iterator() -> None:
-            self._resumed.watch_workers(trainer, self._fit)
+        def leave_unread() -> None:
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
-        data.before_iterator(trainer, before_iterator, self._fit, until)
+        watch_places = partial(self._run_state.loader_places.watch, trainer, self._fit)
+        # first: else the loaders are hidden already
+        data.before_iterator(trainer, watch_places, self._fit)
+        data.before_iterator(trainer, leave_unread, self._fit, until)
 
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
         foreign = [hook for hook in hooks if not runs_no_user_code(hook)]
         changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
-        return bool(self._resumed) or any(changes)
+        return bool(self._run_state) or any(changes)
 
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
         trainer = self._runner.trainer
-        if not self._resumed:
+        if not self._run_state:
             return
-        if self._before is not None and not data.goes_on_in_pass(trainer):
+        if self._before is not None and not self._goes_on:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
-        self._resumed.restore_rng(trainer.global_rank)
+        self._run_state.restore_rng(trainer.global_rank)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether a resumed run goes on within a pass, where the loaders stood.
+
+        The uninterrupted run has the iterators already, and draws no random numbers to remake them.
+        """
+        return data.may_go_on_in_pass(self._runner.trainer) and not self._why_not()
+
+    def _why_not(self) -> str:
+        """Return why a loader cannot go on where it stood; empty if all can."""
+        trainer, resumed = self._runner.trainer, self._run_state
+        return resumed.loader_places.why_not(trainer, resumed.places(trainer.global_rank))
 
     def begin_epoch(self, *, for_run: bool) -> None:
-        """Iterate the loader and the data set after the hooks' changes; forget the resumed entry.
+        """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
 
         Args:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
-        runner, resumed, trainer = self._runner, self._resumed, self._runner.trainer
-        goes_on = data.goes_on_in_pass(trainer)
+        runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
+        goes_on = bool(resumed) and self._goes_on
         if resumed:
-            if not goes_on:
-                resumed.restore_workers(trainer, self._fit)
+            self._begin_loaders()
             resumed.restore_generators(trainer)
         self._iterate(for_run)
-        if resumed and goes_on:
+        if goes_on:
             resumed.restore_rng(runner.rank)
             resumed.restore_generators(trainer)
         runner.renew()  # the loader may be new
         resumed.clear()
+
+    def _begin_loaders(self) -> None:
+        """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
+        trainer, resumed = self._runner.trainer, self._run_state
+        if data.may_go_on_in_pass(trainer):
+            reason = self._why_not()
+            if reason:
+                self._runner.logger.warning("%s", _new_pass(trainer, reason))
+                return
+            data.say_nothing_of_passes(trainer, self._fit)
+        resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer
@@ -109,7 +138,7 @@ class TrainData:
         if progress.iterates_anew(trainer) or not (before or replace):
             return
         # a resumed run draws from the restored state
-        with before.restored() if before and not self._resumed else contextlib.nullcontext():
+        with before.restored() if before and not self._run_state else contextlib.nullcontext():
             data.renew_iterator(trainer)
 
     def end_epoch(self) -> None:
@@ -118,17 +147,25 @@ class TrainData:
         self._is_replaced = False
 
 
+def _new_pass(trainer: L.Trainer, reason: str) -> str:
+    """Return the warning for a run that is resumed inside an epoch and begins a new pass."""
+    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        f"may be seen again in this epoch, others not at all. The reason: {reason}. A loader that "
+        "saves its state, as torchdata's StatefulDataLoader, goes on where it stood, and nothing "
+        "repeats after a checkpoint of the end of an epoch"
+    )
+
+
 class _RandomState:
     """The states of the generators from which a training loader may draw."""
 
     def __init__(self, trainer: L.Trainer) -> None:
-        own = [(g.get_state, g.set_state) for g in data.train_generators(trainer)]
-        self._generators: list[tuple[Callable[[], Any], Callable[[Any], Any]]]
-        self._generators = [*random_state.GENERATORS, *own]
-        self._states = self._now()
-
-    def _now(self) -> list[Any]:
-        return [get() for get, _ in self._generators]
+        self._generators = random_state.Generators(*data.train_generators(trainer))
+        self._states = self._generators.states()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -137,10 +174,10 @@ class _RandomState:
         A generator from which was drawn since goes on after the block as if the block had drawn
         nothing; any other generator as without hooks.
         """
-        found = [*zip(self._generators, self._states, self._now(), strict=True)]
-        drawn = [one for one in found if not random_state.are_equal(one[1], one[2])]
-        for (_, restore), before, _ in drawn:
-            restore(before)
+        now, before = self._generators.states(), self._states
+        are_equal = [*map(random_state.are_equal, before, now)]
+        self._generators.set(before)
         yield
-        for (_, restore), _, now in drawn:
-            restore(now)
+        after = self._generators.states()
+        triples = zip(are_equal, after, now, strict=True)
+        self._generators.set([of_block if equal else own for equal, of_block, own in triples])

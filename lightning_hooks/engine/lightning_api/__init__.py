@@ -17,10 +17,8 @@ module ``forward``                            in_forward, in a call       FSDP's
 module ``on_validation_model_zero_grad``      Ownership                   hooks keep gradients
 module ``on_train_epoch_end``                 Driver                      values of the epoch
 module ``on_train_batch_end``                 StepTimeHook                end of the iteration
-module ``on_load_checkpoint``                 HookBuffers, AveragingHook  files without callbacks
-module ``on_load_checkpoint``                 TextLoggerHook              epoch of a file
-module ``on_save_checkpoint``                 HookBuffers, AveragingHook  files without callbacks
-module ``on_save_checkpoint``                 CheckpointStore, in a save  files without callbacks
+module ``on_load_checkpoint``                 Contents                    files without callbacks
+module ``on_save_checkpoint``                 Contents                    files without callbacks
 module ``load_state_dict``                    AveragingHook               a swap left by an error
 module ``log``, ``log_dict``                  isolated_logging            a hook runs the model
 BatchNorm layer ``forward``                   update_bn_stats             size of the input
@@ -28,9 +26,10 @@ Trainer ``save_checkpoint``                   CheckInvalidLossHook        check 
 Trainer ``save_checkpoint``                   StepTimeHook                time
 strategy, validation loop, loggers            StepTimeHook                time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
-strategy ``save_checkpoint``                  AveragingHook               files after the fit
+strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
-loader ``_get_iterator``                      restore_workers             begin in saved states
+fit loop's epoch loop ``reset``               TrainData, in a resume      no false warning
+loader ``_get_iterator``                      LoaderPlaces                place in the pass
 ============================================  ==========================  ==========================
 
 Attributes set for a time:
@@ -51,8 +50,9 @@ fit loop's loaders, fetcher, ``max_batches``  keep_train_data             an epo
 validation loop's loaders, ``_max_batches``   replace_val_loader          a validation
 Trainer ``val_check_batch``                   keep_train_data             an epoch
 Trainer's stage, loops' ``_results``          PreciseBNHook, ExtraPass    a pass
-loader ``collate_fn``                         keep_worker_states          the fit
-loader ``worker_init_fn``, ``generator``      restore_workers             making an iterator
+loader ``sampler`` or ``batch_sampler``       LoaderPlaces                making an iterator
+loader ``collate_fn``                         LoaderPlaces                making an iterator
+loader ``worker_init_fn``, ``generator``      LoaderPlaces                making an iterator
 ============================================  ==========================  ==========================
 
 Two patches outlive the fit: ``save_checkpoint`` of the strategy until the next fit, and of a

@@ -8,7 +8,7 @@ from bisect import bisect_left, bisect_right
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -16,13 +16,71 @@ import torch
 
 from lightning_hooks.utils.plain_types import averageable, packed
 
-__all__ = ["LogBuffer"]
+__all__ = ["LogBuffer", "Output"]
 
 MAX_HISTORY = 100_000
 """The number of values kept per key after an average over the last values."""
 
 MAX_UNREAD = 10_000
 """The number of values per key after which tensors are read without an average."""
+
+
+class Output(OrderedDict[str, Any]):
+    """The values of the next line: averages of steps, and results of hooks.
+
+    Every write has a number. A reader that keeps the number of the last write gets each result
+    once, also if a hook writes an equal value again.
+
+    Args:
+        values: The first values.
+        news: A dict that gets every written value, too.
+        number: The number of the last write before.
+
+    >>> output = Output()
+    >>> output["acc"] = 0.5
+    >>> seen = output.number
+    >>> output["missed"] = 3
+    >>> output.results(since=0), output.results(since=seen)
+    ({'acc': 0.5, 'missed': 3}, {'missed': 3})
+    """
+
+    def __init__(
+        self,
+        values: Mapping[str, Any] = MappingProxyType({}),
+        *,
+        news: dict[str, Any] | None = None,
+        number: int = 0,
+    ) -> None:
+        super().__init__()
+        self.news = {} if news is None else news
+        self.number = number
+        """The number of the last write."""
+        self.averages: set[str] = set()
+        """The names of the values that are averages, no results of hooks."""
+        self._numbers: dict[str, int] = {}
+        self.update(values)
+
+    def __setitem__(self, name: str, value: Any) -> None:
+        super().__setitem__(name, value)
+        self.number += 1
+        self._numbers[name] = self.number
+        self.averages.discard(name)
+        self.news[name] = value
+
+    def write_averages(self, averages: Mapping[str, float]) -> None:
+        """Write averages of steps."""
+        self.update(averages)
+        self.averages |= averages.keys()
+
+    def results(self, since: int) -> dict[str, Any]:
+        """Return hooks' results written after the write with the number ``since``."""
+        numbers, averages = self._numbers, self.averages
+        return {k: v for k, v in self.items() if numbers[k] > since and k not in averages}
+
+    def clear(self) -> None:
+        """Remove all values."""
+        super().clear()
+        self.averages.clear()
 
 
 class LogBuffer:
@@ -32,7 +90,7 @@ class LogBuffer:
     key (all updates for ``n=0``), equal to mmcv's average to the last bit. ``window(n)`` gives the
     average over the last ``n`` iterations, for a logger with a separate interval.
 
-    Hooks leave results for the loggers in ``output``; ``take_results()`` returns each result once.
+    Hooks leave results for the loggers in ``output``.
 
     Args:
         progress: An object with the number of iterations done in ``completed``; each value is kept
@@ -51,15 +109,22 @@ class LogBuffer:
     def __init__(self, progress: Any = None) -> None:
         self.val_history: OrderedDict[str, list[Any]] = OrderedDict()
         self.n_history: OrderedDict[str, list[int]] = OrderedDict()
-        self.output: OrderedDict[str, Any] = OrderedDict()
-        self.averages: dict[str, float] = {}  # in ``output``, and no results of other hooks
-        self.shown: dict[str, Any] = {}  # in ``output`` of late, for Lightning's callbacks
+        self.output: Output
+        """The averages of the last :meth:`average`, and the results of hooks."""
+        self.news: dict[str, Any] = {}
+        """The values written or logged of late, until Lightning's callbacks get them."""
+        self.output = Output(news=self.news)
+        self._logged = 0  # the number of the last write before the last line
         self._iterations: dict[str, list[int]] = {}
-        self.ready = self.was_logged = False  # the second: since something came into the output
+        self.ready = False
         self.loss_names: frozenset[str] = frozenset()  # copies of the loss, left out of windows
         self.before_average: Callable[[], None] = _do_nothing  # may be set by a hook
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
-        self._taken: dict[str, Any] = {}
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if name == "output" and not isinstance(value, Output):  # as old hooks assign a dict
+            value = Output(value, news=self.news, number=self.output.number)
+        super().__setattr__(name, value)
 
     def clear(self) -> None:
         """Remove the values and the averages."""
@@ -69,12 +134,14 @@ class LogBuffer:
         self.clear_output()
 
     def clear_output(self) -> None:
-        """Remove the averages."""
-        self.shown.update(self.output)
+        """Remove the averages and results."""
         self.output.clear()
-        self.averages = {}
-        self._taken.clear()
-        self.ready = self.was_logged = False
+        self.ready = False
+
+    def clear_logged(self) -> None:
+        """Remove the averages and results if a line was logged since the last of them came."""
+        if self._logged == self.output.number and (self.output or self.ready):
+            self.clear_output()
 
     def update(self, vars: Mapping[str, Any], count: int = 1) -> None:
         """Append one step's values.
@@ -154,8 +221,7 @@ class LogBuffer:
             raise ValueError(f"n must be at least 0, got {n}")
         self.before_average()
         averages = self.means({key: n or len(v) for key, v in self.val_history.items()})
-        self.averages.update(averages)
-        self.output.update(averages)
+        self.output.write_averages(averages)
         self.ready = True
         if n:
             self.trim(max(n, MAX_HISTORY))
@@ -183,33 +249,17 @@ class LogBuffer:
         self.trim(max(n, MAX_HISTORY))
         return averages
 
-    # -- results of other hooks --------------------------------------------------------------
-
-    def take_results(self) -> dict[str, Any]:
-        """Return the values put into ``output`` by hooks since the last call or clearing.
-
-        >>> buffer = LogBuffer()
-        >>> buffer.output["acc"] = 0.5
-        >>> buffer.take_results(), buffer.take_results()
-        ({'acc': 0.5}, {})
-        """
-        known, new = {**self.averages, **self._taken}, object()
-        found = {k: v for k, v in self.output.items() if known.get(k, new) is not v}
-        self._taken.update(found)
-        return found
-
     @contextlib.contextmanager
-    def showing(self, averages: dict[str, float], results: Mapping[str, Any]) -> Iterator[None]:
-        """Show ``averages`` and ``results`` as the output, within the block."""
-        before = self.output, self.averages, self.ready
-        output = OrderedDict({**results, **averages})
-        self.output, self.averages, self.ready = output, averages, True
+    def showing(self, averages: Mapping[str, float], results: Mapping[str, Any]) -> Iterator[None]:
+        """Show the values of a line as the output, within the block."""
+        before, was_ready = self.output, self.ready
+        self.output, self.ready = Output(results, news=self.news), True
+        self.output.write_averages(averages)
         try:
             yield
         finally:
-            self.shown.update(self.output)
-            self.output, self.averages, self.ready = before
-            self.was_logged = bool(self.output or self.ready)
+            self.output, self.ready = before, was_ready
+            self._logged = before.number
 
     # -- checkpoints -------------------------------------------------------------------------
 
@@ -223,7 +273,7 @@ class LogBuffer:
             "counts": {key: packed(self.n_history[key]) for key in keys},
             "iterations": {key: packed(self._iterations.get(key, [])) for key in keys},
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
-            "averages": [key for key in self.averages if key in self.output],
+            "averages": [key for key in self.output if key in self.output.averages],
             "ready": self.ready,
         }
 
@@ -234,7 +284,7 @@ class LogBuffer:
         self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
         self._iterations.update({key: v.tolist() for key, v in state["iterations"].items()})
         self.output.update(state["output"])
-        self.averages = {k: self.output[k] for k in state["averages"] if k in self.output}
+        self.output.averages = {*state["averages"]} & self.output.keys()
         self.ready = state["ready"]
 
     # -- windows -----------------------------------------------------------------------------
@@ -242,8 +292,8 @@ class LogBuffer:
     def _lengths(self, n: int) -> dict[str, int]:
         """Return how many of each key's last values belong to the last ``n`` iterations."""
         first = self.progress.completed + 1 - n
-        found = {key: self._iterations.get(key, []) for key in self.val_history}
-        return {key: len(each) - bisect_left(each, first) for key, each in found.items()}
+        iterations = {key: self._iterations.get(key, []) for key in self.val_history}
+        return {key: len(its) - bisect_left(its, first) for key, its in iterations.items()}
 
     def means(self, lengths: Mapping[str, int]) -> dict[str, float]:
         """Return the averages of the last values.
@@ -296,8 +346,8 @@ def _numbers(tensors: list[torch.Tensor]) -> list[float]:
     numbers = [0.0] * len(tensors)
     for device in dict.fromkeys(tensor.device for tensor in tensors):
         here = [index for index, tensor in enumerate(tensors) if tensor.device == device]
-        found = [tensors[index] for index in here]
-        scalars = [t.reshape(()) if t.numel() == 1 else t.float().mean() for t in found]
+        there = [tensors[index] for index in here]
+        scalars = [t.reshape(()) if t.numel() == 1 else t.float().mean() for t in there]
         if len({scalar.dtype for scalar in scalars}) > 1:
             # a common dtype for the copy; float64 holds float32, bfloat16 and integers exactly
             wide = torch.float64 if device.type != "mps" else torch.float32

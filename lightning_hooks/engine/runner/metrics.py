@@ -20,12 +20,10 @@ def publish_results(runner: Runner) -> None:
     by hooks. Nothing is read from the device.
     """
     buffer = runner.log_buffer
-    shown, buffer.shown = {**buffer.shown, **buffer.output}, {}
-    known, new = runner.published, object()
-    news = {k: v for k, v in shown.items() if known.get(k, new) is not v}
-    if not news:
+    if not buffer.news:
         return
-    runner.published = {**known, **news}
+    news = {**buffer.news}
+    buffer.news.clear()
     if runner.mode == "val":  # the time of a batch stays the training's
         steps = {*runner.train_log.val_history, "eval_iter_num"}
         news = {key: value for key, value in news.items() if key not in steps}

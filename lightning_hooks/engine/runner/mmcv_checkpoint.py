@@ -18,7 +18,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import RAW, check_weights, entry_of, has_average, raw_weights
+from lightning_hooks.storage.layout import RAW, check_weights, has_average, own_part, raw_weights
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -138,7 +138,7 @@ def load(
     _refuse_parts(runner, "load_checkpoint", "Trainer.fit(ckpt_path=...)")
     checkpoint = verification.load(filename, map_location)
     # Lightning's files keep buffers added by hooks apart
-    state = {**weights_of(checkpoint), **entry_of(checkpoint).get("buffers", {})}
+    state = {**weights_of(checkpoint), **own_part(checkpoint).get("buffers", {})}
     for pattern, replacement in revisions:
         state = {re.sub(pattern, replacement, key): value for key, value in state.items()}
     load_weights(unwrap(runner.model), state, filename, runner.logger, strict=strict)
@@ -250,8 +250,9 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
     is_lightnings = verification.LIGHTNINGS_KEY in checkpoint
     runner.iter = meta["iter"] if is_lightnings else iterations_done(runner, meta)
     runner.step_counts.count_from(checkpoint)
+    runner.begin_pass()
     runner.meta = dict(meta)
-    run = entry_of(checkpoint).get("run")
+    run = own_part(checkpoint).get("run")
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:

@@ -29,6 +29,8 @@ class StepCounts:
         self._runner = runner
         self.before = 0
         """Steps of a file resumed by a hook, not counted by Lightning."""
+        self.at_epoch_start = 0
+        """Steps made when the present epoch began."""
 
     @property
     def made(self) -> int:
@@ -44,14 +46,31 @@ class StepCounts:
         automatic = self._runner.module.automatic_optimization
         return 1 if automatic else max(len(self._runner.trainer.optimizers), 1)
 
+    def begin_epoch(self, done: int) -> None:
+        """Mark the start of an epoch of which so many batches are done."""
+        each = self._batches_of_step(self._runner.trainer.current_epoch) if done else 1
+        self.at_epoch_start = self.made - done // each
+
+    def until(self, epochs: int) -> int:
+        """Return the steps made after the run's first epochs; those to come are as the present.
+
+        Raises:
+            ValueError: as :meth:`of_epochs`.
+        """
+        if self._runner.hooks_own_step:
+            return self._of_hooks(self._runner.iters_until(epochs))
+        begun = self.of_epochs(self._runner.trainer.current_epoch)
+        return max(self.at_epoch_start + self.of_epochs(epochs) - begun, 0)
+
     def of_run(self) -> int | None:
         """Return the steps of the whole run, None if unknown.
 
         ==========================  ==============================================================
         steps are made by           number of steps
         ==========================  ==============================================================
-        Lightning                   ``max_epochs`` times the steps of an epoch; the last batch of
-                                    an epoch always ends a step; at most ``max_steps``
+        Lightning                   the steps made before this epoch, and the steps of this epoch
+                                    for each epoch to come; the last batch of an epoch always ends
+                                    a step; at most ``max_steps``
         hooks that own backward     ``max_iters`` by ``cumulative_iters``, rounded up; with the
                                     hook's ``by_epoch`` rounded up per epoch
         the module                  ``max_steps``, by the number of optimizers
@@ -66,7 +85,7 @@ class StepCounts:
         limits = [] if trainer.max_steps < 0 else [int(trainer.max_steps)]
         epochs = trainer.max_epochs
         if epochs is not None and epochs >= 0 and trainer.num_training_batches != float("inf"):
-            limits.append(self.of_epochs(epochs))
+            limits.append(self.until(epochs))
         return min(limits, default=None)
 
     def of_epochs(self, epochs: int) -> int:

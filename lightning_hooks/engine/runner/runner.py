@@ -56,7 +56,9 @@ class Runner:
         by hooks, leave the random state unchanged (in mmcv the training draws on); a model assigned
         in training on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration``
         raised by a hook becomes a RuntimeError (the epoch would end); ``register_hook`` without a
-        priority uses the priority of the hook's family (mmcv: NORMAL).
+        priority uses the priority of the hook's family (mmcv: NORMAL); ``max_iters`` is the
+        iterations done and the epochs to come at the present length of the loader (mmcv takes that
+        length for all epochs, so a cosine by iteration rises when a loader grows).
     """
 
     # of a kind of runner
@@ -114,6 +116,9 @@ class Runner:
 
     closed_epoch: int | None = None
     """The epoch with an ``after_train_epoch``, until Lightning has counted the epoch."""
+
+    epoch_start: int = 0
+    """Iterations done when the present epoch, or pass over the data, began."""
 
     last_val_iter: int = 0
     """Iterations done at the last validation, in a run counted in iterations."""
@@ -173,8 +178,6 @@ class Runner:
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
-        self.published: dict[str, Any] = {}
-        """The logged values passed on to Lightning's callbacks."""
         self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
@@ -190,6 +193,8 @@ class Runner:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
         self._watch(self.trainer)
+        self.log_buffer.clear_output()  # what no logger of an earlier fit has logged
+        self.log_buffer.news.clear()
         self.renew()
         if inner is None:
             inner = getattr(module, "inner_model", module)
@@ -258,6 +263,18 @@ class Runner:
         self.stop_requested = bool(value)
         if self.world_size == 1:
             self.trainer.should_stop = bool(value)
+
+    def agree_to_stop(self) -> None:
+        """End the run on all ranks if a hook of any rank has set ``should_stop``.
+
+        Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
+        or a pass over the data, a validation, a checkpoint.
+        """
+        stop, trainer = self.stop_requested, self.trainer
+        if trainer.world_size > 1:
+            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+        if stop:
+            trainer.should_stop = True
 
     @property
     def data_loader(self) -> Any:
@@ -346,6 +363,37 @@ class Runner:
         """Iterations to do, None where the loader has no length."""
         return self._max_iters
 
+    def begin_pass(self, done: int = 0) -> None:
+        """Mark the start of an epoch, or of a pass over the data, of which ``done`` are done."""
+        self.epoch_start = self.iter - done
+        self.step_counts.begin_epoch(done)
+
+    def iters_until(self, epochs: int) -> int:
+        """Return the iterations done after the run's first epochs.
+
+        Epochs to come are taken to be as long as the present: a loader may grow.
+
+        Raises:
+            ValueError: if the loader has no length.
+        """
+        batches = self.trainer.num_training_batches
+        if batches == float("inf"):
+            raise ValueError("iterations of an epoch are counted: the loader needs a length")
+        begun, start = self._present_epoch()
+        return max(start + (epochs - begun) * int(batches), 0)
+
+    def _present_epoch(self) -> tuple[int, int]:
+        """Return the number of the present epoch, or the next, and the iterations before it."""
+        return self.trainer.current_epoch, self.epoch_start
+
+    def _iters_of_steps(self, steps: int) -> int:
+        """Return the iterations done after the run's first optimizer steps."""
+        trainer = self.trainer
+        if not self.module.automatic_optimization or trainer.accumulate_grad_batches == 1:
+            return progress.iterations_of_steps(trainer, steps)
+        left = steps - self.step_counts.at_epoch_start
+        return self.epoch_start + progress.iterations_of_steps(trainer, max(left, 0))
+
     @property
     def file_number(self) -> int:
         """The number in the name of a checkpoint: epochs, or iterations, with the current."""
@@ -370,9 +418,9 @@ class Runner:
         """Optimizer steps of the whole run, None if unknown."""
         return self.step_counts.of_run()
 
-    def optimizer_steps_of(self, epochs: int) -> int:
-        """Return the optimizer steps of the run's first epochs."""
-        return self.step_counts.of_epochs(epochs)
+    def optimizer_steps_until(self, epochs: int) -> int:
+        """Return the optimizer steps made after the run's first epochs, as :meth:`iters_until`."""
+        return self.step_counts.until(epochs)
 
     # -- optimizers ------------------------------------------------------------------------
 
@@ -641,16 +689,19 @@ class EpochRunner(Runner):
         self.renew()
         progress.set_max_epochs(self.trainer, value)
 
+    def _present_epoch(self) -> tuple[int, int]:
+        return self.epoch, self.epoch_start if self.in_epoch else self.iter
+
     @property
     def _max_iters(self) -> int | None:
         if self.own_max_iters is not None:
             return self.own_max_iters
         limits = []
-        batches = self.trainer.num_training_batches
-        if self._max_epochs is not None and batches != float("inf"):
-            limits.append(self._max_epochs * int(batches))
+        has_length = self.trainer.num_training_batches != float("inf")
+        if self._max_epochs is not None and has_length:
+            limits.append(self.iters_until(self._max_epochs))
         if self.trainer.max_steps >= 0:
-            steps = progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            steps = self._iters_of_steps(self.trainer.max_steps)
             for hook in self.hooks:
                 if isinstance(hook, HookCallback):
                     steps = hook.iterations_of(steps, self.trainer)
@@ -718,11 +769,11 @@ class IterRunner(Runner):
             # where hooks own backward, the driver ends the run after so many iterations
             if self.hooks_own_step:
                 return self.trainer.max_steps
-            return progress.iterations_of_steps(self.trainer, self.trainer.max_steps)
+            return self._iters_of_steps(self.trainer.max_steps)
         epochs, batches = self.trainer.max_epochs, self.trainer.num_training_batches
         if epochs is None or epochs < 0 or batches == float("inf"):
             return None
-        return epochs * int(batches)
+        return self.iters_until(epochs)
 
     @_max_iters.setter
     def _max_iters(self, value: int | None) -> None:

@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import weakref
 from functools import partial
 from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
+from lightning.pytorch.trainer.states import TrainerStatus
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.driver.contents import restore_raw_weights
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.driver.resume import restore_raw_weights
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.hook_states import Identity, finds_none
-from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
@@ -129,7 +130,6 @@ class AveragingHook(Hook):
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
     _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
-    _after_run: MethodPatch | None = None  # of files saved by the strategy alone
 
     def __init__(
         self,
@@ -179,6 +179,13 @@ class AveragingHook(Hook):
     def updates_at(self, step: int) -> bool:
         """Whether an optimizer step, counted from 0, is followed by an update."""
         return step % self.interval == 0
+
+    def share_of_first_weights(self, steps: int) -> float:
+        """Return the share of the first weights in the average after some optimizer steps.
+
+        0 where the rule is unknown.
+        """
+        return 0.0
 
     @property
     def steps(self) -> int:
@@ -250,26 +257,20 @@ class AveragingHook(Hook):
     # -- training --------------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Check the strategy; patch the module's checkpoint events, also for weights-only files."""
+        """Check the strategy, and have the fit end with the raw weights."""
         super().setup(trainer, pl_module, stage)
         if stage == "fit":
             check_strategy(self, trainer, self.resume_from)
             self._is_evaluated = None
-        if self._after_run is not None:
-            self._after_run.remove()
         fit = Driver.of(trainer).fit
-        fit.patch(pl_module, "on_save_checkpoint", partial(self._save, trainer))
-        fit.patch(pl_module, "on_load_checkpoint", partial(self._load, trainer))
         # weights loaded after a fit that Lightning left in a validation replace the raw weights
         fit.patch(pl_module, "load_state_dict")
-        fit.callback(self._end_fit, trainer)
+        fit.callback(self._end_fit)
 
-    def _end_fit(self, trainer: L.Trainer) -> None:
-        """Restore the raw weights; save averages in files written after the run, too."""
+    def _end_fit(self) -> None:
+        """Restore the raw weights."""
         self._statistics = None
         self._swap_out()
-        save = partial(self._save, trainer)
-        self._after_run = MethodPatch(trainer.strategy, "save_checkpoint", save)
 
     def before_run(self, runner: Runner) -> None:
         """Start the average: from a checkpoint, an earlier fit or the present weights."""
@@ -317,9 +318,36 @@ class AveragingHook(Hook):
         return self.average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check that nothing else swaps the weights of the module."""
+        """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
         if averages_of(trainer)[0] is self:
             check_rivals(self, trainer)
+        runner = Driver.of(trainer).runner
+        momentum = getattr(self, "momentum", 0.0)
+        if momentum > 0.5:
+            runner.logger.warning(
+                f"{class_name(self)}(momentum={momentum}): momentum is the weight of the model, so "
+                "the average is almost the model itself. Momentum is 1 - decay: a decay of "
+                f"{momentum} is momentum={1 - momentum:.6g}"
+            )
+        begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
+        waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
+        self._warn_if_young(runner, (runner.max_optimizer_steps or 0) * max(0.0, 1 - waited))
+
+    def _warn_if_young(self, runner: Runner, steps: float) -> None:
+        """Warn if most of the average is still the first weights after the steps of the run."""
+        trainer: Any = runner.trainer
+        if math.isinf(steps) or round(steps) == 0 or trainer.fast_dev_run:
+            return
+        share = self.share_of_first_weights(round(steps))
+        if share > 0.5:
+            given = {name: getattr(self, name, None) for name in ("momentum", "warm_up")}
+            arguments = ", ".join(f"{name}={v}" for name, v in given.items() if v is not None)
+            runner.logger.warning(
+                f"{class_name(self)}({arguments}) is validated with an average that is too young: "
+                f"after the {round(steps)} optimizer steps of this run {share:.0%} of the average "
+                "is still its first weights; a larger momentum, or a smaller warm_up, follows the "
+                "model faster"
+            )
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin at epoch ``begin_epoch``; average parameters added in the last epoch."""
@@ -357,7 +385,8 @@ class AveragingHook(Hook):
         return iterations >= self.begin_iter and epoch >= self.begin_epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Estimate the statistics of the average for an export after the run."""
+        """Estimate the statistics of the average for an export; warn of a young average again."""
+        self._warn_if_young(Driver.of(trainer).runner, self.steps)
         if self._statistics is not None:
             self._prepare(trainer)
 
@@ -411,11 +440,11 @@ class AveragingHook(Hook):
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def _save(self, trainer: L.Trainer, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
-        """Save the averages of all hooks, at the event of the first hook."""
-        hooks = averages_of(trainer)
-        if hooks and hooks[0] is self:
-            write_averages(checkpoint, [hook.saved(trainer) for hook in hooks])
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the averages of all hooks, in the first hook's turn."""
+        hooks = averages_of(file.trainer)
+        if hooks[0] is self:
+            write_averages(file, [hook.saved(file.trainer) for hook in hooks])
 
     def saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
@@ -428,17 +457,17 @@ class AveragingHook(Hook):
         self._prepare(trainer)
         return average.saved(of, evaluated)
 
-    def _load(self, trainer: L.Trainer, checkpoint: dict[str, Any]) -> None:
-        """Load the averages of all hooks, at the event of the first hook."""
-        hooks = averages_of(trainer)
-        if not hooks or hooks[0] is not self:
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Take the averages of all hooks, in the first hook's turn."""
+        hooks = averages_of(file.trainer)
+        if hooks[0] is not self:
             return
-        path = str(trainer.ckpt_path)
-        found = find_averages(checkpoint, trainer.lightning_module, hooks, path)
-        for hook, saved in zip(hooks, found, strict=True):
-            hook.take(saved, for_fit=trainer.state.fn == TrainerFn.FITTING)
-        if any(saved is not None and saved.is_validated for saved in found):
-            restore_raw_weights(trainer, checkpoint)
+        path = str(file.trainer.ckpt_path)
+        averages = find_averages(file.contents, file.module, hooks, path)
+        for hook, saved in zip(hooks, averages, strict=True):
+            hook.take(saved, for_fit=file.resumes)
+        if any(saved is not None and saved.is_validated for saved in averages):
+            restore_raw_weights(file)
 
     def take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
         """Continue with a checkpoint's average; None if the checkpoint has none."""

@@ -9,6 +9,7 @@ import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
 from lightning.pytorch.strategies import ModelParallelStrategy
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of
@@ -73,7 +74,7 @@ def check_device(device: object) -> str | None:
 
 
 def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
-    """Refuse hooks with the swap of mmcv's EMAHook; warn of Lightning's averages.
+    """Refuse hooks with the swap of mmcv's EMAHook; warn of equal and of Lightning's averages.
 
     Args:
         hook: The Trainer's first average.
@@ -84,7 +85,12 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
             to train on with.
     """
     name = class_name(hook)
-    for other in hooks_of(trainer):
+    hooks = hooks_of(trainer)
+    arguments = [_arguments(other) for other in hooks if getattr(other, "averages_weights", False)]
+    for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
+        line = "two %ss of equal arguments keep equal averages; leave one out"
+        Driver.of(trainer).runner.logger.warning(line, kind.__name__)
+    for other in hooks:
         if hasattr(foreign(other), "_swap_ema_parameters"):
             raise ValueError(
                 f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
@@ -97,3 +103,9 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
                 f"{type(callback).__name__} and {name} both set the weights of the module to an "
                 "average; leave one out"
             )
+
+
+def _arguments(hook: Any) -> tuple[type, dict[str, Any]]:
+    """Return the class of an average and its arguments."""
+    state = {name: value for name, value in hook.__getstate__().items() if name != "hosted_at"}
+    return type(hook), state

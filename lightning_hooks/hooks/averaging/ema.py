@@ -2,14 +2,9 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 from typing import Any
 
-import lightning as L
-
-from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook
@@ -87,28 +82,9 @@ class EMAHook(AveragingHook):
         momentum = averages.over_interval(self.momentum, self.interval)
         return averages.ema_momentum(self.steps, momentum, self.warm_up)
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Check rivals; warn of a run too short for the average."""
-        super().on_train_start(trainer, pl_module)
-        self._warn_of_young_average(Driver.of(trainer).runner)
-
-    def _warn_of_young_average(self, runner: Runner) -> None:
-        """Warn of a run too short for the average to leave the first weights."""
-        steps: float = runner.max_optimizer_steps or 0
-        trainer: Any = runner.trainer
-        if steps == 0 or math.isinf(steps) or trainer.fast_dev_run:
-            return
-        begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
-        waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
-        averaged = round(steps * max(0.0, 1 - waited))
-        kept = averages.share_of_beginning(self.momentum, self.warm_up, averaged, self.interval)
-        if averaged and kept > 0.5:
-            runner.logger.warning(
-                f"{class_name(self)}(momentum={self.momentum}, warm_up={self.warm_up}) is "
-                f"validated with an average that is too young: after the {averaged} optimizer "
-                f"steps of this run {kept:.0%} of the average is still its first weights; a larger "
-                "momentum, or a smaller warm_up, follows the model faster"
-            )
+    def share_of_first_weights(self, steps: int) -> float:
+        """Return the share of the first weights in the average after some optimizer steps."""
+        return averages.share_of_beginning(self.momentum, self.warm_up, steps, self.interval)
 
 
 # -- mmdetection's ---------------------------------------------------------------------------------
@@ -175,11 +151,22 @@ class BaseEMAHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        rule = self._rule if self.momentum_fun is None else self.momentum_fun
-        return rule(self.steps)
+        return self._weight(self.steps)
+
+    def _weight(self, step: int) -> float:
+        return self._rule(step) if self.momentum_fun is None else self.momentum_fun(step)
 
     def _rule(self, step: int) -> float:
         return self.momentum
+
+    def share_of_first_weights(self, steps: int) -> float:
+        """Return the share of the first weights after some steps, roughly if below 0.5."""
+        share = 1.0
+        for step in range(self.interval - 1, steps, self.interval):
+            share *= 1 - self._weight(step)
+            if share < 0.5:
+                break
+        return share
 
 
 @HOOKS.register_module()

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
@@ -37,8 +38,8 @@ class SavedAverage:
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    def entry(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the average's entry in a file.
+    def record(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
+        """Return the average's record in a file.
 
         Args:
             tensors: The gathered values; None for the checkpoint's ``state_dict``.
@@ -51,13 +52,14 @@ class SavedAverage:
         return {"class": name, "arguments": arguments, **counts, **values}
 
 
-def write_averages(checkpoint: dict[str, Any], averages: Iterable[SavedAverage]) -> None:
-    """Put averages into a checkpoint, the validated average as ``state_dict``.
+def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> None:
+    """Put averages into a file, the validated average as ``state_dict``.
 
     Args:
-        checkpoint: Lightning's dict, changed in place.
+        file: The file.
         averages: The averages of the Trainer.
     """
+    checkpoint = file.contents
     state = checkpoint.get("state_dict", {})
     is_spread = dtensors.any_sharded(state.values())  # a checkpoint directory
 
@@ -68,7 +70,7 @@ def write_averages(checkpoint: dict[str, Any], averages: Iterable[SavedAverage])
             tensors = dtensors.gathered(tensors)
         return {key: value for key, value in tensors.items() if key in state}
 
-    entries = []
+    records = file.own_part["averages"] = []
     for average in averages:
         if average.is_validated and average.tensors:
             checkpoint["state_dict"] = in_file(average.tensors, is_spread)
@@ -77,8 +79,7 @@ def write_averages(checkpoint: dict[str, Any], averages: Iterable[SavedAverage])
             tensors = None
         else:
             tensors = in_file(average.tensors)
-        entries.append(average.entry(tensors, in_file(average.exact)))
-    checkpoint.setdefault(layout.ENTRY, {})["averages"] = entries
+        records.append(average.record(tensors, in_file(average.exact)))
 
 
 def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
@@ -88,9 +89,9 @@ def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> lis
         checkpoint: Lightning's dict.
         module: The module to load into.
     """
-    entries = layout.entry_of(checkpoint).get("averages")
-    if entries is not None:
-        return [_of_entry(entry, checkpoint, module) for entry in entries]
+    records = layout.own_part(checkpoint).get("averages")
+    if records is not None:
+        return [_from_record(record, checkpoint, module) for record in records]
     if not layout.has_average(checkpoint):
         return []
     tensors, updates = _validated(checkpoint, module), checkpoint[layout.STATE].get("n_averaged", 0)
@@ -103,7 +104,7 @@ def find_averages(
     hooks: Sequence[Any],
     path: str = "the checkpoint",
 ) -> list[SavedAverage | None]:
-    """Return the saved average of each hook (or None), and remove it from the checkpoint's entry.
+    """Return the saved average of each hook (or None), and remove it from the checkpoint.
 
     Args:
         checkpoint: Lightning's dict.
@@ -118,15 +119,15 @@ def find_averages(
     saved = read_averages(checkpoint, module)
     own = module.state_dict()
     for one in saved:
-        name = "state_dict" if one.is_validated else layout.ENTRY
+        name = "state_dict" if one.is_validated else layout.OWN_PART
         layout.check_weights(one.tensors, own, name, path)
-        layout.check_weights(one.exact, own, layout.ENTRY, path)
+        layout.check_weights(one.exact, own, layout.OWN_PART, path)
     layout.check_weights(checkpoint.get(layout.RAW, {}), own, layout.RAW, path)
-    found = pair([one.of or present[0] for one in saved], present) if present else {}
-    entries = layout.entry_of(checkpoint).get("averages")
-    if entries:
-        entries[:] = [one for i, one in enumerate(entries) if i not in found.values()]
-    return [saved[found[i]] if i in found else None for i in range(len(present))]
+    places = pair([one.of or present[0] for one in saved], present) if present else {}
+    records = layout.own_part(checkpoint).get("averages")
+    if records:
+        records[:] = [one for i, one in enumerate(records) if i not in places.values()]
+    return [saved[places[i]] if i in places else None for i in range(len(present))]
 
 
 def _validated(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
@@ -136,12 +137,12 @@ def _validated(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[s
     return {key: value.clone() for key, value in module.state_dict().items()}
 
 
-def _of_entry(
-    entry: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
+def _from_record(
+    record: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
 ) -> SavedAverage:
-    tensors, is_validated = entry["state_dict"], entry["state_dict"] is None
+    tensors, is_validated = record["state_dict"], record["state_dict"] is None
     if is_validated:
         tensors = _validated(checkpoint, module)
-    of = Identity(entry["class"], entry["arguments"])
-    counts = entry["steps"], entry["updates"]
-    return SavedAverage(of, tensors, *counts, is_validated, entry.get("exact", {}))
+    of = Identity(record["class"], record["arguments"])
+    counts = record["steps"], record["updates"]
+    return SavedAverage(of, tensors, *counts, is_validated, record.get("exact", {}))

@@ -374,4 +374,4 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         if not self.num_last_epochs:
             return 0
         end = runner.max_epochs or self.num_last_epochs
-        return self.iters_of(runner, end) - self.iters_of(runner, end - self.num_last_epochs)
+        return self.iters_until(runner, end) - self.iters_until(runner, end - self.num_last_epochs)

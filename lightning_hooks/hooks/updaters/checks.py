@@ -60,8 +60,13 @@ def _length(hook: Updater, runner: Runner) -> int | None:
     total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
     if total is None and hook.by_epoch and runner.max_iters is not None:
         with contextlib.suppress(ValueError):  # the length of an epoch is unknown
-            total = math.ceil(runner.max_iters / hook.iters_of(runner, 1))
+            total = math.ceil(runner.max_iters / _epoch_length(hook, runner))
     return total
+
+
+def _epoch_length(hook: Updater, runner: Runner) -> int:
+    """Return the iterations (steps, with ``by_step``) of the present epoch."""
+    return hook.iters_until(runner, runner.epoch + 1) - hook.iters_until(runner, runner.epoch)
 
 
 def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
@@ -96,7 +101,7 @@ def _moments(
     batches: float = 1
     if hook.by_epoch:
         try:
-            batches = hook.iters_of(runner, 1)
+            batches = _epoch_length(hook, runner)
         except ValueError:  # the length of an epoch is unknown
             batches = math.inf
     for now in _sample(length):

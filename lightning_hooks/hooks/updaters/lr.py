@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from operator import itemgetter, mul
+from operator import methodcaller, mul
 from typing import Any
 
 import torch
@@ -21,7 +21,8 @@ LARGEST_RATE: float = torch.finfo(torch.float32).max
 LEARNING_RATE = Quantity(
     "learning rate",
     "lr",
-    itemgetter("lr"),
+    methodcaller("get", "lr"),
+    "no lr",
     highest=LARGEST_RATE,
     valid_range=f"between 0 and {LARGEST_RATE:.2g}",
     warm_up=mul,
@@ -139,6 +140,10 @@ class LrUpdaterHook(Updater):
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer
+        if self.fills_tensors:
+            for _, group, rate in param_groups.with_groups(optimizer, lr_groups):
+                param_groups.fill(group, "lr", rate)
+            return
         # groups added during the run have no rate; strict=False, or a call of the Quantity for
         # each group, doubles the time
         if isinstance(lr_groups, dict):

@@ -25,6 +25,7 @@ MOMENTUM = Quantity(
     "momentum",
     "momentum",
     _read,
+    "neither momentum nor betas",
     highest=math.nextafter(1, 0),
     valid_range="in [0, 1)",
     warm_up=_warm_up,
@@ -110,9 +111,11 @@ class MomentumUpdaterHook(Updater):
                 now = f"{self.iteration_unit} {runner.iter}"
                 raise self.range_error(param_groups.describe_groups(*where), momentum, now)
             if "momentum" in group:
-                group["momentum"] = momentum
+                param_groups.fill(group, "momentum", momentum)
             elif "betas" in group:
-                group["betas"] = (momentum, *group["betas"][1:])
+                betas = [*group["betas"]]
+                param_groups.fill(betas, 0, momentum)
+                group["betas"] = tuple(betas)
 
     def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the momenta."""

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
+
+import torch
 
 from lightning_hooks.utils.arguments import is_finite
 
 __all__ = [
     "Values",
+    "as_number",
     "check_per_group",
     "describe_groups",
     "describe_optimizers",
+    "fill",
     "map_values",
     "optimizers_of",
+    "own_tensors",
     "parameter_names",
     "per_group",
     "with_groups",
@@ -21,6 +27,36 @@ __all__ = [
 
 Values = Sequence[Any] | dict[str, Sequence[Any]]
 """A value for each parameter group; a dict by the optimizer's name for several optimizers."""
+
+
+def as_number(value: Any) -> float:
+    """Return a group's entry as a number of Python's: a tensor, or numpy's number, is read."""
+    return value if isinstance(value, (int, float)) else float(value)
+
+
+def fill(entries: Any, key: Any, value: float) -> None:
+    """Set an entry; a tensor is filled in place, because a compiled step holds the tensor."""
+    entry = entries[key]
+    if isinstance(entry, torch.Tensor):
+        entry.fill_(value)
+    else:
+        entries[key] = value
+
+
+def own_tensors(optimizer: Any) -> None:
+    """Copy tensors that groups share with each other or with the optimizer's defaults.
+
+    torch puts the tensor of ``Adam(..., lr=torch.tensor(0.1))`` into all. The first group keeps it.
+    """
+    seen: set[int] = set()
+    for entries in [*optimizer.param_groups, optimizer.defaults]:
+        for key in ("lr", "momentum", "betas"):
+            value = entries.get(key)
+            tensors = value if isinstance(value, tuple) else (value,)
+            held = {id(one) for one in tensors if isinstance(one, torch.Tensor)}
+            if held & seen:
+                entries[key] = copy.deepcopy(value)
+            seen |= held
 
 
 def map_values(function: Callable[[Any], Any], values: Values) -> Values:

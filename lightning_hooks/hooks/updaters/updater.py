@@ -9,6 +9,7 @@ from operator import attrgetter
 from typing import Any, cast
 
 import lightning as L
+import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
@@ -44,6 +45,7 @@ class Quantity:
         name: The name, for messages.
         symbol: The name in mmcv's arguments, as in ``min_lr``.
         read: Returns the number of a group, None without one.
+        missing: What a group without the number lacks, for messages.
         highest: The highest valid number; the lowest is 0.
         valid_range: The valid numbers in words.
         warm_up: Applies a warm-up's factor to a number.
@@ -52,6 +54,7 @@ class Quantity:
     name: str
     symbol: str
     read: Callable[[dict[str, Any]], Any]
+    missing: str
     highest: float
     valid_range: str
     warm_up: Callable[[float, Any], Any]
@@ -122,6 +125,9 @@ class Updater(Hook):
     regular: Values = ()
     """The current values without warm-up."""
 
+    fills_tensors = False
+    """Whether a group of the optimizers holds its value in a tensor."""
+
     def __init__(
         self,
         by_epoch: bool = True,
@@ -177,18 +183,33 @@ class Updater(Hook):
 
     def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
-        quantity, key = self.quantity, f"initial_{self.quantity.symbol}"
+        key = f"initial_{self.quantity.symbol}"
         self.base_origin = f"the groups' {key}"
+        self._keep_first_values(optimizer)
+        return [param_groups.as_number(group[key]) for group in optimizer.param_groups]
+
+    def _keep_first_values(self, optimizer: Any) -> None:
+        """Write the present values under the ``initial_...`` key of groups without the key."""
+        for group in optimizer.param_groups:
+            number = self.quantity.read(group)
+            if number is not None:
+                group.setdefault(f"initial_{self.quantity.symbol}", param_groups.as_number(number))
+
+    def _checked_bases(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return :meth:`bases_of` an optimizer whose groups have the quantity."""
+        quantity = self.quantity
         for i, group in enumerate(optimizer.param_groups):
             number = quantity.read(group)
             if number is None:
                 where = param_groups.describe_groups(name, optimizer, i)
                 raise ValueError(
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
-                    "neither momentum nor betas"
+                    f"{quantity.missing}"
                 )
-            group.setdefault(key, number)
-        return [group[key] for group in optimizer.param_groups]
+            if isinstance(number, torch.Tensor):
+                self.fills_tensors = True
+                param_groups.own_tensors(optimizer)
+        return self.bases_of(name, optimizer)
 
     def is_valid(self, value: Any) -> bool:
         """Whether a group may have this value."""
@@ -206,8 +227,19 @@ class Updater(Hook):
 
     # -- the points --------------------------------------------------------------------------
 
+    def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Keep the first values in the groups, where a strategy resumes after this event.
+
+        From a directory of shards, torch restores those keys alone that the groups have.
+        """
+        super().on_fit_start(trainer, pl_module)
+        if trainer.strategy.restore_checkpoint_after_setup:
+            for optimizer in trainer.optimizers:
+                self._keep_first_values(optimizer)
+
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
+        self.fills_tensors = False
         if self.by_step:
             if runner.trainer.global_step == 0:
                 self._skipped_before = 0
@@ -219,16 +251,19 @@ class Updater(Hook):
         if not optimizer:
             raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
         bases: dict[str, Sequence[Any]] = {
-            name: self.bases_of(name, one) for name, one in param_groups.optimizers_of(optimizer)
+            name: self._checked_bases(name, one)
+            for name, one in param_groups.optimizers_of(optimizer)
         }
         self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
         if self.warmup_epochs is not None:
-            self.warmup_iters = None  # an earlier fit may have had another loader
+            self.warmup_iters = None
         checks.check_schedule(self, runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
         runner = self.as_counted(runner)
+        if self.warmup_epochs is not None:
+            self.warmup_iters = None  # the loader may have another length
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
         if self.by_epoch:
             self.update(runner)
@@ -268,7 +303,7 @@ class Updater(Hook):
             if known is None or len(known) >= len(optimizer.param_groups):
                 continue  # with fewer groups the first bases count, as in mmcv
             try:
-                bases = self.bases_of(name, optimizer)
+                bases = self._checked_bases(name, optimizer)
             except ValueError as error:
                 what = f"the {self.quantity.name} of added groups as it is"
                 rank_zero_warn(f"{class_name(self)} leaves {what}: {error}")
@@ -304,22 +339,21 @@ class Updater(Hook):
         """The unit within an epoch, for messages."""
         return "optimizer step" if self.by_step else "iteration"
 
-    def iters_of(self, runner: Runner, epochs: int) -> int:
-        """Return the iterations (steps, with ``by_step``) of the run's first epochs.
+    def iters_until(self, runner: Runner, epochs: int) -> int:
+        """Return the iterations (steps, with ``by_step``) done after the run's first epochs.
 
         Raises:
             ValueError: if the loader has no length.
         """
         if self.by_step:
-            return runner.optimizer_steps_of(epochs)
-        batches = runner.trainer.num_training_batches
-        if batches == float("inf"):
+            return runner.optimizer_steps_until(epochs)
+        if runner.trainer.num_training_batches == float("inf"):
             raise ValueError(
                 f"{type(self).__name__} counts epochs as iterations: the training loader needs a "
                 "length, or Trainer(limit_train_batches=...) has to give it one; without, count "
                 "iterations (by_epoch=False, warmup_by_epoch=False)"
             )
-        return epochs * int(batches)
+        return runner.iters_until(epochs)
 
     def run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
@@ -350,7 +384,7 @@ class Updater(Hook):
         if self.warmup is None:
             return 0
         if self.warmup_iters is None:
-            self.warmup_iters = self.iters_of(runner, self.warmup_epochs or 0)
+            self.warmup_iters = self.iters_until(runner, self.warmup_epochs or 0)
         return self.warmup_iters
 
     def warmup_factor(self, now: int) -> float:

@@ -9,7 +9,7 @@ from uuid import uuid4
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
-from lightning_hooks.storage.layout import ENTRY, entry_of
+from lightning_hooks.storage.layout import OWN_PART
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -81,17 +81,15 @@ class TrackedRun:
         return {"key": self.key, "run_id": run_id or self.run_id, "apart": self.apart}
 
 
-def runs_in(checkpoint: dict[str, Any], backend: str) -> list[dict[str, Any]]:
-    """Return the list of a checkpoint's entries for a backend's trackers; callers append entries.
+def runs_in(own_part: dict[str, Any], backend: str) -> list[dict[str, Any]]:
+    """Return the runs of a backend's trackers in a checkpoint; callers append runs.
 
-    >>> runs_in({"lightning_hooks": {"trackers": {"mlflow": [{"key": "1f"}]}}}, "mlflow")
+    >>> runs_in({"trackers": {"mlflow": [{"key": "1f"}]}}, "mlflow")
     [{'key': '1f'}]
     """
-    entry = checkpoint.setdefault(ENTRY, {})
-    entry_of(checkpoint)
-    runs = entry.setdefault("trackers", {}).setdefault(backend, [])
+    runs = own_part.setdefault("trackers", {}).setdefault(backend, [])
     if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
         raise ValueError(
-            f"the checkpoint's {ENTRY!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
+            f"the checkpoint's {OWN_PART!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
         )
     return runs

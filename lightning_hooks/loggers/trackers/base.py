@@ -15,9 +15,10 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.loggers.base import LoggerHook, by_kind, has_rates, in_fit, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
@@ -417,17 +418,17 @@ class TrackerHook(LoggerHook):
         if self.uploads is not None and self._session is not None:
             self.uploads.send(path, is_late=not self._peers)
 
-    def on_save_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
-        """Add the run to the checkpoint."""
-        if self._session is not None:
-            runs_in(checkpoint, self.writer_class.name).append(self._session.entry())
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the run."""
+        if self._session is not None and file.is_whole:
+            runs_in(file.own_part, self.writer_class.name).append(self._session.entry())
 
-    def on_load_checkpoint(self, trainer: L.Trainer, pl_module: Any, checkpoint: Any) -> None:
-        """Read the run of the tracker in the same place from the checkpoint."""
-        if trainer.state.fn == TrainerFn.FITTING:
-            name, hooks = self.writer_class.name, trainer.callbacks  # type: ignore[attr-defined]
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Read the run of the tracker in the same place."""
+        if file.resumes:
+            name, hooks = self.writer_class.name, callbacks_of(file.trainer)
             same = [h for h in hooks if isinstance(h, TrackerHook) and h.writer_class.name == name]
-            runs = zip(same, runs_in(checkpoint, name), strict=False)
+            runs = zip(same, runs_in(file.own_part, name), strict=False)
             self._restored = next((run for hook, run in runs if hook is self), None)
 
     def _close_all(self, runner: Runner | None = None) -> list[Exception]:

@@ -241,7 +241,9 @@ class DvcliveLoggerHook(TrackerHook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log every ``interval`` iterations, unless the run is counted in epochs."""
-        if not self.by_epoch:
+        if self.by_epoch:
+            self._read_results(runner.log_buffer)
+        else:
             super().after_train_iter(runner)
 
     def _log_end_of_epoch(self, runner: Runner) -> None:

@@ -233,7 +233,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             super().call_hook(fn_name)
             driver.calls.restore()
             if fn_name in ("after_train_epoch", "after_val_epoch"):
-                driver.calls.agree_to_stop()
+                self.agree_to_stop()
 
     def announce(self) -> None:
         """Log the host, the hooks, the workflow and the length of the run."""
@@ -286,6 +286,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         if self.optimizer is not self.known_optimizer:
             self._given_optimizer = self.optimizer
         super().take_optimizer()
+
+    def _present_epoch(self) -> tuple[int, int]:
+        return 0, 0  # all epochs are taken to be as long as the present
 
     @property
     def max_iters(self) -> Any:

@@ -111,7 +111,7 @@ class IterBasedRunner(BaseRunner, IterRunner):
         self._inner_iter += 1
         self._iter += 1
         if self._engine.driver is not None and self._iter % AGREEMENT_INTERVAL == 0:
-            self._engine.driver.calls.agree_to_stop()
+            self.agree_to_stop()
 
     @torch.no_grad()
     def val(self, data_loader: Any, **kwargs: Any) -> None:

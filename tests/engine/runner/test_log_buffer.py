@@ -135,3 +135,14 @@ def test_a_history_rewritten_in_place_is_averaged_anew() -> None:
     assert buffer.output["loss"] == 4.25
     buffer.average(1)
     assert buffer.output["loss"] == 5.0
+
+
+def test_a_dict_that_an_old_hook_assigns_is_the_output() -> None:
+    buffer = LogBuffer()
+    buffer.output["acc"] = 0.5
+    buffer.output = {"score": 1.0}  # type: ignore[assignment]
+    kept = buffer.output.copy()
+    buffer.update({"loss": 2.0})
+    buffer.average()
+    buffer.output = kept
+    assert dict(buffer.output) == {"score": 1.0}

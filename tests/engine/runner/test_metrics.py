@@ -210,3 +210,17 @@ def test_the_modules_own_values_stay_its_own(tmp_path: Path) -> None:
     fit(tmp_path, Rival(), module=module, val=1, callbacks=[seen])
     assert seen.at_end[0][0] == pytest.approx(module.losses[-1])
     assert seen.at_end[0][1] > 0
+
+
+def test_a_whole_number_reaches_a_second_fit_of_the_trainer(tmp_path: Path) -> None:
+    class Missed(Hook):
+        def after_train_epoch(self, runner: Any) -> None:
+            runner.log_buffer.output["missed"] = 3  # Python keeps one object for a small int
+            runner.log_buffer.ready = True
+
+    stop = EarlyStopping("missed", patience=9, check_on_train_epoch_end=True)
+    hooks = Missed(), TextLoggerHook(interval=2)
+    trainer = fit(tmp_path, *hooks, module=NoValidation, callbacks=[stop])
+    trainer.fit_loop.max_epochs = 2
+    trainer.fit(trainer.lightning_module, make_loader())
+    assert trainer.callback_metrics["missed"] == 3

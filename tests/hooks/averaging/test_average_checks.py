@@ -11,7 +11,14 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, StochasticWeightAveraging
 
-from lightning_hooks import ClosureHook, EMAHook, ExpMomentumEMAHook, HookAdapter
+from lightning_hooks import (
+    ClosureHook,
+    EMAHook,
+    ExpMomentumEMAHook,
+    HookAdapter,
+    LinearMomentumEMAHook,
+    MomentumAnnealingEMAHook,
+)
 from lightning_hooks.standin._hooks.ema import EMAHook as MmcvEMAHook
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -51,19 +58,22 @@ class Jump(Callback):
 
 
 @pytest.mark.parametrize(
-    ("options", "young"),
+    ("make", "options", "young"),
     [
-        ({"momentum": 0.1, "warm_up": 300}, True),
-        ({"momentum": 0.01, "warm_up": 10}, True),
-        ({"momentum": 0.03, "interval": 3, "warm_up": 0}, True),
-        ({"momentum": 0.1, "begin_epoch": 1, "warm_up": 0}, True),
-        ({"momentum": 0.1, "warm_up": 20}, False),
+        (EMAHook, {"momentum": 0.1, "warm_up": 300}, True),
+        (EMAHook, {"momentum": 0.01, "warm_up": 10}, True),
+        (EMAHook, {"momentum": 0.03, "interval": 3, "warm_up": 0}, True),
+        (EMAHook, {"momentum": 0.1, "begin_epoch": 1, "warm_up": 0}, True),
+        (EMAHook, {"momentum": 0.1, "warm_up": 20}, False),
+        (LinearMomentumEMAHook, {"momentum": 0.1, "warm_up": 300}, True),
+        (LinearMomentumEMAHook, {"momentum": 0.01, "interval": 2}, True),
+        (ExpMomentumEMAHook, {"momentum": 0.01}, False),
     ],
 )
 def test_the_reported_share_of_a_young_average_is_true(
-    tmp_path: Path, caplog: Any, options: dict[str, Any], young: bool
+    tmp_path: Path, caplog: Any, make: Any, options: dict[str, Any], young: bool
 ) -> None:
-    hook = EMAHook(**options)
+    hook = make(**options)
     with caplog.at_level(logging.WARNING):
         fit(
             *(tmp_path, hook),
@@ -73,9 +83,30 @@ def test_the_reported_share_of_a_young_average_is_true(
             callbacks=[Jump(hook.begin_epoch)],
         )
     share = 1 - float(hook.ema_state_dict()["net.weight"].mean())
-    found = re.search(r"too young: .* (\d+%) of the average", caplog.text)
+    shares = re.findall(r"too young: .* (\d+%) of the average", caplog.text)
     assert (share > 0.5) is young
-    assert (found and found[1]) == (f"{share:.0%}" if young else None)
+    assert shares == ([f"{share:.0%}"] * 2 if young else [])  # where the run begins, and ends
+
+
+AVERAGES = EMAHook, ExpMomentumEMAHook, LinearMomentumEMAHook, MomentumAnnealingEMAHook
+
+
+@pytest.mark.parametrize("make", AVERAGES)
+@pytest.mark.parametrize("momentum", [0.5, 0.999])
+def test_a_decay_given_as_momentum_is_told_of(
+    tmp_path: Path, caplog: Any, make: Any, momentum: float
+) -> None:
+    fit(tmp_path, make(momentum=momentum), module=NoValidation, batches=2)
+    line = f"{make.__name__}(momentum=0.999): momentum is the weight of the model"
+    assert (line in caplog.text) is (momentum > 0.5)
+    assert ("a decay of 0.999 is momentum=0.001" in caplog.text) is (momentum > 0.5)
+
+
+@pytest.mark.parametrize("name", ["decay", "beta", "ema_decay"])
+@pytest.mark.parametrize("make", [EMAHook, LinearMomentumEMAHook])
+def test_a_decay_by_name_is_answered_with_the_momentum(make: Any, name: str) -> None:
+    with pytest.raises(TypeError, match=f"{name}=0.9999 is momentum=0.0001"):
+        make(**{name: 0.9999})
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,161 @@
+"""``RunState``: where a run stands, in its checkpoint files and in a resumed run."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Any
+
+import lightning as L
+import torch
+
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
+from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.storage import manifest
+from lightning_hooks.utils import random_state
+from lightning_hooks.utils.plain_types import plain_groups
+
+__all__ = ["RunState"]
+
+
+class RunState:
+    """Where a run stands: written to each file, and kept from a file until the run has restored it.
+
+    In the part of this package in a file, ``checkpoint["lightning_hooks"]``, of plain types and
+    tensors:
+
+    =============  =======================================================================
+    key            value
+    =============  =======================================================================
+    iter           training iterations done
+    in_epoch       whether the run is inside an epoch
+    run            the run's name
+    last_val_iter  iterations done at the last validation, in a run counted in iterations
+    rng            the random state of every rank
+    loaders        the places of every rank's training loaders (``loader_place.py``)
+    data           states of the own generators of every rank's training loaders
+    log_buffer     the values of steps not averaged yet
+    =============  =======================================================================
+
+    The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
+    (:mod:`lightning_hooks.loggers.trackers.base`), ``buffers`` (``hook_buffers.py``), ``hooks``
+    (``hook_states.py``) and ``averages`` (:mod:`lightning_hooks.hooks.averaging.base`). ``meta`` in
+    the file is mmcv's.
+
+    Args:
+        runner: The runner.
+    """
+
+    saved: Mapping[str, Any] = MappingProxyType({})
+    """This package's part of the resumed file; empty without a file."""
+    _meta: Mapping[str, Any] = saved
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self.loader_places = LoaderPlaces()
+        """The places of the training loaders in their passes."""
+
+    def __bool__(self) -> bool:
+        return bool(self.saved)
+
+    def is_of(self, trainer: L.Trainer) -> bool:
+        """Whether the run is a Trainer's; hooks may move to another Trainer."""
+        return self._runner.trainer is trainer
+
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
+        runner, trainer = self._runner, file.trainer
+        generators = data.train_generators(trainer)
+        if not trainer.interrupted:  # else the rank writes alone
+            runner.agree_to_stop()
+        elif trainer.validating:
+            progress.repeat_validation(file.contents)
+        closed = runner.counts_epochs and not runner.in_epoch
+        epochs = runner.epoch + (not closed)
+        done = runner.iterations_done
+        file.contents["meta"] = run_meta(runner, epochs, done)
+        if "optimizer_states" in file.contents:
+            groups = [*map(plain_groups, file.contents["optimizer_states"])]
+            file.contents["optimizer_states"] = groups
+        of_rank = {
+            "rng": random_state.get_rng_state(),
+            "loaders": self.loader_places.saved(trainer),
+            "data": [*map(torch.Generator.get_state, generators)],
+        }
+        of_ranks: list[Any] = [of_rank]
+        if trainer.world_size > 1 and not trainer.interrupted:
+            of_ranks = [None] * trainer.world_size
+            torch.distributed.all_gather_object(of_ranks, of_rank)
+        file.own_part.update(
+            iter=done,
+            in_epoch=runner.in_epoch,
+            run=runner.run_id,
+            log_buffer=runner.train_log.state_dict(),
+            last_val_iter=runner.last_val_iter,
+            **{key: [states[key] for states in of_ranks] for key in of_rank},
+        )
+
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
+        if file.resumes:
+            self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
+
+    def clear(self) -> None:
+        """Forget the state after the restore."""
+        self.saved = self._meta = MappingProxyType({})
+
+    def run_id(self, default: str) -> str:
+        """Return the saved name of the run, by which files are found, if valid."""
+        run = self.saved.get("run")
+        return str(run) if manifest.is_run(run) else default
+
+    def restore_counters(self, runner: Runner) -> None:
+        """Set the runner's counters, name and meta.
+
+        Args:
+            runner: The runner, in ``on_train_start``.
+        """
+        saved, trainer = self.saved, runner.trainer
+        runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
+        runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
+        runner.step_counts.before = 0
+        mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
+        runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
+        runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
+        inside = mid_epoch and not (last and progress.resumed_after_last_batch(trainer))
+        runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
+        if runner.counts_epochs:
+            # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
+            closed = mid_epoch and not runner.in_epoch
+            runner.closed_epoch = trainer.current_epoch if closed else None
+        else:
+            runner.last_val_iter = saved.get("last_val_iter", runner.iter)
+        if self:
+            runner.meta = {**self._meta, **(runner.meta or {})}
+            if "hook_msgs" in self._meta:
+                runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def _of_rank(self, key: str, rank: int) -> Any:
+        """Return what was saved of a rank; an empty list without."""
+        of_ranks = self.saved.get(key, [])
+        return of_ranks[rank] if rank < len(of_ranks) else []
+
+    def restore_rng(self, rank: int) -> None:
+        """Restore the rank's random state, if the checkpoint has a state for the rank."""
+        state = self._of_rank("rng", rank)
+        if state:
+            random_state.set_rng_state(state)
+
+    def places(self, rank: int) -> list[dict[str, Any]]:
+        """Return the places of the rank's training loaders."""
+        places: list[dict[str, Any]] = self._of_rank("loaders", rank)
+        return places
+
+    def restore_generators(self, trainer: L.Trainer) -> None:
+        """Restore the states of the loaders' own generators."""
+        states = self._of_rank("data", trainer.global_rank)
+        for generator, state in zip(data.train_generators(trainer), states, strict=False):
+            generator.set_state(state)
