@@ -94,6 +94,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument(
         "--everything", action="store_true", help="copy all records, also those sent before"
     )
+    one.add_argument(
+        "--new-run", action="store_true", help="begin a run instead of going on with the spool's"
+    )
     for name, text in OPTIONS.items():
         one.add_argument(f"--{name.replace('_', '-')}", help=text)
     return whole

@@ -123,6 +123,7 @@ def replay(given: Namespace) -> int:
             progress.update(task, completed=done, total=total)
 
         options = {"to": given.to, "everything": given.everything, "on_sent": on_sent}
+        options["new_run"] = given.new_run
         options |= destination
         counts = [_try_to_replay(path, options) for path in given.paths]
     print(f"{sum(count or 0 for count in counts)} records sent")
