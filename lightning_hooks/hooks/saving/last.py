@@ -318,8 +318,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         store.create_symlink = None
         return LastFiles(store)
 
-    @property
-    def _files(self) -> Sequence[DueFiles]:
+    @functools.cached_property
+    def _files(self) -> Sequence[DueFiles]:  # type: ignore[override]
         return [self._last] if self._best is None else [self._best, self._last]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
