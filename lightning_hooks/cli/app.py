@@ -54,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, draw runs, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, draw runs, replay logs, "
+        "average checkpoints.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -83,6 +84,12 @@ def parser() -> argparse.ArgumentParser:
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     one = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
+    one = command(commands.average)
+    add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
+    which = one.add_mutually_exclusive_group()
+    which.add_argument("--best", type=_length, metavar="N", help="the N best files of the run")
+    which.add_argument("--last", type=_length, metavar="N", help="the N last files of the run")
+    add_path("--out", required=True, help="the file to write")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)
