@@ -29,7 +29,7 @@ from benchmarks.by_hand import ByHand, InLists
 from benchmarks.dispatch import DirectModule, Muted
 from benchmarks.measure import Bench, has, in_turns, make_loader, quiet_trainer
 from lightning_hooks import IterTimerHook, TextLoggerHook
-from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
+from lightning_hooks.hooks.saving.last import CheckpointHook
 from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
 
 INTERVAL, FIRST, LAST = 50, 50, 250

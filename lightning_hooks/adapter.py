@@ -16,9 +16,10 @@ from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, ch
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
-from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
-from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.store import newest_of
+from lightning_hooks.hooks.saving.best import BestFiles
+from lightning_hooks.hooks.saving.directory import newest_of
+from lightning_hooks.hooks.saving.due import SavingHook, files_of, last_directory
+from lightning_hooks.hooks.saving.last import CheckpointHook
 from lightning_hooks.storage import find_checkpoints
 from lightning_hooks.utils.arguments import check_bool, check_function, check_path
 from lightning_hooks.utils.secrets import masked
@@ -140,8 +141,10 @@ class HookAdapter(Hook):
         Before the first fit, ``work_dir`` is searched, or else the current directory. A damaged
         file is skipped with a warning.
         """
-        hooks = self._of_kind(CheckpointHook)
-        return newest_of([(hook.store, self._directory_of(hook)) for hook in hooks])
+        return newest_of(
+            (files_of([hook])[-1].store.template, self._directory_of(hook))
+            for hook in self._of_kind(CheckpointHook)
+        )
 
     @property
     def best_checkpoint(self) -> str | None:
@@ -150,16 +153,17 @@ class HookAdapter(Hook):
         After a fit, the best file of the fit; in a new process, the best file in the directory
         searched by ``last_checkpoint``.
         """
-        for hook in self._of_kind(EvalHook):
-            found = hook.best_ckpt_path
-            if not found and hook.save_best:
-                found = find_checkpoints.best_valid(self._directory_of(hook), hook.monitor)
-            if found:
-                return str(found)
+        for hook in self._of_kind(SavingHook):
+            for kind in files_of([hook]):
+                if isinstance(kind, BestFiles) and kind.is_used:
+                    directory, key = self._directory_of(hook), kind.fields().monitor
+                    path = kind.path or find_checkpoints.best_valid(directory, key)
+                    if path:
+                        return path
         return None
 
-    def _directory_of(self, hook: CheckpointHook | EvalHook) -> str:
-        return hook.store.last_directory(self._options.work_dir)
+    def _directory_of(self, hook: SavingHook) -> str:
+        return last_directory(hook, self._options.work_dir)
 
     def _of_kind(self, kind: type[T]) -> list[T]:
         return [hook for hook, _ in self.entries() if isinstance(hook, kind)]

@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, draw runs, replay logs, "
-        "average checkpoints.",
+        description="Check old mmcv projects, convert and draw configs, draw runs, average "
+        "checkpoints, end a run with a decay, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -90,6 +90,8 @@ def parser() -> argparse.ArgumentParser:
     which.add_argument("--best", type=_length, metavar="N", help="the N best files of the run")
     which.add_argument("--last", type=_length, metavar="N", help="the N last files of the run")
     add_path("--out", required=True, help="the file to write")
+    one = command(commands.decay)
+    add_path("run_dir", metavar="RUN", help="the work directory of a training run")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)
@@ -97,6 +99,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
     one.add_argument(
         "--everything", action="store_true", help="copy all records, also those sent before"
+    )
+    one.add_argument(
+        "--new-run", action="store_true", help="begin a run instead of going on with the spool's"
     )
     for name, text in OPTIONS.items():
         one.add_argument(f"--{name.replace('_', '-')}", help=text)

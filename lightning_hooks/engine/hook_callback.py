@@ -80,8 +80,10 @@ class HookCallback(Callback):
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    kept_kind: str = ""
-    """The kind of checkpoints kept and exported, ``"best"`` or ``"last"``; empty without any."""
+    @property
+    def kept_kinds(self) -> Sequence[str]:
+        """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
+        return ()
 
     @property
     def writes_files(self) -> bool:

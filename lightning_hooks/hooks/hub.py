@@ -18,11 +18,11 @@ import lightning as L
 
 from lightning_hooks import __version__
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.saving.lightning import SavingHook
-from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage import files, find_checkpoints, manifest
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import describe, masked
@@ -82,12 +82,10 @@ class HubCheckpointHook(Hook):
     """
 
     reads_step = False
-    transient = ("_runner", "_api", "_job", "_writer")
+    transient = ("_runner", "_api", "_job")
     _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
-    _writer: SavingHook
-    """The hook that writes the files."""
     _newest = _uploaded = ""
     """Paths of the newest file, and of the file uploaded last."""
     _job: concurrent.futures.Future[None] | None = None
@@ -122,8 +120,8 @@ class HubCheckpointHook(Hook):
         self._runner, self._api, self._has_warned = runner, None, False
         self._newest = self._uploaded = ""
         self._job = None
-        savers = [hook for hook in runner.hooks if isinstance(hook, SavingHook)]
-        writers = [hook for hook in savers if hook.kept_kind == self.upload and hook.writes_files]
+        natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
+        writers = [hook for hook in natives if self.upload in hook.kept_kinds]
         if runner.writes_mmcv_files:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
@@ -131,7 +129,7 @@ class HubCheckpointHook(Hook):
             needed = WRITERS[self.upload]
             self._warn(f"it pushes nothing, as no hook writes such a file: add {needed}")
             return
-        directories = [hook.store.directory(runner) for hook in writers]
+        directories = [str(hook.checkpoint_directory(runner)) for hook in writers]
         remote = [directory for directory in directories if not files.is_local(directory)]
         if remote or precision.writes_directories(runner.trainer.strategy):
             where = remote[0] if remote else "folders of shards"
@@ -142,7 +140,7 @@ class HubCheckpointHook(Hook):
         if runner.rank == 0 and runner.may_write:
             import huggingface_hub
 
-            self._writer, self._settings = writers[0], settings_of(runner)
+            self._settings = settings_of(runner)
             self._api = huggingface_hub.HfApi()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -197,7 +195,8 @@ class HubCheckpointHook(Hook):
         entry = {entry.name: entry for entry in manifest.read(directory)}.get(name)
         if entry is None:
             return caption, {}
-        score = "" if entry.score is None else f" ({self._writer.monitor} {entry.score:.6g})"
+        key = entry.series.removeprefix(find_checkpoints.best_series(""))
+        score = "" if entry.score is None else f" ({key} {entry.score:.6g})"
         done = f"after epoch {entry.epoch} and iteration {entry.iter}"
         return f"{caption}{score}, {done}", self._metrics.get(entry.iter, {})
 

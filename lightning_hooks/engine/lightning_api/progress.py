@@ -25,6 +25,7 @@ __all__ = [
     "last_logged_step",
     "leave_resumed_epoch",
     "logged_step",
+    "repeat_validation",
     "set_epoch",
     "set_iteration",
     "set_max_epochs",
@@ -102,6 +103,9 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     no batches.
     """
     loop: Any = trainer.fit_loop
+    validated = loop.epoch_loop.val_loop.batch_progress.total
+    # the batch that an error has cut short; else each later file would repeat its validation
+    validated.ready = validated.started = validated.processed = validated.completed
     if loop.restarted_on_epoch_start:
         loop.epoch_loop.restarting = False
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
@@ -110,6 +114,25 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
             progress.completed = progress.processed
         loop.reset_restart_stage()
         loop.restarting = loop.epoch_loop.restarting = False
+
+
+def repeat_validation(checkpoint: dict[str, Any]) -> None:
+    """Have the run resumed from a file of a cut validation repeat the validation as a whole.
+
+    Lightning goes on with the next batch of the validation, or after the last batch leaves the
+    rest out. Here, the loop's state is that of an error in the first batch.
+
+    Args:
+        checkpoint: Lightning's dict, changed.
+    """
+    loops = checkpoint.get("loops", {}).get("fit_loop", {})
+    batches = loops.get("epoch_loop.val_loop.batch_progress")
+    if batches is not None:
+        batches["current"] = dict.fromkeys(batches["current"], 0)
+        done = batches["total"]["completed"]
+        batches["total"] = {"ready": done + 1, "started": done + 1, "processed": done}
+        batches["total"]["completed"] = done
+        batches["is_last_batch"] = False
 
 
 def logged_step(trainer: L.Trainer) -> int:

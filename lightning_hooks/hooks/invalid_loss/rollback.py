@@ -23,7 +23,7 @@ from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading
-from lightning_hooks.hooks.saving.lightning import SavingHook
+from lightning_hooks.hooks.saving.due import files_of
 from lightning_hooks.storage import files, verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.storage.layout import raw_weights
@@ -166,12 +166,12 @@ class LastGoodState:
         if self._shards:
             return None
         wait_for_writer(self._trainer.strategy)
-        hooks = [c for c in callbacks_of(self._trainer) if isinstance(c, SavingHook)]
+        threads = [kind.store.thread for kind in files_of(callbacks_of(self._trainer))]
         # before the write, the path may be an earlier run's file
         finished = (
             path
             for path in reversed(self._paths)
-            if not any(hook.store.thread.is_writing(path) for hook in hooks) and files.exists(path)
+            if not any(thread.is_writing(path) for thread in threads) and files.exists(path)
         )
         return self._trainer.strategy.broadcast(next(finished, None))
 

@@ -2,56 +2,41 @@
 
 from __future__ import annotations
 
+import math
+import operator
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 
+from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.utils.suggestions import UnknownNameError
 
-__all__ = ["BestFields", "Ranking", "best_name", "infer_rule", "key_list", "names", "number"]
+__all__ = [
+    "RULES",
+    "Ranking",
+    "Rule",
+    "best_name",
+    "checked_rule",
+    "infer_rule",
+    "is_due",
+    "key_list",
+    "names",
+    "number",
+]
 
 GREATER = ["acc", "top", "AR@", "auc", "precision", "mAP", "mDice", "mIoU", "mAcc", "aAcc"]
 LESS = ["loss"]
 LESS_ENDINGS = ("loss", "error", "mse", "mae", "rmse", "perplexity")
 
+Rule = tuple[Callable[[Any, Any], bool], float]
+"""Whether a score is better than another, and the worst possible score."""
 
-class BestFields(NamedTuple):
-    """The attributes of a ``ModelCheckpoint`` for the best files.
-
-    With several keys, the attributes show the first key.
-
-    ======================  ====================================================================
-    attribute               value
-    ======================  ====================================================================
-    monitor                 the key; None without a comparison
-    mode                    "max" or "min"
-    save_top_k              the number of files to keep; -1 for all
-    current_score           the latest score among the best, as a tensor; None before
-    best_model_score        the best score, as a tensor; None before
-    best_model_path         the path of the best file; an empty string before
-    best_k_models           the scores of the best files by path
-    ======================  ====================================================================
-    """
-
-    monitor: str | None = None
-    mode: str = "min"
-    save_top_k: int = -1
-    current_score: torch.Tensor | None = None
-    best_k_models: Mapping[str, torch.Tensor] = {}
-
-    @property
-    def best_model_path(self) -> str:
-        """The path of the best file."""
-        return next(iter(self.best_k_models), "")
-
-    @property
-    def best_model_score(self) -> torch.Tensor | None:
-        """The best score."""
-        return self.best_k_models.get(self.best_model_path)
+RULES: dict[str, Rule] = {"greater": (operator.gt, -math.inf), "less": (operator.lt, math.inf)}
 
 
 class Ranking:
@@ -71,8 +56,7 @@ class Ranking:
 
     def __init__(self, keep: int = 1) -> None:
         self.keep = keep
-        self.rules: dict[str, tuple[Callable[[Any, Any], bool], float]] = {}
-        """By key: whether a score is better than another, and the worst possible score."""
+        self.rules: dict[str, Rule] = {}
 
     @property
     def key(self) -> str:
@@ -87,8 +71,8 @@ class Ranking:
         """Return the suffix of mmcv's names in ``messages``: empty for the first key of all."""
         return "" if self.is_first and key == self.key else f"_{key}"
 
-    def entries(self, messages: Mapping[str, Any], key: str) -> list[list[Any]]:
-        """Return ``[score, path]`` by a key, best first; at most one entry in a run of mmcv's."""
+    def ranked(self, messages: Mapping[str, Any], key: str) -> list[list[Any]]:
+        """Return ``[score, path]`` by a key, best first; at most one in a run of mmcv's."""
         if "best_ckpts" in messages or "best_score" not in messages or self.suffix(key):
             return [*messages.get("best_ckpts", {}).get(key, [])][: self.keep]
         return [[messages["best_score"], messages.get("best_ckpt") or ""]]
@@ -102,13 +86,13 @@ class Ranking:
         score, (better, worst) = number(value, key), self.rules[key]
         if score is None or not better(score, worst):  # NaN is never better
             return False
-        before = self.entries(messages, key)
-        entries = _ranked(before, score, path, better)[: self.keep]
-        if entries == before or [score, path] not in entries:
+        before = self.ranked(messages, key)
+        ranked = _ranked(before, score, path, better)[: self.keep]
+        if ranked == before or [score, path] not in ranked:
             return False
-        messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: entries}
+        messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: ranked}
         suffix = self.suffix(key)
-        messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = entries[0]
+        messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = ranked[0]
         if key == self.key:
             self.current = score
         return True
@@ -124,14 +108,14 @@ class Ranking:
             key: The key.
             new: The name of the file being written; nothing is deleted before the file exists.
         """
-        entries, better = self.entries(messages, key), self.rules[key][0]
-        kept = {os.path.basename(path) for _, path in entries}
+        ranked, better = self.ranked(messages, key), self.rules[key][0]
+        kept = {os.path.basename(path) for _, path in ranked}
 
         def choose(existing: list[Entry]) -> list[Entry]:
-            if not entries or (new and all(entry.name != new for entry in existing)):
+            if not ranked or (new and all(entry.name != new for entry in existing)):
                 return []
             old = [entry for entry in existing if entry.name not in kept]
-            return [entry for entry in old if not better(entry.score, entries[-1][0])]
+            return [entry for entry in old if not better(entry.score, ranked[-1][0])]
 
         return choose
 
@@ -141,9 +125,33 @@ class Ranking:
             return BestFields(save_top_k=self.keep)
         mode = "max" if self.rule(self.key) == "greater" else "min"
         current = None if self.current is None else torch.tensor(float(self.current))
-        entries = self.entries(messages, self.key)
-        kept = {path: torch.tensor(float(score)) for score, path in entries if path}
+        ranked = self.ranked(messages, self.key)
+        kept = {path: torch.tensor(float(score)) for score, path in ranked if path}
         return BestFields(self.key, mode, self.keep, current, kept)
+
+
+def checked_rule(
+    rule: Any,
+    key: str,
+    greater_keys: Iterable[str],
+    less_keys: Iterable[str],
+    less_endings: Iterable[str],
+) -> str | None:
+    """Return a given rule, or the rule inferred from the key; None for the key ``"auto"``.
+
+    Raises:
+        TypeError: for a rule of another type than a string.
+        UnknownNameError: (a KeyError, as in mmcv) for an unknown rule.
+        ValueError: if no rule is given or inferred.
+    """
+    if not (rule is None or isinstance(rule, str)):
+        raise TypeError(f"rule must be a str, a list of str or None, got {rule!r}")
+    if rule is not None and rule not in RULES:
+        write = {"min": " Write less.", "max": " Write greater."}.get(rule, "")
+        raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.{write}")
+    if rule is None and key != "auto":
+        return infer_rule(key, greater_keys, less_keys, less_endings)
+    return rule
 
 
 def infer_rule(
@@ -256,7 +264,20 @@ def names(argument: str, given: Any, default: Sequence[str]) -> Sequence[str]:
     """
     if given is None:
         return default
-    found = (given,) if isinstance(given, str) else given
-    if not isinstance(found, (list, tuple)) or not all(isinstance(x, str) for x in found):
+    listed = (given,) if isinstance(given, str) else given
+    if not isinstance(listed, (list, tuple)) or not all(isinstance(x, str) for x in listed):
         raise TypeError(f"{argument} must be a str, a list of str or None, got {given!r}")
-    return found
+    return listed
+
+
+def is_due(done: int, start: int | None, interval: int) -> bool:
+    """Return whether to evaluate after ``done`` epochs or iterations.
+
+    ``done % interval == 0``; with a start, ``done >= start and (done - start) % interval == 0``.
+
+    >>> [n for n in range(1, 9) if is_due(n, None, 3)], [n for n in range(1, 9) if is_due(n, 2, 3)]
+    ([3, 6], [2, 5, 8])
+    """
+    if start is None:
+        return done % interval == 0
+    return done >= start and (done - start) % interval == 0

@@ -34,6 +34,7 @@ from lightning_hooks.loggers.trackers.packages import (
     import_clients,
     require,
     tolerant,
+    uses_package,
 )
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
@@ -47,6 +48,9 @@ __all__ = ["RATES", "TrackerHook", "with_keywords"]
 
 RATES = "learning_rate", "momentum", "epoch"
 """The beginnings of names of values with a single point at a step."""
+
+_START, _START_OF_USED = 2.0, 20.0
+"""Seconds to wait for a run with which the module may log; which the module's file imports."""
 
 
 class TrackerHook(LoggerHook):
@@ -80,11 +84,10 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ImportError: if the client is not installed.
-        ValueError: if ``timeout`` is negative, or ``names``, ``resume`` or ``upload`` another
-            word.
-        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
-            ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
-            argument unknown to the client.
+        ValueError: if ``timeout`` is negative, or ``names``, ``resume``, ``upload`` or an argument
+            of the client with a closed choice another word.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or unknown
+            to the client, or an ``upload`` to a backend without checkpoints.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
@@ -113,6 +116,9 @@ class TrackerHook(LoggerHook):
 
     texts: bool = False
     """Whether to send strings too."""
+
+    is_global: bool = False
+    """Whether the client has one active run in the process, for calls by the module."""
 
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
@@ -184,6 +190,19 @@ class TrackerHook(LoggerHook):
         if self.names == "lightning":
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
+
+    def start_with(self, init_kwargs: dict[str, Any] | None, **keywords: Any) -> None:
+        """Keep the arguments of the client's function, after a check of names and closed choices.
+
+        Args:
+            init_kwargs: The user's dict.
+            keywords: The same by keywords of the hook, whose names the client has.
+        """
+        self.init_kwargs = with_keywords(init_kwargs, **keywords)
+        own = init_kwargs or {}
+        unchecked = {k: v for k, v in self.init_kwargs.items() if k in own or k == "mode"}
+        if unchecked and self.begins_run:
+            check_client(self, unchecked)
 
     def require_client(self) -> None:
         """Check that the client is installed, without an import.
@@ -287,13 +306,20 @@ class TrackerHook(LoggerHook):
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
                     peer.find_open_run()
-            if self.begins_run:
-                check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.sender.settle(self.timeout)
+            if self in peers[-1:]:
+                for peer in peers:
+                    peer.await_global_run(runner)
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
+
+    def await_global_run(self, runner: Runner) -> None:
+        """Wait for the run that the module's own calls of the client need, for some seconds."""
+        if self.is_global and self._session is not None:
+            is_used = uses_package(type(runner.module), self.package)
+            self._session.sender.await_start(_START_OF_USED if is_used else _START)
 
     def find_open_run(self) -> None:
         """Find a run that the program has opened, unless the hook has the argument ``run``."""

@@ -62,11 +62,11 @@ class CheckpointUploads:
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        writers = [hook for hook in natives if hook.kept_kind and hook.writes_files]
+        kinds = {kind for hook in natives for kind in hook.kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
         if runner.writes_mmcv_files:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
-        elif not any(self._which in (hook.kept_kind, "all") for hook in writers):
+        elif not (kinds if self._which == "all" else self._which in kinds):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")
         self._append(runner.iter, {})
 

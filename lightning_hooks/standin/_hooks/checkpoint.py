@@ -11,7 +11,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.saving import checkpoint as native
+from lightning_hooks.hooks.saving import last as native
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 
@@ -90,15 +90,16 @@ class CheckpointHook(native.CheckpointHook):
             **{name: value for name, value in saving.items() if name == "create_symlink"},
         )  # fmt: skip
         self.args = saving
-        self.filename_tmpl = saving.get("filename_tmpl") or self.filename_tmpl
+        if saving.get("filename_tmpl"):
+            self._last.store.template = saving["filename_tmpl"]
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 
     @under_mmcv(native.CheckpointHook)
     def before_run(self, runner: Runner) -> None:
         """Choose the directory and the storage of the files."""
-        found = client_and_directory(runner, self._out_dir_given, self.file_client_args)
-        self.file_client, self.out_dir = found
+        place = client_and_directory(runner, self._out_dir_given, self.file_client_args)
+        self.file_client, self.out_dir = place
         name = self.file_client.name
         runner.logger.info(f"Checkpoints will be saved to {self.out_dir} by {name}.")
         links = self.file_client.allow_symlink
@@ -144,6 +145,7 @@ class CheckpointHook(native.CheckpointHook):
         client, directory = self.file_client, self.out_dir
         if client is None:  # a subclass saves in a Trainer, at moments of its own
             client, directory = client_and_directory(runner, directory, self.file_client_args)
+        assert directory is not None  # before_run or the line before has chosen the directory
         runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"

@@ -28,15 +28,15 @@ class EvalHook(evaluation.EvalHook):
     """
 
     file_client: Any = None
-    less_endings = ()
+    _less_endings = ()
 
     def before_run(self, runner: Runner) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
         if runner.writes_mmcv_files:
-            if self.metric is None:
+            if self._metric is None:
                 self.test_fn = with_bar(self.test_fn)
-            found = client_and_directory(runner, self.out_dir, self.file_client_args)
-            self.file_client, self._best_dir = found
+            place = client_and_directory(runner, self.out_dir, self.file_client_args)
+            self.file_client, self._best_dir = place
             if self._best_dir != runner.work_dir:
                 where = f"{self._best_dir} by {self.file_client.name}"
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
@@ -49,7 +49,7 @@ class EvalHook(evaluation.EvalHook):
     @under_mmcv(evaluation.EvalHook)
     def _evaluate(self, runner: Runner) -> None:
         self._do_evaluate(runner)
-        self._take_rank_0s_decision(runner)
+        self._share_choice()
 
     @under_mmcv(evaluation.EvalHook)
     def _report_start(self, runner: Runner) -> None:
@@ -93,8 +93,15 @@ class EvalHook(evaluation.EvalHook):
         runner.logger.info(f"Best {self.key_indicator} is {score} at {number} {unit}.")
 
 
-class DistEvalHook(evaluation.DistEvalHook, EvalHook):
+@asserting
+class DistEvalHook(EvalHook):
     """:class:`lightning_hooks.DistEvalHook` with mmcv's files.
 
     Source: mmcv's ``DistEvalHook``, reproduced.
     """
+
+    # the native class's methods, without the native class as a further ancestor
+    __init__ = evaluation.DistEvalHook.__init__
+    _do_evaluate = evaluation.DistEvalHook._do_evaluate
+    _run_test = evaluation.DistEvalHook._run_test
+    _over_ranks = True

@@ -139,12 +139,13 @@ class IterBasedRunner(BaseRunner, IterRunner):
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
-        """Resume from a checkpoint: weights, counters, hooks' messages and optimizers."""
+        """Resume from a checkpoint: weights, counters, the best score and optimizers."""
         meta = self._load_for_resume(checkpoint, resume_optimizer, map_location)["meta"]
         self._inner_iter = meta["iter"]  # as in mmcv, until the first part of the workflow
-        if "hook_msgs" in meta:
+        best = {k: v for k, v in meta.get("hook_msgs", {}).items() if k.startswith("best_")}
+        if best:
             own = self.meta or {}
-            self.meta = {**own, "hook_msgs": {**own.get("hook_msgs", {}), **meta["hook_msgs"]}}
+            self.meta = {**own, "hook_msgs": {**own.get("hook_msgs", {}), **best}}
         self.logger.info(f"resumed from epoch: {self.epoch}, iter {self.iter}")
 
     def register_training_hooks(  # type: ignore[override]  # mmcv's order of arguments

@@ -103,7 +103,7 @@ def test_an_error_comes_up_after_the_next_step_or_at_the_end(tmp_path, monkeypat
 
         def after_train_epoch(self, runner: Any) -> None:
             if runner.epoch + 1 == fails_at:
-                hook.store.thread.wait()
+                hook.teardown(runner.trainer, runner.module, "fit")
                 monkeypatch.setattr(os, "fsync", full)
 
     def full(descriptor: int) -> None:

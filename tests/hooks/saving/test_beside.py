@@ -152,9 +152,9 @@ def test_another_runs_files_are_reported_once_and_stay(
     before, reports = contents(tmp_path), []
 
     class Reported(CheckpointHook):
-        def _write(self, trainer: Any, due: Any) -> None:
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
             reports.append([m for m in caplog.messages if "another run" in m])
-            super()._write(trainer, due)
+            super().on_train_epoch_end(trainer, pl_module)
 
     hooks = [Reported(interval=1, max_keep_ckpts=kept), CheckpointHook(filename_tmpl="x{}.pth")]
     hooks[0].save_last = False

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.storage import manifest
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
@@ -52,7 +53,7 @@ def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
         (adapter,) = (c for c in trainer.callbacks if isinstance(c, HookAdapter))
         assert adapter.best_checkpoint == str(tmp_path / "best_top1_acc_epoch_2.pth")
     else:
-        assert trainer.checkpoint_callback.best_model_path == hook.best_ckpt_path
+        assert trainer.checkpoint_callback.best_model_path == hook.best_model_path
         trainer.validate(ckpt_path="best", dataloaders=make_loader(1), verbose=False)
         assert trainer.ckpt_path == str(tmp_path / "best_top1_acc_epoch_2.pth")
 
@@ -102,7 +103,7 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
     )
     names = {entry.name for entry in manifest.read(str(tmp_path / "parts"))}
     assert names == {*best(tmp_path / "parts"), "epoch_5.pth"}
-    messages = trainer.checkpoint_callback._messages
+    messages = Driver.of(trainer).runner.meta["hook_msgs"]
     assert messages["best_score"] == pytest.approx(0.95)
     assert messages["best_score_val_loss"] == 0.5
 

@@ -18,7 +18,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import ClosureHook, Hook, HookAdapter, TrainStepModule, newest_valid
 from lightning_hooks.hooks.averaging.ema import EMAHook
-from lightning_hooks.hooks.saving.checkpoint import CheckpointHook
+from lightning_hooks.hooks.saving.last import CheckpointHook
 from lightning_hooks.storage import manifest
 from support import forks
 from support.paths import ROOT

@@ -280,11 +280,11 @@ def test_torchmetrics_instead_of_evaluate(tmp_path: Path) -> None:
     # departure: a slash makes no directory
     assert best_files(tmp_path) == ["best_val_mse_epoch_1.pth"]
 
-    hook = EvalHook(loader, metric=MeanSquaredError(), save_best="auto", rule="less")
+    metric = MeanSquaredError()
+    hook = EvalHook(loader, metric=metric, save_best="auto", rule="less")
     fit(tmp_path / "one", hook, module=WithForward(), max_epochs=1)
     assert best_files(tmp_path / "one") == ["best_MeanSquaredError_epoch_1.pth"]
-    assert hook.metric is not None
-    assert hook.metric.update_count == 0
+    assert metric.update_count == 0
 
     def pairs(model: Any, loader: Any) -> Any:
         return [(model(x), y) for x, y in loader]

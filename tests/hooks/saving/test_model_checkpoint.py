@@ -325,4 +325,4 @@ def test_export_writes_the_inner_model(tmp_path):
         assert torch.equal(bare.weight, module.net.weight)
     hook.export("memory://test_export/x.pth")
     for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
-        assert other.store.runner is None  # nothing of the run comes along
+        assert other.best_model_path == ""  # nothing of the run comes along

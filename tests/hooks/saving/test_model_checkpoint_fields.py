@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.engine.priority import Priority
-from lightning_hooks.hooks.saving.store import CheckpointStore, newest_of
+from lightning_hooks.hooks.saving.directory import newest_of
 from lightning_hooks.storage import find_checkpoints, manifest
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
@@ -189,7 +189,7 @@ def test_fields_before_a_fit_and_in_copies(tmp_path):
         assert hook.best_model_score is hook.current_score is None
         fit(tmp_path, hook, module=Scores)
         for other in (copy.deepcopy(hook), pickle.loads(pickle.dumps(hook))):
-            assert (other.store.runner, other.best_k_models) == (None, {})
+            assert (other.best_model_path, other.best_k_models) == ("", {})
         if isinstance(hook, ModelCheckpoint):
             hook.to_yaml()
             path, score = hook.best_model_path, hook.best_model_score
@@ -310,8 +310,8 @@ def test_last_of_files_elsewhere_and_of_other_templates(tmp_path):
     fs, target = manifest.files.filesystem(f"{path}/run/{manifest.NAME}")
     fs.rm(target)
     with pytest.warns(UserWarning, match="iter_4.pth is in no"):
-        assert newest_of([(CheckpointStore(), f"{path}/run")]) == f"{path}/run/iter_4.pth"
-    assert newest_of([(CheckpointStore(), str(tmp_path / "nothing"))]) is None
+        assert newest_of([("", f"{path}/run")]) == f"{path}/run/iter_4.pth"
+    assert newest_of([("", str(tmp_path / "nothing"))]) is None
 
 
 def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_path):
@@ -321,7 +321,7 @@ def test_last_passes_over_files_that_no_manifest_lists_and_no_trainer_loads(tmp_
     torch.save({"state_dict": {}}, tmp_path / "epoch_98.pth")
     torch.save(torch.nn.Linear(1, 1), tmp_path / "epoch_97.pth")
     (tmp_path / "epoch_96.pth").symlink_to(tmp_path / "gone.pth")
-    place = CheckpointStore(), str(tmp_path)
+    place = "", str(tmp_path)
     passed = (
         "epoch_2.pth is in no .*epoch_99.pth .*epoch_98.pth.*epoch_97.pth has no optimizer_states"
     )
@@ -341,4 +341,4 @@ def test_last_is_a_file_with_objects_of_the_users_own_class(tmp_path):
     fit(tmp_path, hook, module=Keeping, max_epochs=2)
     (tmp_path / manifest.NAME).unlink()
     with pytest.warns(UserWarning, match=r"epoch_2.pth is in no"):
-        assert newest_of([(CheckpointStore(), str(tmp_path))]) == str(tmp_path / "epoch_2.pth")
+        assert newest_of([("", str(tmp_path))]) == str(tmp_path / "epoch_2.pth")

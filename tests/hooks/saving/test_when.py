@@ -20,8 +20,8 @@ from lightning_hooks import (
     InvalidLossError,
     newest_valid,
 )
-from lightning_hooks.hooks.saving import checkpoint
-from lightning_hooks.hooks.saving.checkpoint import Clock
+from lightning_hooks.hooks.saving import last
+from lightning_hooks.hooks.saving.last import Clock
 from support.logs.kept import KeepHook, Kept
 from support.training import NoValidation, fit, make_loader
 
@@ -38,7 +38,7 @@ def test_a_file_is_written_when_the_minutes_are_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = SimpleNamespace(now=0.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: clock.now))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: clock.now))
 
     def pass_a_minute(runner: Any) -> None:
         clock.now += 60
@@ -58,7 +58,7 @@ def test_a_file_is_written_when_the_minutes_are_over(
 
 def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, now = [], SimpleNamespace(seconds=100.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: now.seconds))
     strategy = SimpleNamespace(broadcast=lambda found: asked.append(found) or found)
     trainer: Any = SimpleNamespace(world_size=2, strategy=strategy)
     clock = Clock(50)
@@ -80,18 +80,17 @@ def test_a_rank_takes_the_clock_of_rank_0() -> None:
     assert clock.is_past(60, 7, trainer)
 
 
-def test_assigned_minutes_and_templates_count(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_assigned_attributes_of_mmcv_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     now = SimpleNamespace(seconds=0.0)
-    monkeypatch.setattr(checkpoint, "time", SimpleNamespace(monotonic=lambda: now.seconds))
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: now.seconds))
 
     def pass_a_minute(runner: Any) -> None:
         now.seconds += 60
 
-    hook = CheckpointHook(interval=1, by_epoch=False, max_keep_ckpts=9)
-    hook.every_minutes, hook.interval, hook.save_last = 3, -1, False
-    hook.filename_tmpl, hook.max_keep_ckpts = "step_{}.pth", 2
+    hook = CheckpointHook(
+        interval=1, by_epoch=False, max_keep_ckpts=9, every_minutes=3, filename_tmpl="step_{}.pth"
+    )
+    hook.interval, hook.save_last, hook.max_keep_ckpts = -1, False, 2
     ticks = ClosureHook("before_train_iter", pass_a_minute)
     fit(tmp_path, ticks, hook, module=NoValidation, max_epochs=1, batches=10)
     assert names(tmp_path) == ["step_6.pth", "step_9.pth"]

@@ -64,7 +64,7 @@ def main(out: Path) -> None:
     train(out / "parts", 3, background=True)
     parts = train(out / "parts", 5, background=True, ckpt_path="last")
     weights = [t.lightning_module.net.weight.tolist() for t in (whole, parts)]
-    best = [t.checkpoint_callbacks[1].best_ckpt_path for t in (whole, parts)]
+    best = [t.checkpoint_callbacks[1].best_model_path for t in (whole, parts)]
     found = {"weights": weights, "best": best, "last": parts.checkpoint_callback.last_checkpoint}
     write_rank(out, synced(out / "synced"), "synced")
     write_rank(out, found)

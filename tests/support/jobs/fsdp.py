@@ -300,7 +300,7 @@ def weights(kind: str, out: Path) -> dict[str, Any]:
         found[f"export {what}"] = _exported(hook, trainer, out / f"export_{what}.pth")
         found[f"whole {what}"] = whole(trainer)
         if what == "directory":
-            hook.kept_kind = "best"  # as a BestCheckpointHook's
+            hook._last.kind = "best"  # as a BestCheckpointHook's
             found["export best"] = _exported(hook, trainer, out / "export_best.pth")
         found[what] = _said(kind, here, lh.CheckpointHook(), strategy=strategy, ckpt_path=last)
     found["whole"] = whole(trainer)

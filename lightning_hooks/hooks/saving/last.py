@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import time
 from collections.abc import Callable, Sequence
@@ -10,30 +11,28 @@ from typing import Any
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
-from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.saving.evaluation import EvalHook
-from lightning_hooks.hooks.saving.lightning import Due, SavingHook, of_store
-from lightning_hooks.hooks.saving.ranking import BestFields
-from lightning_hooks.hooks.saving.store import (
-    CheckpointStore,
+from lightning_hooks.hooks.saving.best import BestFiles, best_files_of, inferred
+from lightning_hooks.hooks.saving.directory import (
     checked_out_dir,
     filename_template,
     refuse_other_storage,
 )
-from lightning_hooks.storage import checkpoints, find_checkpoints
+from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all_ranks, files_of
+from lightning_hooks.hooks.saving.lightning_view import BestFields
+from lightning_hooks.hooks.saving.store import CheckpointStore
+from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
 
-__all__ = ["CheckpointHook", "Clock"]
+__all__ = ["CheckpointHook", "Clock", "LastFiles"]
 
 
 class Clock:
@@ -62,17 +61,109 @@ class Clock:
         if trainer.world_size > 1:
             counted = done - self.iterations
             left = counted * (1 / share - 1) if share else 1  # iterations, at the speed so far
-            found = share, done + max(1, min(counted, int(left / 2)))
-            share, self._next_look = trainer.strategy.broadcast(found)
+            next_look = done + max(1, min(counted, int(left / 2)))
+            share, self._next_look = trainer.strategy.broadcast((share, next_look))
         return share >= 1
 
 
+class LastFiles(DueFiles):
+    """The last checkpoints of a run: those of other series and the best files are considered.
+
+    Args:
+        store: Writes the files.
+        template: The file name, with ``{}`` for a number; None for mmcv's.
+        every_minutes: Minutes of training after which a file is due; None for never.
+        on_exception: Whether an exception in training writes a file.
+    """
+
+    kind = "last"
+    clock: Clock
+    """Counts from the last due file, or the beginning."""
+    is_asked = False
+    """Whether the hook's point was called in the run, not a subclass's alone."""
+    _series: str
+    _choose_old: ChooseOld | None = None
+    _others: Sequence[CheckpointStore] = ()
+    """The stores of the other hooks with the same file names and directory."""
+    _best: Sequence[BestFiles] = ()
+    """The best files of the run."""
+
+    def __init__(
+        self,
+        store: CheckpointStore,
+        template: str | None = None,
+        every_minutes: float | None = None,
+        on_exception: bool = False,
+    ) -> None:
+        super().__init__(store)
+        store.template = template or ""
+        self.every_minutes, self.on_exception = every_minutes, on_exception
+
+    @property
+    def path(self) -> str:
+        """The path of the last file; empty before the first."""
+        return self.messages.get("last_ckpt") or ""
+
+    def begin(self, runner: Runner, owner: SavingHook) -> None:
+        """Begin a run of the hook."""
+        super().begin(runner, owner)
+        self.store.template = self.store.template or filename_template(None, owner.by_epoch)
+        self.clock, self.is_asked = Clock(runner.iter), False
+
+    def clean_up(self, interval: int, limit: int, resumed_at: int) -> None:
+        """Find the other hooks of the same file names, and delete the superseded files.
+
+        Each hook has a series of its own; a file is deleted when superseded in all series.
+
+        Args:
+            interval: The hook's interval.
+            limit: The number of files to keep; -1 for all.
+            resumed_at: The iterations done in the file to resume from.
+        """
+        store, hooks = self.store, self.store.runner.hooks
+        self._best = best_files_of(hooks)
+        self._others = [
+            kind.store
+            for kind in files_of(hooks)
+            if isinstance(kind, LastFiles) and kind is not self
+            if (kind.store.template, kind.store.path) == (store.template, store.path)
+        ]
+        self._series = store.template
+        if self._others:  # not by position: a resumed run may list the hooks in another order
+            self._series += f" every {interval}, {limit} kept"
+        self._choose_old = None if limit == -1 else partial(checkpoints.superseded, limit=limit)
+        store.clean_up(self._series, self._choose_old, resumed_at)
+
+    def mark_due(self, number: int, unit: str, by_epoch: bool) -> None:
+        """Mark the file of a number of ``"epochs"`` or ``"iterations"`` as due.
+
+        As in mmcv, later hooks of the point find the file's path in ``runner.meta``.
+        """
+        self.store.thread.wait()  # what is told of the file before names that file
+        template = self.store.template if (unit == "epochs") == by_epoch else "iter_{}.pth"
+        name = os.path.normpath(file_name(template, number)).replace(os.sep, "/")
+        self.due = [Due(name, f"{number} {unit}")]
+        runner = self.store.runner
+        if runner.meta is not None and runner.may_write:
+            messages = runner.meta.setdefault("hook_msgs", {})
+            messages["last_ckpt"] = files.join(self.store.path, name)
+
+    def write(self, trainer: L.Trainer, due: Due) -> None:
+        """Write a file, after the best files: the new file names them."""
+        for best in self._best:
+            best.write_due(trainer)
+        target = self.store.target(due.name, self._series, self._choose_old)
+        if not (self._others and self.store.claim(target, self._others)):
+            after = [best.store for best in self._best]
+            self.store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
+
+
 @HOOKS.register_module()
-class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override]
+class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
-    nothing: see :class:`~lightning_hooks.hooks.saving.lightning.SavingHook`. A process
+    nothing: see :class:`~lightning_hooks.hooks.saving.due.SavingHook`. A process
     killed in the validation resumes from the previous file.
 
     A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
@@ -90,13 +181,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
     ``BestCheckpointHook``, else the last. A hook in a ``HookAdapter`` needs
     ``enable_checkpointing=False``. Damaged files are not loaded.
 
-    A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
-    From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a
-    ``DataLoader`` begins the pass anew, for the remaining number of batches; a loader with a
-    ``state_dict``, as torchdata's ``StatefulDataLoader``, continues. Gradients accumulated since
-    the last optimizer step are not saved: the next step uses the other batches of its window. An
-    ``interval`` that is a multiple of a pass, or at least of the accumulated iterations, avoids
-    both.
+    A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
+    ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
+    says that a new pass begins. Gradients accumulated since the last optimizer step are not saved:
+    the next step uses the other batches of its window. An ``interval`` that is a multiple of the
+    accumulated iterations avoids this.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
@@ -162,21 +251,14 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         optimizer is refused for a resume.
     """
 
-    reads_step = False
-    kept_kind = "last"
-    create_symlink = of_store("create_symlink")
-    filename_tmpl = of_store("template")
-    every_minutes: float | None = None
-    writes_on_exception = False
-    transient = ("_others", "_has_run")
+    interval: int = -1
+    save_optimizer: bool = True
+    max_keep_ckpts: int = -1
+    sync_buffer: bool = False
+    transient = ("_has_run",)
     _has_run = False
-    _clock: Clock
-    """Counts from the last due file, or the beginning."""
-    _series: str
-    _others: Sequence[CheckpointStore] = ()
-    """The stores of the other hooks with the same file names and directory."""
-    best: EvalHook | None = None
-    """The hook added by this hook to keep the best files; None without."""
+    _best: BestFiles | None = None
+    """The best files, with ``save_best``."""
 
     def __init__(
         self,
@@ -211,88 +293,75 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
-        self.store = CheckpointStore(checked_out_dir(out_dir), background, on_saved)
+        store = CheckpointStore(background, on_saved)
+        store.create_symlink, store.save_optimizer = create_symlink, save_optimizer
+        self.out_dir = checked_out_dir(out_dir)
         self.interval = interval
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.max_keep_ckpts = max_keep_ckpts
         self.save_last = save_last
         self.sync_buffer = sync_buffer
-        self.filename_tmpl = filename_template(filename_tmpl, by_epoch)
-        self.create_symlink = create_symlink
-        self.every_minutes = every_minutes
-        self.writes_on_exception = on_exception
+        self._last = LastFiles(
+            store, filename_template(filename_tmpl, by_epoch), every_minutes, on_exception
+        )
         if save_best is not None:
-            self.best = EvalHook(
-                *(None, None, 1, by_epoch, save_best, rule, None, greater_keys, less_keys),
-                out_dir=self.out_dir,
-                keep_best=keep_best,
-                background=background,
-                on_saved=on_saved,
+            self._best = BestFiles(
+                CheckpointStore(background, on_saved),
+                *(type(self).__name__, save_best, rule, keep_best),
+                choose_rule=inferred(greater_keys, less_keys),
             )
-            self.best.save_optimizer = save_optimizer
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
-        """Return this hook, and the hook that keeps the best files, with priorities."""
-        best = [] if self.best is None else self.best.entries()
-        return [*super().entries(), *best]
+    @functools.cached_property
+    def _last(self) -> LastFiles:
+        """The last files; for old subclasses that do not call this class's constructor."""
+        store = CheckpointStore()
+        store.create_symlink = None
+        return LastFiles(store)
+
+    @property
+    def _files(self) -> Sequence[DueFiles]:
+        return [self._last] if self._best is None else [self._best, self._last]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
+        for kind in self._files:
+            kind.store.save_optimizer = self.save_optimizer
         super().before_run(runner)
-        self._has_run, self._clock = True, Clock(runner.iter)
-        # an attribute of a subclass hides the property; an old constructor sets no template
-        self.store.template = self.filename_tmpl or filename_template(None, self.by_epoch)
-        self.store.create_symlink = self.create_symlink
-        if self.by_epoch and self.every_minutes is None and not self.background:
+        self._has_run = True
+        if self.by_epoch and self._last.every_minutes is None and not self._last.store.background:
             skip_events(self, CheckpointHook, "on_train_batch_end")
-        self._open(runner, make=True)
-        self._clean_up(runner, runner.iter)
-
-    def _clean_up(self, runner: Runner, resumed_at: int) -> None:
-        """Find the other hooks of the same file names, and delete the hook's superseded files.
-
-        Each hook has a series of its own; a file is deleted when superseded in all series.
-        """
-        place = self.filename_tmpl, self.store.directory(runner)
-        hooks = [hook for hook in runner.hooks if isinstance(hook, CheckpointHook)]
-        stores = [h.store for h in hooks if (h.filename_tmpl, h.store.directory(runner)) == place]
-        self._others = [store for store in stores if store is not self.store]
-        self._series = self.filename_tmpl
-        if self._others:  # not by position: a resumed run may list the hooks in another order
-            self._series += f" every {self.interval}, {self.max_keep_ckpts} kept"
-        self.store.clean_up(self._series, self._choose_old(), resumed_at)
-
-    def _choose_old(self) -> ChooseOld | None:
-        if self.max_keep_ckpts == -1:
-            return None
-        return partial(checkpoints.superseded, limit=self.max_keep_ckpts)
+        stores = [kind.store for kind in files_of(runner.hooks)]
+        self._last.store.open(runner, stores, make=True)
+        self._last.clean_up(self.interval, self.max_keep_ckpts, runner.iter)
+        if self._best is not None:
+            self._best.open(make=True)
+            self._best.warn_without_validation()
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Mark a file as due, if epochs are counted."""
+        self._last.is_asked |= self.by_epoch
         is_last = self.save_last and self.is_last_epoch(runner)
         if self.by_epoch and (is_last or self.every_n_epochs(runner, self.interval)):
             self._mark_due(runner, runner.epoch + 1, "epochs")
-            self._clock = Clock(runner.iter)
+            self._last.clock = Clock(runner.iter)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Mark a file as due, if iterations or minutes are counted."""
+        last = self._last
+        last.is_asked |= not self.by_epoch
         is_last = self.save_last and self.is_last_iter(runner)
         is_due = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
-        if self.every_minutes is not None and not is_due:
-            is_due = self._clock.is_past(self.every_minutes, runner.iter + 1, runner.trainer)
+        if last.every_minutes is not None and not is_due:
+            is_due = last.clock.is_past(last.every_minutes, runner.iter + 1, runner.trainer)
         if is_due:
             self._mark_due(runner, runner.iter + 1, "iterations")
-            self._clock = Clock(runner.iter + 1)
+            last.clock = Clock(runner.iter + 1)
 
     def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
-        """Mark the file of a number of ``"epochs"`` or ``"iterations"`` as due."""
-        counts_so = (unit == "epochs") == self.by_epoch
-        template = self.filename_tmpl if counts_so else "iter_{}.pth"
-        name = os.path.normpath(file_name(template, number)).replace(os.sep, "/")
-        self._due = [Due(name, f"{number} {unit}")]
+        self._last.mark_due(number, unit, self.by_epoch)
         if self.sync_buffer:
             for buffer in runner.module.buffers():
                 if buffer.is_floating_point() and not is_sharded(buffer):
@@ -311,69 +380,71 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc,override
         if not (self._has_run or runner.loops_itself):
             CheckpointHook.before_run(self, runner)
 
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Compare the values logged in the validation, with ``save_best``; write due files."""
+        if self._best is not None:
+            self._best.after_validation(trainer, self.by_epoch)
+        super().on_validation_end(trainer, pl_module)
+
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""
-        runner = self.store.runner
-        if self.save_last and self._clock.iterations != runner.iter:
+        runner = self._last.store.runner
+        is_behind = self._last.clock.iterations != runner.iter
+        if self.save_last and is_behind and not self._has_own_moments():
             ended_at = (runner.epoch, "epochs") if self.by_epoch else (runner.iter, "iterations")
             self._mark_due(runner, *ended_at)
-            self.write_due(trainer)
+            self._write_due(trainer)
         super().on_train_end(trainer, pl_module)
+
+    def _has_own_moments(self) -> bool:
+        """Return whether a subclass's point has replaced this class's, as old hooks may."""
+        point = self.after_train_epoch if self.by_epoch else self.after_train_iter
+        is_ours = point.__module__.startswith("lightning_hooks.")
+        return not (is_ours or self._last.is_asked)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""
         if not self._has_run:
-            runner = Driver.of(trainer).runner
-            self.store.begin(runner)
-            self._clean_up(runner, progress.batches(trainer).total.processed)
+            self._last.begin(Driver.of(trainer).runner, self)
+            done = progress.batches(trainer).total.processed
+            self._last.clean_up(self.interval, self.max_keep_ckpts, done)
         self._has_run = False  # an error in a later evaluation ends no fit
 
     def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
-        """Wait for the thread; write a file with ``on_exception``, and log how to go on."""
-        SavingHook.on_exception(self, trainer, trainer.lightning_module, exception)
+        """Write the due files, else a file with ``on_exception``; log how to go on."""
         has_run, self._has_run = self._has_run, False
-        is_shared = trainer.world_size == 1 or isinstance(exception, SIGTERMException)
-        runner = self.store.runner
-        if not (has_run and is_shared and self.writes_on_exception and runner.may_write):
-            return
-        try:
-            is_bad = any(h.refuses_files for h in natives_with("refuses_files", runner.hooks))
-            if not is_bad and (self._due or runner.iterations_done != self._clock.iterations):
-                self._mark_due(runner, runner.iterations_done, "iterations")
-                self.write_due(trainer)
-                self.store.thread.wait()
-            path = find_checkpoints.newest_valid(self.store.path, resumable=True)
-            how = f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
-            runner.logger.info(
-                "%s after %d iterations; %s",
-                *(
-                    type(exception).__name__,
-                    runner.iterations_done,
-                    how if path else "no file to go on from",
-                ),
-            )
-        except Exception:  # it would hide the exception
-            runner.logger.exception("A checkpoint was not written")
+        runner, last = self._last.store.runner, self._last
+        if not (has_run and runner.may_write):
+            return super().save_after_error(trainer, exception)
+        was_due, is_new = self._is_due(), runner.iterations_done != last.clock.iterations
+        if last.on_exception and not was_due and is_new and self._writes_after(exception):
+            self._mark_due(runner, runner.iterations_done, "iterations")
+        super().save_after_error(trainer, exception)
+        if (last.on_exception or was_due) and ends_all_ranks(exception, trainer):
+            self._report_error(exception, ", with a file due" if was_due else "")
+        return None
 
-    def _write(self, trainer: L.Trainer, due: Due) -> None:
-        store, runner = self.store, self.store.runner
-        best = [hook for hook in runner.hooks if isinstance(hook, EvalHook)]
-        for hook in best:  # the best files first: the new file names them
-            hook.write_due(trainer)
-        after = [hook.store for hook in best]
-        target = store.next_file(due.name, self._series, self._choose_old())
-        if runner.meta is not None:  # before the file is written, so that the file names itself
-            runner.meta.setdefault("hook_msgs", {})["last_ckpt"] = target.path
-        if not (self._others and store.claim(target, self._others)):
-            store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
+    def _report_error(self, exception: BaseException, due: str) -> None:
+        """Log after an error how to go on."""
+        store = self._last.store
+        try:
+            path = find_checkpoints.newest_valid(store.path, resumable=True)
+        except Exception:  # it would hide the exception
+            store.runner.logger.exception("The checkpoints cannot be listed")
+            return
+        store.runner.logger.info(
+            "%s after %d iterations%s; %s",
+            *(type(exception).__name__, store.runner.iterations_done, due),
+            f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
+            if path
+            else "no file to go on from",
+        )
 
     # -- the best files --------------------------------------------------------------------
 
-    def best_fields(self) -> BestFields:
+    def _best_fields(self) -> BestFields:
         """Return the best files so far, by the first hook that keeps the best."""
-        hooks = () if self.store.runner is None else self.store.runner.hooks
-        found = (hook for hook in hooks if isinstance(hook, SavingHook) and hook.save_best)
-        source = self.best or next(found, None)
-        if source is None:
-            return BestFields(save_top_k=self.max_keep_ckpts)
-        return source.best_fields()
+        runner = self._last.store.runner
+        in_run = [] if runner is None else [b for b in best_files_of(runner.hooks) if b.is_used]
+        source = self._best or next(iter(in_run), None)
+        return BestFields(save_top_k=self.max_keep_ckpts) if source is None else source.fields()
