@@ -130,7 +130,7 @@ class AveragingHook(Hook):
     """The averaged tensors, from the start of the first fit on."""
 
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
-    _has_ended = False  # the run of the present fit
+    _runs = False  # from before_run to on_train_end
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
@@ -273,34 +273,32 @@ class AveragingHook(Hook):
         driver = Driver.of(trainer)
         # weights loaded after a fit that Lightning left in a validation replace the raw weights
         driver.fit.patch(pl_module, "load_state_dict")
-        driver.fit.callback(self._end_fit, trainer)
+        driver.fit.callback(self._end_fit, trainer, stage)
         if stage != "fit":
             return
         check_strategy(self, trainer, self.resume_from)
-        self._loaded, self._has_ended = None, False
+        self._loaded, self._runs = None, False
         average = self.average
         if average is not None and average.module is pl_module and not average.take_back():
             self.average = None
             line = "the module was changed since its last fit: %s begins anew with its weights"
             driver.runner.logger.info(line, class_name(self))
 
-    def _end_fit(self, trainer: L.Trainer) -> None:
+    def _end_fit(self, trainer: L.Trainer, stage: str) -> None:
         """Leave the average in the module after a run; restore the raw weights after an error."""
         self._statistics = None
-        fails = trainer.state.status != TrainerStatus.RUNNING
-        if not fails and self._loaded is not None and trainer.state.fn == TrainerFn.FITTING:
-            self._has_ended = True  # nothing was left to train
-        ended = self._has_ended and not fails
+        fails = trainer.state.status != TrainerStatus.RUNNING or self._runs
+        ended = stage == "fit" and not fails  # also where nothing was left to train
         self._know_first(trainer)
         if ended and self._stays(trainer):
             self._swap_in(trainer, trainer.lightning_module)
-            if self.average is not None:
+            if self.average is not None and self.average.module is trainer.lightning_module:
                 self.average.leave()
         else:
             self._swap_out()
         if ended and self.average is not None and trainer.is_global_zero:
             self._handover.send(self.average.state_dict())
-        self._has_ended = False
+        self._runs = False
 
     def _stays(self, trainer: L.Trainer) -> bool:
         """Whether the average stays in the module after the fit."""
@@ -321,13 +319,16 @@ class AveragingHook(Hook):
         average = self.start(runner.module, goes_on=runner.iter > 0)
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
-        self._has_ended, self._counted = False, 0
+        self._runs, self._counted = True, 0
         self._applied = AppliedSteps(trainer, self.joined_fit)
+        self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Look at the module before the first optimizer step of the epoch."""
         average, applied = self.average, self._applied
         if average is not None and applied is not None and average.module is pl_module:
+            if not average.has_begun:
+                average.take_buffers()
             applied.before_next(partial(self._before_epoch, Driver.of(trainer).runner))
 
     def _before_epoch(self, runner: Runner) -> None:
@@ -341,7 +342,7 @@ class AveragingHook(Hook):
             line = "%s also averages the new %s from now on, beginning with their present values"
             runner.logger.info(line, class_name(self), listed(names))
         if not average.has_begun and self._begins(runner.iter, epoch):
-            average.begin()
+            average.begin(with_buffers=False)  # a forward may have come before
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint, an earlier fit or the present weights.
@@ -427,7 +428,7 @@ class AveragingHook(Hook):
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave the module with the average; warn of a young average again."""
         self._warn_if_young(Driver.of(trainer).runner, self.steps)
-        self._has_ended = True
+        self._runs = False
         if self._stays(trainer):
             self._swap_in(trainer, pl_module)
         elif self._statistics is not None:

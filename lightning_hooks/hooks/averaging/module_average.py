@@ -137,14 +137,20 @@ class ModuleAverage:
 
     # -- training --------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start the average with the model's present weights."""
+    def begin(self, *, with_buffers: bool = True) -> None:
+        """Start the average with the model's present weights, and buffers."""
         self.has_begun, self._is_estimated = True, False
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
-            if self.swap.replacement:  # torch refuses an empty list
-                foreach.copy_(self.swap.replacement, self.swap.parameters)
+            end = None if with_buffers else self._first_buffer
+            if self.swap.replacement[:end]:  # torch refuses an empty list
+                foreach.copy_(self.swap.replacement[:end], self.swap.parameters[:end])
+
+    def take_buffers(self) -> None:
+        """Copy the module's present buffers to the average."""
+        self._look_up()
+        self._copy_buffers()
 
     @torch.no_grad()
     def update(self, weight: float) -> None:

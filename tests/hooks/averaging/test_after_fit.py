@@ -283,7 +283,7 @@ def test_unfrozen_parameters_are_averaged_from_what_they_are(tmp_path: Path) -> 
             for name, parameter in pl_module.named_parameters():
                 self.average[name].lerp_(parameter.detach(), 0.5)
 
-    hook, by_hand, module = EMAHook(momentum=0.5, warm_up=0), ByHand(), Frozen()
+    hook, by_hand, module = EMAHook(momentum=0.5, warm_up=0), ByHand(), Frozen(lr=1e-3)
     fit(tmp_path, hook, module=module, callbacks=[Unfreeze(), by_hand], max_epochs=2, val=1)
     for name, value in hook.ema_state_dict().items():
         torch.testing.assert_close(value, by_hand.average[name])
