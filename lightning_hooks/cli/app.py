@@ -84,6 +84,14 @@ def parser() -> argparse.ArgumentParser:
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     one = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
+    one.add_argument(
+        *("--import", "-i"),
+        dest="imports",
+        action="append",
+        default=[],
+        metavar="MODULE",
+        help="a module that registers hooks when it is imported; may be repeated",
+    )
     one = command(commands.average)
     add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
     which = one.add_mutually_exclusive_group()

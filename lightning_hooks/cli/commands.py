@@ -7,6 +7,7 @@ seconds, and a wrong path is reported at once.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sys
 from argparse import Namespace
@@ -71,12 +72,17 @@ def plot(given: Namespace) -> int:
 def convert(given: Namespace) -> int:
     """Run a config's code and print the Python for the hooks."""
     _check_path(given.config)
+    from lightning_hooks.cli.check.project import find
     from lightning_hooks.cli.convert import convert, split_unknown
     from lightning_hooks.config.full_config import hooks_from_config
     from lightning_hooks.utils.config_files import read_config
 
-    with _project():
-        config, comments = split_unknown(read_config(given.config))
+    project = find(given.config) if given.config.endswith((".py", ".yml", ".yaml")) else None
+    with _project(project.root if project else None):
+        for name in given.imports:
+            importlib.import_module(name)
+        script = project.script if project and project.config else None
+        config, comments = split_unknown(read_config(given.config), script)
         print(*comments, convert(hooks_from_config(config)), sep="\n")
     return 0
 
@@ -177,13 +183,15 @@ def _console() -> Any:
 
 
 @contextlib.contextmanager
-def _project() -> Iterator[None]:
-    """Let a config import mmcv, and the modules in the current directory."""
+def _project(root: Path | None = None) -> Iterator[None]:
+    """Let a config import mmcv, and the modules in the current directory and in the root."""
     from lightning_hooks import standin
 
-    sys.path.insert(0, "")
+    added = [str(root), ""] if root else [""]
+    sys.path[:0] = reversed(added)
     try:
         with standin.installed():
             yield
     finally:
-        sys.path.remove("")
+        for folder in added:
+            sys.path.remove(folder)

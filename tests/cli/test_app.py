@@ -157,8 +157,8 @@ def test_convert_leaves_unknown_hooks_out_with_a_comment(
     Path(config).write_text(f"{CONFIG}{unknown}\ncustom_imports = dict(imports=['no_lab'])")
     assert run("convert", config) == 0
     first, second, *code = capsys.readouterr().out.splitlines()
-    assert first == "# custom_imports: No module named 'no_lab'"
-    assert second.startswith("# not converted: EMAHok is not registered by custom_imports; did you")
+    assert first == "# custom_imports: ModuleNotFoundError: No module named 'no_lab'"
+    assert second.startswith("# not converted: EMAHok is not registered; did you mean 'EMAHook'")
     compile("\n".join(code), "code", "exec")
     assert "EMAHook(momentum=0.0002)" in "".join(code)
 

@@ -20,7 +20,8 @@ from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook, by_kind, has_rates, in_fit, peak_memory
+from lightning_hooks.engine.runner.line import has_rates, in_fit
+from lightning_hooks.loggers.base import LoggerHook, by_kind, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -367,7 +368,8 @@ class TrackerHook(LoggerHook):
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
-        step = self.get_iter(runner)
+        is_axis = self.names == "lightning" and "step" in tags  # as in Lightning's loggers
+        step = int(tags.pop("step")) if is_axis else self.get_iter(runner)
         follows = self.interval == 1 and runner.iter != runner.max_iters
         # a line of training at the same step has the rates and the epoch of a validation
         if (follows or step == self._rates_at) and self.get_mode(runner) != "train":
@@ -397,10 +399,22 @@ class TrackerHook(LoggerHook):
         if self.all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))
-        if not is_mmcv and self.get_mode(runner) == "train":
-            tags = as_module_calls(tags, runner)
+        if not is_mmcv:
+            tags = self._as_lightning(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
-            tags["epoch"] = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
+            epoch = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
+            tags.setdefault("epoch", epoch)
+        return tags
+
+    def _as_lightning(self, tags: dict[str, Any], runner: Runner) -> dict[str, Any]:
+        """Return the values by the names of Lightning's loggers; the module's own values win."""
+        output = runner.log_buffer.output
+        own, _ = logged_values.names_for_loggers(runner.trainer)
+        tags = {k: output.get(k, v) for k, v in tags.items() if k in output or k not in own}
+        if runner.mode != "train_epoch" and self.get_mode(runner) == "train":
+            if "step" in tags:  # the x-axis, and no average
+                tags["step"] = runner.train_log.val_history["step"][-1]
+            tags = as_module_calls(tags, runner)
         return tags
 
     def after_run(self, runner: Runner) -> None:
@@ -494,13 +508,16 @@ class TrackerHook(LoggerHook):
 def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
     """Return the values of training steps by the names that Lightning's loggers get.
 
-    The loss has the names under which the module logs the loss, or else ``train_loss``.
+    The loss has the names under which the module logs the loss, or else ``train_loss``. A value of
+    steps whose name the module logs by epoch alone ends with ``_step``.
     """
-    forked = logged_values.step_names(runner.trainer)
+    by_epoch = logged_values.epoch_names(runner.trainer)
+    forked = {name: f"{name}_step" for name in by_epoch}
+    forked |= logged_values.step_names(runner.trainer)
     named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
     if "loss" in tags:
         # a name with a value of its own is a copy no more
-        copies = runner.train_log.loss_names - tags.keys() or {"train_loss"}
+        copies = runner.train_log.loss_names - tags.keys() - by_epoch or {"train_loss"}
         named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
     return named
 

@@ -240,10 +240,14 @@ class DvcliveLoggerHook(TrackerHook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Save the model; log the results of other hooks, by epoch with the epoch's averages."""
+        self.save_model(runner)
+        super().after_train_epoch(runner)
+
+    def save_model(self, runner: Runner) -> None:
+        """Save ``model_file``, if given."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
-        super().after_train_epoch(runner)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log every ``interval`` iterations, unless the run is counted in epochs."""

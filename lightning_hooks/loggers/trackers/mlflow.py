@@ -19,8 +19,8 @@ import torch
 from filelock import FileLock
 
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import REFUSALS, Writer

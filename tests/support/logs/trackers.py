@@ -17,7 +17,8 @@ import torch
 
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.base import LoggerHook, in_fit
+from lightning_hooks.engine.runner.line import in_fit
+from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.training import TinyModule
 
