@@ -64,6 +64,7 @@ from lightning_hooks.hooks.updaters.anneal import (
     FlatCosineAnnealingLrUpdaterHook as FlatCosineAnnealingLrUpdaterHook,
     LinearAnnealingLrUpdaterHook as LinearAnnealingLrUpdaterHook,
     LinearAnnealingMomentumUpdaterHook as LinearAnnealingMomentumUpdaterHook,
+    REXLrUpdaterHook as REXLrUpdaterHook,
     YOLOXLrUpdaterHook as YOLOXLrUpdaterHook,
 )
 from lightning_hooks.hooks.updaters.cyclic import (
@@ -85,8 +86,14 @@ from lightning_hooks.hooks.updaters.decay import (
     StepLrUpdaterHook as StepLrUpdaterHook,
     StepMomentumUpdaterHook as StepMomentumUpdaterHook,
 )
+from lightning_hooks.hooks.updaters.field import FieldUpdaterHook as FieldUpdaterHook
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook as LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook as MomentumUpdaterHook
+from lightning_hooks.hooks.updaters.phases import (
+    PhasesLrUpdaterHook as PhasesLrUpdaterHook,
+    PhasesMomentumUpdaterHook as PhasesMomentumUpdaterHook,
+)
+from lightning_hooks.hooks.updaters.wsd import WSDLrUpdaterHook as WSDLrUpdaterHook
 from lightning_hooks.hooks.watch import WatchHook as WatchHook
 from lightning_hooks.loggers.base import LoggerHook as LoggerHook
 from lightning_hooks.loggers.discontinued import (

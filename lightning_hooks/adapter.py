@@ -12,10 +12,11 @@ from lightning_hooks.dialects import foreign, host_as
 from lightning_hooks.dialects.hosting import Hosted, load_states, save_states
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, check_each_once
+from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.priority import default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, build_with_order
+from lightning_hooks.engine.roster import check_each_once
 from lightning_hooks.hooks.saving.best import BestFiles
 from lightning_hooks.hooks.saving.directory import newest_of
 from lightning_hooks.hooks.saving.due import SavingHook, files_of, last_directory

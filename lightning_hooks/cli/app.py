@@ -54,7 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, draw runs, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, draw runs, end a run with "
+        "a decay, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -83,6 +84,8 @@ def parser() -> argparse.ArgumentParser:
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     one = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
+    one = command(commands.decay)
+    add_path("run_dir", metavar="RUN", help="the work directory of a training run")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)
@@ -90,6 +93,9 @@ def parser() -> argparse.ArgumentParser:
     one.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
     one.add_argument(
         "--everything", action="store_true", help="copy all records, also those sent before"
+    )
+    one.add_argument(
+        "--new-run", action="store_true", help="begin a run instead of going on with the spool's"
     )
     for name, text in OPTIONS.items():
         one.add_argument(f"--{name.replace('_', '-')}", help=text)

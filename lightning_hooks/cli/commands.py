@@ -16,7 +16,10 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["check", "convert", "hooks", "plot", "replay"]
+__all__ = ["check", "convert", "decay", "hooks", "plot", "replay"]
+
+DECAY_REQUEST = "start_decay"
+"""The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
 
 USER_ERRORS = BlockingIOError, FileNotFoundError, ImportError, TypeError, ValueError
 """Errors of ``replay`` for wrong arguments and files; a tracker raises other errors."""
@@ -78,6 +81,15 @@ def convert(given: Namespace) -> int:
     return 0
 
 
+def decay(given: Namespace) -> int:
+    """Have a run with a WSDLrUpdaterHook start its decay, and end with it."""
+    if not Path(given.run_dir).is_dir():
+        raise FileNotFoundError(f"there is no folder {given.run_dir!r}")
+    (Path(given.run_dir) / DECAY_REQUEST).touch()
+    print(f"the run in {given.run_dir} decays from its next epoch or validation on")
+    return 0
+
+
 def hooks(given: Namespace) -> int:
     """List all hooks with a short description."""
     from lightning_hooks.cli.list_hooks import all_hooks, table_of
@@ -111,6 +123,7 @@ def replay(given: Namespace) -> int:
             progress.update(task, completed=done, total=total)
 
         options = {"to": given.to, "everything": given.everything, "on_sent": on_sent}
+        options["new_run"] = given.new_run
         options |= destination
         counts = [_try_to_replay(path, options) for path in given.paths]
     print(f"{sum(count or 0 for count in counts)} records sent")

@@ -10,7 +10,8 @@ from lightning_hooks.cli.terminal import panel
 from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.schedules import sample
-from lightning_hooks.schedules.preview import is_of_momentum
+from lightning_hooks.schedules.drawing import TITLES
+from lightning_hooks.schedules.preview import quantity_of
 from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["curves_of", "in_terminal"]
@@ -66,7 +67,7 @@ def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height
         values = sample(hook, **run)
         epochs = [index / run["iters_per_epoch"] for index in range(len(values))]
         step = max(1, len(values) // (4 * width))
-        name = "momentum" if is_of_momentum(hook) else "learning rate"
+        name = TITLES.get(quantity_of(hook), quantity_of(hook))
         title = f"{name}: {type(hook).__name__}"
         line = epochs[::step], values[::step], "braille", None
         panels.append(panel(title, "epoch", width, height, [line]))

@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.hooks.saving.evaluation import EvalHook, intervals_of
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["DEFAULTS", "evaluation_interval", "ignored_arguments", "run_length", "validation"]
@@ -79,8 +80,8 @@ def evaluation_interval(hook: Any) -> int | None:
     """
     if getattr(hook, "dataloader", None) is not None:
         return None
-    intervals = getattr(hook, "dynamic_intervals", None) or []
-    return math.gcd(hook.start or 0, hook.interval, *intervals)
+    intervals = intervals_of(hook) if isinstance(hook, EvalHook) else [hook.interval]
+    return math.gcd(hook.start or 0, *intervals)
 
 
 def validation(

@@ -16,8 +16,9 @@ import torch
 
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import calling, class_name
-from lightning_hooks.engine.hook_callback import HookCallback, hooks_of
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
 from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, validation
@@ -531,7 +532,7 @@ def keys_of(trainer: L.Trainer) -> dict[int, str]:
     """Return the checkpoint key of each hosted hook by its id: class name, then number."""
     keys: dict[int, str] = {}
     count: Counter[str] = Counter()
-    for hook in map(foreign, hooks_of(trainer)):
+    for hook in map(foreign, Driver.of(trainer).roster.hooks):
         if not isinstance(hook, HookCallback):
             name = type(hook).__qualname__
             keys[id(hook)] = f"{name}[{count[name]}]" if count[name] else name

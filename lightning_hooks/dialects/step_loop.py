@@ -19,7 +19,6 @@ from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.hosting import Facade, Hosted, has_base, of_runner
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
-from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["StepFacade", "step_dialect"]
@@ -173,7 +172,8 @@ def open_storage(trainer: L.Trainer, dialect: Dialect) -> None:
     """
     facade: Any = dialect.facade
     storage = facade.storage_class()
-    hosted = [hook for hook in hooks_of(trainer) if getattr(hook, "dialect", None) is dialect]
+    hooks = Driver.of(trainer).roster.hooks
+    hosted = [hook for hook in hooks if getattr(hook, "dialect", None) is dialect]
     fit = Driver.of(trainer).fit
     fit.enter_context(storage)
     fit.enter_context(events.in_library(storage, _library_of(dialect, hosted)))

@@ -186,7 +186,7 @@ class Hook(HookCallback):
                 that is a class or no callback.
         """
 
-    transient: Sequence[str] = ("joined_fit", "log", "log_dict", "_key_of_arguments")
+    transient: Sequence[str] = ("joined_fit", "log", "log_dict", "state_key")
     """Attributes of a run, left out of copies and pickles; those of all base classes count."""
 
     def __getstate__(self) -> dict[str, Any]:
@@ -200,14 +200,13 @@ class Hook(HookCallback):
         return dict(masked(self._plain_arguments))
 
     @functools.cached_property
-    def _key_of_arguments(self) -> str:
-        return f"{type(self).__qualname__}{self.state_arguments() or ''}"
-
-    @property
     def state_key(self) -> str:
-        """The key of the hook's state in a checkpoint, from class, arguments and hosted place."""
+        """The key of the hook's state in a checkpoint, from class, arguments and hosted place.
+
+        Lightning reads the key at every event.
+        """
         place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
-        return f"{self._key_of_arguments}{place}"  # Lightning reads the key at every event
+        return f"{type(self).__qualname__}{self.state_arguments() or ''}{place}"
 
 
 STOCK = {name: getattr(Hook, name) for name in POINTS}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, Literal
 
 import lightning as L
@@ -11,7 +11,6 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
-from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import default_priority
 
@@ -19,10 +18,6 @@ __all__ = [
     "HookCallback",
     "RunnerOptions",
     "callbacks_of",
-    "check_each_once",
-    "hook_callbacks_of",
-    "hooks_of",
-    "merge_options",
     "natives_with",
 ]
 
@@ -76,6 +71,13 @@ class HookCallback(Callback):
 
     The values are added when the batch ends, at a lower cost than the step's result.
     """
+
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the events of a batch that the class defines and the beginning run needs not.
+
+        The engine asks once, after all hooks' ``before_run``.
+        """
+        return ()
 
     averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
@@ -134,68 +136,8 @@ def callbacks_of(trainer: L.Trainer) -> list[Callback]:
     return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
-def hook_callbacks_of(trainer: L.Trainer) -> list[HookCallback]:
-    """Return the hooks and adapters among the Trainer's callbacks."""
-    return [callback for callback in callbacks_of(trainer) if isinstance(callback, HookCallback)]
-
-
-def hooks_of(trainer: L.Trainer) -> list[Any]:
-    """Return the hooks of all participants in the order given, in an adapter or not."""
-    entries = [
-        entry for participant in hook_callbacks_of(trainer) for entry in participant.entries()
-    ]
-    return [*{id(hook): hook for hook, _ in entries}.values()]
-
-
 def natives_with(method: str, hooks: Iterable[Any]) -> list[HookCallback]:
     """Return the native hooks that override a method of :class:`HookCallback`."""
     stock = getattr(HookCallback, method)
     natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
     return [hook for hook in natives if getattr(type(hook), method) is not stock]
-
-
-def check_each_once(entries: Iterable[tuple[Any, int]]) -> None:
-    """Check that no hook is given twice.
-
-    Args:
-        entries: Pairs of hook and priority.
-
-    Raises:
-        ValueError: if a hook is given twice.
-    """
-    known: set[int] = set()
-    for hook in [foreign(hook) for hook, _ in entries]:
-        if id(hook) in known:
-            raise ValueError(
-                f"the same {type(hook).__name__} object is given twice; "
-                "a hook takes part in a Trainer once"
-            )
-        known.add(id(hook))
-
-
-def merge_options(options: Sequence[RunnerOptions]) -> RunnerOptions:
-    """Merge the options of all participants.
-
-    Raises:
-        ValueError: if two participants differ in an option: a Trainer has a single Runner.
-    """
-    merged: dict[str, Any] = {}
-    for field in dataclasses.fields(RunnerOptions):
-        for one in options:
-            value = getattr(one, field.name)
-            if value is None:
-                continue
-            if not _same(merged.setdefault(field.name, value), value):
-                raise ValueError(
-                    f"two HookAdapters of one Trainer differ in {field.name}: "
-                    f"{merged[field.name]!r} and {value!r}; they share one Runner, "
-                    "so give it to one of them, or the same to both"
-                )
-    return RunnerOptions(**merged)
-
-
-def _same(one: Any, other: Any) -> bool:
-    try:
-        return one is other or bool(one == other)
-    except (RuntimeError, ValueError):  # tensors and arrays
-        return False

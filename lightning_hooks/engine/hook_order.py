@@ -39,7 +39,8 @@ def arranged(hooks: Sequence[Any]) -> list[Any]:
     >>> [type(hook).__name__ for hook in arranged([First(), Second()])]
     ['Second', 'First']
     """
-    before, after = ([_targets(hook, key, hooks) for hook in hooks] for key in ORDER_KEYS)
+    own = [foreign(hook) for hook in hooks]
+    before, after = ([_targets(hook, key, own) for hook in own] for key in ORDER_KEYS)
     earlier: dict[int, set[int]] = {i: set(after[i]) for i in range(len(hooks))}
     for i, targets in enumerate(before):
         for target in targets:
@@ -80,6 +81,7 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
         UnknownNameError: for the name of no hook and no callback, with the closest name.
         ValueError: if a callback of Lightning is on the wrong side of the hooks.
     """
+    hooks = [foreign(hook) for hook in hooks]
     named = [(hook, key, _named(hook, key)) for hook in hooks for key in ORDER_KEYS]
     if not any(targets for _, _, targets in named):
         return
@@ -102,7 +104,7 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
 
 def _named(hook: Any, key: str) -> list[Any]:
     """Return the classes and names in a hook's ``run_before`` or ``run_after``."""
-    value = getattr(foreign(hook), key, ())
+    value = getattr(hook, key, ())
     if callable(value) and not isinstance(value, type):  # a method of an old hook, by coincidence
         return []
     targets = list(value) if isinstance(value, (list, tuple)) else [value]
@@ -115,7 +117,7 @@ def _named(hook: Any, key: str) -> list[Any]:
 
 
 def _names(hook: Any) -> set[str]:
-    return {base.__name__ for base in type(foreign(hook)).__mro__[:-1]}  # without object
+    return {base.__name__ for base in type(hook).__mro__[:-1]}  # without object
 
 
 def _all_names() -> set[str]:
@@ -126,7 +128,7 @@ def _all_names() -> set[str]:
 def _is(hook: Any, name: str | type) -> bool:
     if isinstance(name, str):
         return name in _names(hook)
-    return isinstance(foreign(hook), name)
+    return isinstance(hook, name)
 
 
 def _targets(hook: Any, key: str, hooks: Sequence[Any]) -> list[int]:

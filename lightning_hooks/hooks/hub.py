@@ -122,7 +122,7 @@ class HubCheckpointHook(Hook):
         self._job = None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         writers = [hook for hook in natives if self.upload in hook.kept_kinds]
-        if runner.writes_mmcv_files:
+        if runner.loops_itself:
             self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
             return
         if not writers:

@@ -3,39 +3,25 @@
 from __future__ import annotations
 
 import numbers
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
-from lightning.pytorch.trainer.states import TrainerFn
 from torch import distributed
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.runner.line import Line, has_rates, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.samples import as_image, is_image
 
 if TYPE_CHECKING:
-    import lightning as L
-
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LoggerHook", "by_kind", "has_rates", "in_fit", "is_scalar", "peak_memory"]
-
-
-def in_fit(runner: Runner) -> bool:
-    """Whether a fit is in progress, not a test or validation alone."""
-    return bool(runner.trainer.state.fn == TrainerFn.FITTING)
-
-
-def has_rates(runner: Runner) -> bool:
-    """Whether a line has the rates of a step: in a fit, but not with values of a whole epoch."""
-    return runner.mode != "train_epoch" and in_fit(runner)
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
@@ -108,8 +94,11 @@ class LoggerHook(Hook):
         (mmcv: the number of batches). Only the last logger clears the output, so all loggers see an
         evaluation's results; the next run sets ``reset_flag`` anew. ``eval_iter_num`` is no tag. A
         name with the mode as prefix (``val/acc``) gets no second prefix. 0-d tensors are scalars
-        (mmcv raises TypeError). A run without optimizer logs no learning rate (mmcv raises). Values
-        of a whole epoch, and of a test or validation outside of a fit, are logged once.
+        (mmcv raises TypeError). Two names of one key, such as ``acc`` and ``train/acc``, are both
+        kept, and a warning says so. The last, shorter line of an epoch with ``ignore_last=False``
+        averages its own iterations (in mmcv the last ``interval``). A run without optimizer logs no
+        learning rate (mmcv raises). Values of a whole epoch, and of a test or validation outside
+        of a fit, are logged once.
     """
 
     def __init__(
@@ -140,11 +129,10 @@ class LoggerHook(Hook):
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    transient: Sequence[str] = ("_results", "_read", "_line_at", "_counted")
+    transient: Sequence[str] = ("_results", "_read", "_line_at")
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
     _read = 0  # the number of the last result read in the output
     _line_at: int | None = None  # the iteration of the last line
-    _counted: int = 0  # 1 if the line's last iteration is counted by now
 
     def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
@@ -161,21 +149,18 @@ class LoggerHook(Hook):
 
     def before_epoch(self, runner: Runner) -> None:
         """Drop the previous epoch's values, except for windows of loggers by iteration."""
-        if runner.loops_itself:
-            runner.log_buffer.clear()  # as in mmcv
-        else:
-            _forget_epoch(runner)
+        _forget_epoch(runner)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
         buffer = runner.log_buffer
         # an evaluation within an epoch has the iteration in the log, not the number of batches
-        self._read_results(buffer, leave_out="" if runner.fills_log_buffer else "eval_iter_num")
+        self._read_results(buffer, leave_out="eval_iter_num")
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
         now = buffer.progress.completed
         length = self._length(runner, done)
         # an evaluation by a hook may have logged this iteration before
-        if length and (self._line_at != now or runner.loops_itself):
+        if length and self._line_at != now:
             self._line_at = now
             self._log_line(runner, length)
         elif buffer.ready and self._results:
@@ -189,8 +174,7 @@ class LoggerHook(Hook):
         self._log_end_of_epoch(runner)
         if self.reset_flag:
             runner.log_buffer.clear_logged()
-            if not runner.loops_itself:
-                _forget_epoch(runner)
+            _forget_epoch(runner)
 
     def after_epoch(self, runner: Runner) -> None:
         """Log a run by iteration shorter than the interval."""
@@ -221,10 +205,13 @@ class LoggerHook(Hook):
         """Return the number of iterations of a line after the ``done``-th; 0 for no line."""
         if self.interval and done % self.interval == 0:
             return self.interval
-        left = min(done, self.interval or done)
         if not self.ignore_last and self.end_of_epoch(runner):
-            return left
-        return left if done < self.interval and self._ends(runner) else 0
+            return self._iterations(done)
+        return done if done < self.interval and self._ends(runner) else 0
+
+    def _iterations(self, done: int) -> int:
+        """Return the number of iterations of a line that ends with the ``done``-th."""
+        return done % self.interval or self.interval if self.interval else done
 
     def _ends(self, runner: Runner) -> bool:
         """Whether the epoch, or the run if counted in iterations, ends with this iteration."""
@@ -233,18 +220,12 @@ class LoggerHook(Hook):
         return self.end_of_epoch(runner) and (self.by_epoch or self.is_last_epoch(runner))
 
     def _log_all(self, runner: Runner) -> None:
-        buffer = runner.log_buffer
-        buffer.average()
-        output = buffer.output
-        averages = {name: output[name] for name in output if name in output.averages}
-        if self.sync:
-            averages = mean_over_ranks(averages)
-        results = {key: value for key, value in output.items() if key not in averages}
+        runner.log_buffer.average()
+        output = runner.log_buffer.output
+        averages = {name: value for name, value in output.items() if name in output.averages}
         unshown = {"eval_iter_num"} if self.timings else {"eval_iter_num", "time", "data_time"}
-        if unshown.issuperset({*averages, *results}) and not runner.loops_itself:
-            return  # mmcv writes a line
-        with buffer.showing(averages, results):
-            self.log(runner)
+        if not unshown.issuperset(output):
+            self._write(runner, averages, output.results())
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
         ends = self.is_last_epoch(runner) or runner.iter == runner.max_iters or runner.should_stop
@@ -258,18 +239,28 @@ class LoggerHook(Hook):
         if 0 < done < self.interval and self._line_at != runner.log_buffer.progress.completed - 1:
             results = self._results if runner.log_buffer.ready else {}  # these have another line
             self._results = {} if results else self._results
-            # by iteration a validation may have been last
-            with setting(runner, mode="train"), setting(self, _counted=1):
-                self._log_line(runner, done + 1)  # up to the next iteration
+            # up to the next iteration
+            self._log_line(runner, done + 1, ended=True)
             self._results = results
 
-    def _log_line(self, runner: Runner, n: int = 0) -> None:
+    def _log_line(self, runner: Runner, n: int = 0, *, ended: bool = False) -> None:
         """Log averages of ``n`` iterations, and the results of other hooks not logged yet."""
-        averages = runner.log_buffer.window(n) if n else {}
-        if n and self.sync:
-            averages = mean_over_ranks(averages)
         results, self._results = self._results, {}
-        with runner.log_buffer.showing(averages, results):
+        self._write(runner, runner.log_buffer.window(n) if n else {}, results, ended=ended)
+
+    def _write(
+        self,
+        runner: Runner,
+        averages: Mapping[str, Any],
+        results: Mapping[str, Any],
+        *,
+        ended: bool = False,
+    ) -> None:
+        """Log a line; ``ended`` as in :meth:`Line.of`."""
+        if self.sync and averages:
+            averages = mean_over_ranks(averages)
+        line = Line.of(runner, averages, results, by_epoch=self.by_epoch, ended=ended)
+        with runner.log_buffer.showing(line):
             self.log(runner)
 
     def _read_results(self, buffer: LogBuffer, leave_out: str = "") -> None:
@@ -284,25 +275,20 @@ class LoggerHook(Hook):
 
     is_scalar = staticmethod(is_scalar)
 
+    def line(self, runner: Runner) -> Line:
+        """The line that is being logged; before a line the present place of the run."""
+        output = runner.log_buffer.output
+        return runner.log_buffer.line or Line.of(
+            runner, dict.fromkeys(output.averages), output.results(), by_epoch=self.by_epoch
+        )
+
     def get_mode(self, runner: Runner) -> str:
         """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
-        if runner.mode in ("val", "test"):
-            return runner.mode
-        _check_mode(runner)
-        output = runner.log_buffer.output
-        if not output:  # old hooks ask before a line and expect mmcv's answer
-            return "val" if runner.loops_itself else "train"
-        return "train" if output.averages else "val"
+        return self.line(runner).mode
 
     def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1."""
-        _check_mode(runner)
-        if runner.mode == "train":
-            return runner.epoch + 1
-        # mmcv has counted the epoch by now; within an epoch it is not counted yet
-        if runner.loops_itself:
-            return runner.epoch
-        return runner.trainer.current_epoch + in_fit(runner)
+        return self.line(runner).epoch
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
@@ -310,27 +296,26 @@ class LoggerHook(Hook):
         A validation within an epoch has the last training iteration. A validation at the end of
         an epoch has, as in mmcv, the next iteration or, in the epoch, the number of batches.
         """
-        trainer, inner = runner.trainer, self.by_epoch and inner_iter
-        if runner.mode == "train_epoch" and inner:
-            return progress.batch_idx(trainer) + 1
-        if runner.mode != "train" and (not self.by_epoch or _validates_within_epochs(trainer)):
-            return progress.batch_idx(trainer) + 1 if inner else runner.iter
-        return runner.inner_iter + 1 if inner else runner.iter + 1 - self._counted
+        line = self.line(runner)
+        return line.iter if inner_iter else line.step
 
     def get_step(self, runner: Runner) -> int:
         """The iteration; by epoch, the epoch for a validation at the end of an epoch."""
-        at_end = not (runner.mode == "val" and _validates_within_epochs(runner.trainer))
-        if self.by_epoch and at_end and self.get_mode(runner) in ("val", "test"):
+        is_at_end = runner.mode != "val" or self.get_iter(runner) != runner.iter
+        if self.by_epoch and is_at_end and self.get_mode(runner) in ("val", "test"):
             return self.get_epoch(runner)
         return self.get_iter(runner)
 
     def get_lr_tags(self, runner: Runner) -> dict[str, float]:
         """``learning_rate`` of the first group; with several optimizers of each, by name."""
-        return runner.step_rates.first("lr", "learning_rate")
+        return self._rates(runner, "learning_rate")
 
     def get_momentum_tags(self, runner: Runner) -> dict[str, float]:
         """``momentum`` of the first group; with several optimizers of each, by name."""
-        return runner.step_rates.first("momentum", "momentum")
+        return self._rates(runner, "momentum")
+
+    def _rates(self, runner: Runner, tag: str) -> dict[str, float]:
+        return {k: v for k, v in self.line(runner).rates.items() if k.partition("/")[0] == tag}
 
     def get_loggable_tags(
         self,
@@ -359,7 +344,7 @@ class LoggerHook(Hook):
             tags_to_skip: Names to leave out.
         """
         prefix = f"{self.get_mode(runner)}/" if add_mode else ""
-        tags = {}
+        keys, tags = _keys(runner, prefix), {}
         for name, value in runner.log_buffer.output.items():
             if name in tags_to_skip or name == "eval_iter_num":
                 continue
@@ -367,7 +352,7 @@ class LoggerHook(Hook):
                 continue
             if not allow_text and isinstance(value, str):
                 continue
-            tags[name if name.startswith((prefix, "system/")) else prefix + name] = value
+            tags[keys[name]] = value
         if not has_rates(runner):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
@@ -380,19 +365,57 @@ def _forget_epoch(runner: Runner) -> None:
     runner.log_buffer.keep_window(max(reach, default=1))
 
 
-def _check_mode(runner: Runner) -> None:
-    if runner.mode not in ("train", "val", "train_epoch", "test"):
-        raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
+def _keys(runner: Runner, prefix: str) -> dict[str, str]:
+    """Return the key of each value of the output; warn once of two names that want one key."""
+    buffer = runner.log_buffer
+    copies = buffer.loss_names  # of the loss, in no line
+    names = dict.fromkeys([*(n for n in buffer.names if n not in copies), *buffer.output])
+    of_steps: Collection[str] = ()
+    if prefix and runner.mode == "train_epoch":
+        of_steps = keys_of(runner.train_log.names, prefix).values()
+    keys = keys_of(names, prefix, of_steps)
+    for name in buffer.output:
+        key, wanted = keys[name], _prefixed(name, prefix)
+        if key != wanted and wanted not in of_steps:
+            first = next(other for other, taken in keys.items() if taken == wanted)
+            text = f"{first!r} and {name!r} have one key in trackers: the second is logged as {key}"
+            runner.warn_once(text)
+    return keys
 
 
-def _validates_within_epochs(trainer: L.Trainer) -> bool:
-    """Whether the Trainer validates at other places than the ends of epochs."""
-    every = trainer.val_check_batch
-    return bool(
-        trainer.check_val_every_n_epoch is None
-        or every is None  # by time
-        or every < trainer.num_training_batches
-    )
+def keys_of(names: Iterable[str], prefix: str, of_steps: Collection[str] = ()) -> dict[str, str]:
+    """Return a key with the prefix for each name, and never one key for two names.
+
+    A series has values of steps or of epochs: a value of an epoch whose key has values of steps
+    gets the ending ``_epoch``.
+
+    Args:
+        names: The names, the first of which keeps a key that several of them want.
+        prefix: The prefix, such as ``"train/"``; a name that begins with it stays as it is.
+        of_steps: The keys of values of steps, for names of values of epochs.
+
+    >>> keys_of(["acc", "train/acc"], "train/")
+    {'acc': 'train/acc', 'train/acc': 'train/acc_2'}
+    >>> keys_of(["train/loss"], "train/", of_steps=["train/loss"])
+    {'train/loss': 'train/loss_epoch'}
+    """
+    keys: dict[str, str] = {}
+    taken = {*of_steps}
+    for name in names:
+        key = wanted = _prefixed(name, prefix)
+        if key in taken and of_steps:
+            key = f"{wanted}_epoch"
+        number = 1
+        while key in taken:
+            number += 1
+            key = f"{wanted}_{number}"
+        keys[name] = key
+        taken.add(key)
+    return keys
+
+
+def _prefixed(name: str, prefix: str) -> str:
+    return name if name.startswith((prefix, "system/")) else prefix + name
 
 
 def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:

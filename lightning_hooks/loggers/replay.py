@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -51,12 +52,14 @@ def replay(
     to: Writer | str,
     *,
     everything: bool = False,
+    new_run: bool = False,
     on_sent: Callable[[int, int], None] | None = None,
     **options: Any,
 ) -> int:
-    """Send the records of a file to a run named by the caller; the file names no destination.
+    """Send the records of a file to a run; the file names no server and no folder.
 
-    A spool of the same tracker is delivered: undelivered records are sent, and the spool is removed
+    A spool of the same tracker is delivered: undelivered records are sent to the run that has taken
+    the others, the run is ended as the process has ended, also as killed, and the spool is removed
     unless some lines are damaged. Another tracker gets a copy of all records, and the file stays;
     the copy of a run in progress has the records written so far.
 
@@ -64,6 +67,7 @@ def replay(
         path: A spool, or a folder ``run__...`` below ``.neptune/offline``.
         to: The name of a tracker; or a writer, which gets a copy of all records and is left open.
         everything: Whether the same tracker gets a copy of all records too.
+        new_run: Whether undelivered records begin another run.
         on_sent: Called with the numbers of sent and of all records after each batch.
         options: Server, folder and id of the run, such as ``tracking_uri=`` and ``experiment=`` of
             MLflow, or ``dir=`` of TensorBoard; ``lightning_hooks.loggers.trackers.table`` lists all
@@ -80,6 +84,7 @@ def replay(
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
+    records: Sequence[Record]
     if is_neptune_run(path):
         records, failed, left = read_neptune(path)
         if left:
@@ -90,13 +95,33 @@ def replay(
         _, records, failed = read_spool(path)
     else:
         with exclusive(path):
-            head, records, failed = read_spool(path, rest=True)
-            _send_to(to, records, failed, on_sent, options)
-            for upload in (each for record in records for each in record.uploads):
-                upload.discard()
-            discard_delivered(path, head)
-        return len(records)
+            return _deliver(path, str(to), new_run, on_sent, options)
     _send_to(to, records, failed, on_sent, options)
+    return len(records)
+
+
+def _deliver(
+    path: str,
+    to: str,
+    new_run: bool,
+    on_sent: Callable[[int, int], None] | None,
+    options: dict[str, Any],
+) -> int:
+    """Send the undelivered records of a spool, end the run and remove the spool."""
+    head, records, failed = read_spool(path, rest=True)
+    finds_runs = to in TRACKERS and "run_id" in TRACKERS[to].options
+    if finds_runs and not new_run and head["run"] is not None:
+        options.setdefault("run_id", head["run"])
+    has_begun = head["run"] != head.get("key")  # the backend has given an id
+    if records or (finds_runs and not new_run and has_begun and writer_class(to).shows_state):
+        run_id = _send_to(to, records, failed, on_sent, options, head["killed"])
+        state = "killed" if head["killed"] else "failed" if failed else "finished"
+        text = f"{path}: {len(records)} records sent to {to}"
+        text += "" if run_id is None else f", run {run_id}, which has ended as {state}"
+        default_logger(0).info(text)
+    for upload in (each for record in records for each in record.uploads):
+        upload.discard()
+    discard_delivered(path, head)
     return len(records)
 
 
@@ -106,11 +131,14 @@ def _send_to(
     failed: bool,
     on_sent: Callable[[int, int], None] | None,
     options: dict[str, Any],
-) -> None:
+    killed: bool = False,
+) -> str | None:
+    """Send records and end the run; return the run's id."""
     if isinstance(to, Writer):
         _send(to, records, on_sent)
-        return
+        return None
     writer = open_writer(to, **options)
+    writer.killed = killed
     with tolerant():
         try:
             _send(writer, records, on_sent)
@@ -118,22 +146,29 @@ def _send_to(
             writer.close(failed=True)
             raise
         writer.close(failed)
+    return writer.run_id()
 
 
 def _send(
     writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
 ) -> None:
-    records = [*map(_with_files, records)]
-    refused = {kind for record in records for kind in writer.left_out(record)}
-    if refused:
-        text = f"{writer.name} cannot hold {' and '.join(sorted(refused))}: they are left out"
-        default_logger(0).warning(text)
-        without: dict[str, Any] = {kind: {} for kind in refused}
-        records = [dataclasses.replace(record, **without) for record in records]
-    for start in range(0, len(records), writer.batch):
-        writer.write([*map(writer.new_points, records[start : start + writer.batch])])
+    refused: set[str] = set()
+
+    def accepted(record: Record) -> Record:
+        record = writer.new_points(_with_files(record))
+        without: dict[str, Any] = {kind: {} for kind in writer.left_out(record)}
+        if new := sorted(without.keys() - refused):
+            refused.update(new)
+            text = f"{writer.name} cannot hold {' and '.join(new)}: they are left out"
+            default_logger(0).warning(text)
+        return dataclasses.replace(record, **without) if without else record
+
+    left, done = map(accepted, records), 0
+    while batch := [*itertools.islice(left, writer.batch)]:
+        writer.write(batch)
+        done += len(batch)
         if on_sent is not None:
-            on_sent(min(start + writer.batch, len(records)), len(records))
+            on_sent(done, len(records))
     writer.flush()
 
 

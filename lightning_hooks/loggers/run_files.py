@@ -187,17 +187,15 @@ def claim_timestamp(runner: Runner, names: Collection[str] = ()) -> None:
         runner: The runner.
         names: Names of files in the checkpoint, to choose among several timestamps of the run.
     """
-    if runner.writes_mmcv_files:  # no checkpoint of such a run knows the files
-        return
     folder, run = runner.work_dir.removeprefix("file://"), runner.run_id.encode()
     stem, number = runner.timestamp, 1
     if stem == runner.unclaimed_timestamp:
-        found = [s for s in _timestamps(folder) if run in read(_list(folder, s)).split()]
-        found.sort(key=lambda stamp: f"{stamp}.log.json" in names)
-        while not found and not create(_list(folder, runner.timestamp), run + b"\n"):
+        earlier = [s for s in _timestamps(folder) if run in read(_list(folder, s)).split()]
+        earlier.sort(key=lambda stamp: f"{stamp}.log.json" in names)
+        while not earlier and not create(_list(folder, runner.timestamp), run + b"\n"):
             number += 1
             runner.timestamp = f"{stem}_{number}"
-        runner.timestamp = [runner.timestamp, *found][-1]
+        runner.timestamp = [runner.timestamp, *earlier][-1]
         runner.unclaimed_timestamp = ""
         return
     path = _list(folder, stem)

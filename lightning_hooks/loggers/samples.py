@@ -8,8 +8,8 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.hook_callback import hook_callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_image", "log_table"]

@@ -7,7 +7,7 @@ import json
 import logging
 import math
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ import torch
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.base import LoggerHook, has_rates, peak_memory
+from lightning_hooks.loggers.base import LoggerHook, peak_memory
 from lightning_hooks.loggers.run_files import LogFile, check_suffix, claim_timestamp, copy_files
 from lightning_hooks.storage.files import join
 from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
@@ -236,7 +236,7 @@ class TextLoggerHook(LoggerHook):
         resumed, self._resumed = self._resumed, {}
         if runner.may_write:
             if runner.rank == 0:
-                claim_timestamp(runner, resumed)
+                self._claim_timestamp(runner, resumed)
             self._json = LogFile(_path(runner, ".log.json"))
             self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
         if runner.rank != 0:
@@ -248,6 +248,9 @@ class TextLoggerHook(LoggerHook):
         ]
         if self._has_meta(runner) and not any(continued) and runner.mode not in ("val", "test"):
             self._dump_log(runner.meta or {}, runner)
+
+    def _claim_timestamp(self, runner: Runner, resumed: Collection[str]) -> None:
+        claim_timestamp(runner, resumed)
 
     def _has_meta(self, runner: Runner) -> bool:
         return bool(runner.meta) and runner.meta != {"hook_msgs": {}}
@@ -317,15 +320,14 @@ class TextLoggerHook(LoggerHook):
     def log(self, runner: Runner) -> dict[str, Any]:
         """Print and write the output."""
         output = dict(runner.log_buffer.output)
-        epoch, mode = self.get_epoch(runner), self.get_mode(runner)
-        iteration = self.get_iter(runner, inner_iter=True)
+        mode, iteration = self.get_mode(runner), self.get_iter(runner, inner_iter=True)
         record: dict[str, Any] = {
             "mode": "train_epoch" if runner.mode == "train_epoch" else mode,
-            "epoch": epoch,
+            "epoch": self.get_epoch(runner),
             "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }
-        if has_rates(runner) and (rates := runner.step_rates.first("lr")):
-            record["lr"] = rates.get("", rates)
+        if (lr := self.line(runner).lr) is not None:
+            record["lr"] = lr
         if "time" in output and torch.cuda.is_available():  # old subclasses return one without CUDA
             memory = self._get_max_memory(runner)
             if memory is not None:
@@ -339,7 +341,7 @@ class TextLoggerHook(LoggerHook):
     def _log_info(self, log_dict: dict[str, Any], runner: Runner) -> None:
         """Print a record."""
         if log_dict["mode"] == "train" and "time" in log_dict:
-            self.time_sec_tot += log_dict["time"] * min(self.interval, log_dict["iter"])
+            self.time_sec_tot += log_dict["time"] * self._iterations(log_dict["iter"])
         trainer = runner.trainer
         if not trainer.is_global_zero:
             return

@@ -17,6 +17,7 @@ from lightning_hooks.schedules.cyclic import *  # noqa: F403
 from lightning_hooks.schedules.decay import *  # noqa: F403
 from lightning_hooks.schedules.drawing import plot as plot
 from lightning_hooks.schedules.drawing import table as table
+from lightning_hooks.schedules.phases import *  # noqa: F403
 from lightning_hooks.schedules.preview import sample as sample
 from lightning_hooks.schedules.warm_up import WARM_UPS as WARM_UPS
 from lightning_hooks.schedules.warm_up import check_warm_up as check_warm_up

@@ -1,11 +1,11 @@
-"""Policies that decay by a formula: fixed, step, exp, poly, inv, and stages of steps."""
+"""Policies that decay by a formula: fixed, step, exp, poly, inv, REX, and stages of steps."""
 
 from __future__ import annotations
 
 from bisect import bisect
 from collections.abc import Sequence
 
-__all__ = ["exp", "fixed", "inv", "multi_stage", "poly", "step"]
+__all__ = ["exp", "fixed", "inv", "multi_stage", "poly", "rex", "step"]
 
 
 def fixed(base: float, position: int, total: int | None = None) -> float:
@@ -85,6 +85,36 @@ def inv(
     """
     value: float = base * (1 + gamma * position) ** (-power)
     return value
+
+
+def rex(
+    base: float,
+    position: int,
+    total: int,
+    *,
+    minimum: float = 0.0,
+    ratio: float | None = None,
+) -> float:
+    """Decay slowly at first and fast at the end: REX, "reflected exponential".
+
+    With ``s = position / total``: ``end + (base - end) * (1 - s) / (1 - s / 2)``.
+
+    Args:
+        base: The value at the start.
+        position: Epochs or iterations done.
+        total: Epochs or iterations to do.
+        minimum: The value at the end.
+        ratio: The minimum as a ratio of ``base``, instead of ``minimum``.
+
+    Source: Chen, Wolfe, Kyrillidis, "REX: Revisiting Budgeted Training with an Improved Schedule"
+    (https://arxiv.org/abs/2107.04197).
+
+    >>> [round(rex(1.0, t, 4), 4) for t in range(5)]
+    [1.0, 0.8571, 0.6667, 0.4, 0.0]
+    """
+    end = minimum if ratio is None else base * ratio
+    share = position / total
+    return end + (base - end) * (1 - share) / (1 - share / 2)
 
 
 def multi_stage(

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import copy
+from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
-from lightning_hooks.schedules.preview import Bases, columns_of, hooks_of, is_of_momentum, sample
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.schedules.phases import ends_of_phases, length_of
+from lightning_hooks.schedules.preview import Bases, columns_of, hooks_of, quantity_of, sample
 from lightning_hooks.utils.arguments import check_count
 from lightning_hooks.utils.pictures import new_figure
 
 __all__ = ["plot", "table"]
 
 MOST_TICKS = 12
+TITLES = {"lr": "learning rate"}
 
 
 def plot(
@@ -24,11 +30,13 @@ def plot(
     base_lr: Bases = 0.1,
     base_momentum: Bases = 0.9,
     accumulate_grad_batches: int = 1,
+    fields: Mapping[str, Bases] = MappingProxyType({}),
 ) -> Path:
-    """Draw the learning rates and momenta set by hooks over a run, a panel for each quantity.
+    """Draw the learning rates, momenta and fields set by hooks over a run, a panel for each.
 
-    Epochs are marked below, and warm-ups shaded. Hooks for the same quantity share a panel, for a
-    comparison of policies.
+    Epochs are marked below, warm-ups shaded, and borders of phases dotted. Hooks for the same
+    quantity share a panel, for a comparison of policies. Of a ``WSDLrUpdaterHook`` a dashed line
+    shows a decay on demand, halfway to the planned one.
 
     Args:
         hooks: A hook or several hooks; see :func:`~lightning_hooks.schedules.sample`.
@@ -38,6 +46,7 @@ def plot(
         base_lr: The optimizer's learning rate, or a rate for each group, or by optimizer.
         base_momentum: The optimizer's momentum, in the same ways.
         accumulate_grad_batches: Iterations of an optimizer step, for hooks with ``by_step=True``.
+        fields: The optimizer's value of each field that a ``FieldUpdaterHook`` sets.
 
     Returns:
         The path.
@@ -48,22 +57,24 @@ def plot(
     """
     panels: dict[str, list[Any]] = {}
     for hook in hooks_of(hooks):
-        quantity = "momentum" if is_of_momentum(hook) else "learning rate"
+        quantity = TITLES.get(quantity_of(hook), quantity_of(hook))
         panels.setdefault(quantity, []).append(hook)
     figure = new_figure(7, 0.8 + 2.6 * len(panels))
     axes = figure.subplots(len(panels), sharex=True, squeeze=False)[:, 0]
     total = max_epochs * iters_per_epoch
+    run: dict[str, Any] = {
+        "max_epochs": max_epochs,
+        "iters_per_epoch": iters_per_epoch,
+        "base_lr": base_lr,
+        "base_momentum": base_momentum,
+        "accumulate_grad_batches": accumulate_grad_batches,
+        "fields": fields,
+    }
+    lengths = max_epochs, iters_per_epoch, accumulate_grad_batches
     for axis, (quantity, some) in zip(axes, sorted(panels.items()), strict=True):
         names = list(dict.fromkeys(type(hook).__name__ for hook in some))
         for hook in some:
-            rows = sample(
-                hook,
-                max_epochs=max_epochs,
-                iters_per_epoch=iters_per_epoch,
-                base_lr=base_lr,
-                base_momentum=base_momentum,
-                accumulate_grad_batches=accumulate_grad_batches,
-            )
+            rows = sample(hook, **run)
             for label, values in columns_of(rows).items():
                 own = [type(hook).__name__] if len(names) > 1 else []
                 # a value holds until the next iteration, the last value to the end of the run
@@ -73,7 +84,20 @@ def plot(
                     drawstyle="steps-post",
                     label=", ".join([*own, *label]) or None,
                 )
-            length = min(_warm_up_length(hook, iters_per_epoch, accumulate_grad_batches), total)
+            early = _decay_on_demand(hook, *lengths)
+            if early is not None:
+                rates = columns_of(sample(early[0], **run)).values()
+                for values in rates:
+                    axis.plot(
+                        range(early[1], early[2] + 1),
+                        values[early[1] : early[2] + 1],
+                        "--",
+                        color="gray",
+                        label="start_decay()" if values is next(iter(rates)) else None,
+                    )
+            for border in _borders(hook, *lengths):
+                axis.axvline(border, color="gray", lw=0.8, ls=":")
+            length = min(_warm_up_length(hook, *lengths), total)
             if length and not any(patch.get_label() == "warm-up" for patch in axis.patches):
                 axis.axvspan(0, length, color="tab:orange", alpha=0.15, lw=0, label="warm-up")
         axis.set_ylabel(quantity)
@@ -89,17 +113,59 @@ def plot(
     return Path(path)
 
 
-def _warm_up_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
+def _warm_up_length(hook: Any, max_epochs: int, *epoch: int) -> int:
     """Return the iterations of a hook's warm-up."""
     if hook.warmup is None:
         return 0
     epochs: int | None = getattr(hook, "warmup_epochs", None)
     if epochs is not None:
-        return epochs * iters_per_epoch
+        return epochs * epoch[0]
     length = int(hook.warmup_iters or 0)
+    if getattr(hook, "warmup_share", None) is not None:
+        length = length_of(hook.warmup_share, max_epochs * _epoch_length(hook, *epoch))
+    return _iterations(hook, length, *epoch)
+
+
+def _borders(hook: Any, max_epochs: int, *epoch: int) -> list[int]:
+    """Return the iterations at which the phases of a hook begin, after the first."""
+    phased = getattr(hook, "policy", hook)  # of a field
+    if not hasattr(phased, "windows"):
+        return []
+    unit = 1 if hook.by_epoch else _epoch_length(hook, *epoch)
+    ends = ends_of_phases([phase.length for phase in phased.windows], max_epochs * unit)
+    return [
+        end * epoch[0] if hook.by_epoch else _iterations(hook, end, *epoch)
+        for end in ends[:-1]
+        if end < max_epochs * unit
+    ]
+
+
+def _decay_on_demand(hook: Any, max_epochs: int, *epoch: int) -> tuple[Any, int, int] | None:
+    """Return a copy of a hook that decays on demand, and the decay's first and last iteration."""
+    if not is_family(hook, "WSDLrUpdaterHook") or hook.span is not None:
+        return None
+    total = max_epochs * (1 if hook.by_epoch else _epoch_length(hook, *epoch))
+    length = length_of(hook.decay, total)
+    if length * 2 > total:
+        return None
+    early = copy.deepcopy(hook)
+    early.span = begin, end = (total - length) // 2, (total - length) // 2 + length
+    if hook.by_epoch:
+        return early, begin * epoch[0], end * epoch[0]
+    return early, _iterations(hook, begin, *epoch), _iterations(hook, end, *epoch)
+
+
+def _epoch_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
+    """Return the iterations, or optimizer steps, of an epoch, as the hook counts."""
+    by_step = getattr(hook, "by_step", False)
+    return -(-iters_per_epoch // accumulate) if by_step else iters_per_epoch
+
+
+def _iterations(hook: Any, length: int, iters_per_epoch: int, accumulate: int) -> int:
+    """Return a length in iterations, which the hook may count in optimizer steps."""
     if not getattr(hook, "by_step", False):
         return length
-    epochs, steps = divmod(length, -(-iters_per_epoch // accumulate))
+    epochs, steps = divmod(length, _epoch_length(hook, iters_per_epoch, accumulate))
     return epochs * iters_per_epoch + steps * accumulate
 
 
@@ -137,7 +203,7 @@ def table(
     columns = [["epoch", *(str(i // iters_per_epoch) for i in shown)], ["iter", *map(str, shown)]]
     for hook in listed:
         values = sample(hook, max_epochs=max_epochs, iters_per_epoch=iters_per_epoch, **sampling)
-        quantity = "momentum" if is_of_momentum(hook) else "lr"
+        quantity = quantity_of(hook)
         for label, column in columns_of(values).items():
             title = ", ".join([quantity, *label])
             columns.append([title.rjust(9), *(f"{column[i]:.4g}" for i in shown)])

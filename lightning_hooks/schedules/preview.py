@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Mapping, Sequence
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.utils.arguments import check_count, check_object
 
-__all__ = ["Bases", "columns_of", "hooks_of", "is_of_momentum", "sample"]
+__all__ = ["Bases", "columns_of", "hooks_of", "quantity_of", "sample"]
 
 Bases = float | Sequence[float] | Mapping[str, float | Sequence[float]]
 """The value of a parameter group, of several groups, or of several optimizers by name."""
@@ -20,19 +20,25 @@ class Optimizer:
     """An optimizer for a hook without a run: groups of numbers.
 
     Args:
-        key: ``"lr"`` or ``"momentum"``.
+        key: ``"lr"``, ``"momentum"`` or another entry; ``"betas.1"`` is the second of ``betas``.
         values: A value, or a value for each parameter group.
     """
 
     def __init__(self, key: str, values: float | Sequence[float]) -> None:
-        self._key, self._single = key, isinstance(values, (int, float))
+        self._single = isinstance(values, (int, float))
         numbers: Any = [values] if self._single else values
         self.defaults = {"lr": 0.0, "momentum": 0.0}
-        self.param_groups = [{"lr": 0.1, "momentum": 0.9, key: number} for number in numbers]
+        name, _, item = key.partition(".")
+        self._name, self._item = name, int(item) if item else None
+        self.param_groups: list[dict[str, Any]] = [
+            {"lr": 0.1, "momentum": 0.9, name: (0.9,) * int(item) + (number,) if item else number}
+            for number in numbers
+        ]
 
     def values(self) -> float | list[float]:
         """Return the present value, or the value of each group."""
-        numbers = [group[self._key] for group in self.param_groups]
+        entries = [group[self._name] for group in self.param_groups]
+        numbers = entries if self._item is None else [entry[self._item] for entry in entries]
         return numbers[0] if self._single else numbers
 
 
@@ -89,8 +95,9 @@ def sample(
     base_lr: Bases = 0.1,
     base_momentum: Bases = 0.9,
     accumulate_grad_batches: int = 1,
+    fields: Mapping[str, Bases] = MappingProxyType({}),
 ) -> list[Any]:
-    """Return the learning rate, or momentum, set by a hook in each iteration of a run.
+    """Return the learning rate, momentum or field, set by a hook in each iteration of a run.
 
     A copy of the hook runs with counters only, and raises the same errors as at the start of a real
     run.
@@ -103,11 +110,13 @@ def sample(
             of either for several optimizers. Each item of the result has the same form.
         base_momentum: The optimizer's momentum, in the same forms.
         accumulate_grad_batches: Iterations of an optimizer step, for hooks with ``by_step=True``.
+        fields: The optimizer's value of each field that a ``FieldUpdaterHook`` sets.
 
     Raises:
         TypeError: for a class in place of a hook.
         AttributeError: for a hook that needs more than counters and an optimizer.
-        ValueError: for a length below 1, or if the hook refuses the run.
+        ValueError: for a length below 1, a field without a value in ``fields``, or if the hook
+            refuses the run.
 
     >>> from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
     >>> sample(StepLrUpdaterHook(step=1, gamma=0.5), max_epochs=3, iters_per_epoch=2, base_lr=1.0)
@@ -117,7 +126,11 @@ def sample(
     check_count("max_epochs", max_epochs)
     check_count("iters_per_epoch", iters_per_epoch)
     check_count("accumulate_grad_batches", accumulate_grad_batches)
-    key, bases = ("momentum", base_momentum) if is_of_momentum(hook) else ("lr", base_lr)
+    key = quantity_of(hook)
+    given: dict[str, Bases] = {**fields, "lr": base_lr, "momentum": base_momentum}
+    if key not in given:
+        raise ValueError(f"fields has no value of {key}: give fields={{{key!r}: ...}}")
+    bases = given[key]
     several = isinstance(bases, Mapping)
     named: Any = bases if several else {"": bases}
     optimizers = {name: Optimizer(key, values) for name, values in named.items()}
@@ -135,9 +148,11 @@ def sample(
     return rows
 
 
-def is_of_momentum(hook: Any) -> bool:
-    """Whether a hook sets momenta, not learning rates."""
-    return is_family(hook, "MomentumUpdaterHook")
+def quantity_of(hook: Any) -> str:
+    """Return what a hook sets: ``"lr"``, ``"momentum"`` or the name of a field."""
+    if is_family(hook, "FieldUpdaterHook"):
+        return str(hook.name)
+    return "momentum" if is_family(hook, "MomentumUpdaterHook") else "lr"
 
 
 def hooks_of(hooks: Any) -> list[Any]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from lightning_hooks.utils.arguments import check_count, check_number
+from lightning_hooks.schedules.phases import check_length
+from lightning_hooks.utils.arguments import check_number
 
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
@@ -58,6 +59,6 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) ->
             f'"{warmup}" is not a supported type for warming up: warmup must be None, '
             '"constant", "linear" or "exp"'
         )
-    check_count("warmup_iters", warmup_iters)
+    check_length("warmup_iters", warmup_iters)
     if not 0 < check_number("warmup_ratio", warmup_ratio) <= 1:
         raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")

@@ -171,7 +171,7 @@ _OF_US = {
     "lightning_hooks": (
         "Hook ClosureHook LrUpdaterHook ExpLrUpdaterHook FixedLrUpdaterHook InvLrUpdaterHook "
         "PolyLrUpdaterHook EmptyCacheHook OptimizerHook Fp16OptimizerHook ProfilerHook "
-        "DistSamplerSeedHook SyncBuffersHook LoggerHook LogBuffer Priority get_priority"
+        "DistSamplerSeedHook SyncBuffersHook LogBuffer Priority get_priority"
     ),
     "lightning_hooks.schedules.anneal": "annealing_cos annealing_linear",
     f"{_STANDIN}.fileio.file_client": "HTTPBackend=FsspecBackend",

@@ -57,6 +57,10 @@ class BackgroundSaver:
         job = self._job
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
+    def free(self) -> None:
+        """Free the memory of the copies; later saves allocate anew."""
+        self._snapshot = Snapshot()
+
     def join(self) -> None:
         """Wait for the last save, without raising an error."""
         job = self._job

@@ -52,6 +52,13 @@ def score_with_path(value: Any) -> bool:
     return False
 
 
+def worker_state(value: Any) -> bool:
+    """Return whether a value is the random state of a worker, if known."""
+    return value is None or random_state(value)
+
+
+DRAWS = {"process": random_state, "own": [torch.Tensor]}
+
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,
     "state_dict?": {},
@@ -79,7 +86,16 @@ LAYOUT: dict[str, Any] = {
             "ready": bool,
         },
         "rng?": [random_state],
-        "data?": [torch.Tensor],
+        "loaders?": [
+            [
+                {
+                    **dict.fromkeys(("batches?", "check?"), count),
+                    **dict.fromkeys(("start?", "first?"), DRAWS),
+                    **{"again?": bool, "state?": {}, "workers?": [worker_state]},
+                }
+            ]
+        ],
+        "data?": [[torch.Tensor]],
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [
             {

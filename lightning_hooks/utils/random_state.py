@@ -18,6 +18,7 @@ from torch.utils.data import get_worker_info
 
 __all__ = [
     "GENERATORS",
+    "Generators",
     "WorkerStates",
     "are_equal",
     "get_rng_state",
@@ -27,15 +28,15 @@ __all__ = [
     "set_rng_state",
 ]
 
-GENERATORS = (
+GENERATORS: tuple[tuple[Callable[[], Any], Callable[[Any], Any]], ...] = (
     (random.getstate, random.setstate),
     (np.random.get_state, np.random.set_state),
     (torch.get_rng_state, torch.set_rng_state),
 )
 """How to read and restore the generators of Python, numpy and torch, one by one."""
 
-WORKER_STATE_SIZE = 32768
-"""Bytes reserved for a state; a state takes less than half."""
+WORKER_STATE_SIZE = 16384
+"""Bytes reserved for a state; a state takes less than 12,000."""
 
 
 def get_rng_state() -> dict[str, Any]:
@@ -43,15 +44,16 @@ def get_rng_state() -> dict[str, Any]:
 
     ``torch.load(weights_only=True)`` reads the result: numpy's array becomes a list of ints.
     """
-    kind, keys, *rest = np.random.get_state()
-    state: dict[str, Any] = {
-        "python": random.getstate(),
-        "numpy": (kind, np.asarray(keys).tolist(), *rest),
-        "torch": torch.get_rng_state(),
-    }
+    state = _plain(*(get() for get, _ in GENERATORS))
     if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         state["cuda"] = torch.cuda.get_rng_state_all()
     return state
+
+
+def _plain(of_python: Any, of_numpy: Any, of_torch: torch.Tensor) -> dict[str, Any]:
+    kind, keys, *rest = of_numpy
+    numpy = (kind, np.asarray(keys).tolist(), *rest)
+    return {"python": of_python, "numpy": numpy, "torch": of_torch}
 
 
 def set_rng_state(state: dict[str, Any]) -> None:
@@ -101,22 +103,66 @@ def isolated(*generators: torch.Generator) -> Iterator[None]:
             generator.set_state(before)
 
 
-# -- persistent workers ----------------------------------------------------------------------
+class Generators:
+    """Python's, numpy's and torch's generators, and further ones of torch's.
+
+    Args:
+        *own: The further generators.
+    """
+
+    def __init__(self, *own: torch.Generator) -> None:
+        self._all: list[tuple[Callable[[], Any], Callable[[Any], Any]]]
+        self._all = [*GENERATORS, *((one.get_state, one.set_state) for one in own)]
+
+    def states(self) -> list[Any]:
+        """Return the states, in the order of the generators."""
+        return [get() for get, _ in self._all]
+
+    def set(self, states: list[Any]) -> None:
+        """Restore states of :meth:`states`."""
+        for (_, restore), state in zip(self._all, states, strict=True):
+            restore(state)
+
+    @contextlib.contextmanager
+    def kept(self) -> Iterator[None]:
+        """Restore the states after the block."""
+        states = self.states()
+        try:
+            yield
+        finally:
+            self.set(states)
+
+    @staticmethod
+    def plain(states: list[Any]) -> dict[str, Any]:
+        """Return states of :meth:`states` for a file, of plain types and tensors."""
+        of_process = len(GENERATORS)
+        return {"process": _plain(*states[:of_process]), "own": states[of_process:]}
+
+    def load(self, saved: dict[str, Any]) -> None:
+        """Restore states of :meth:`plain`."""
+        set_rng_state(saved["process"])
+        own = self._all[len(GENERATORS) :]
+        for (_, restore), state in zip(own, saved["own"], strict=False):
+            restore(state)
+
+
+# -- workers ---------------------------------------------------------------------------------
 
 
 class WorkerStates:
-    """The collate function of persistent workers that copy their random states to shared memory.
+    """The collate function of a loader's workers that copy their random states to shared memory.
 
-    A worker copies its state after each batch, in turn to one of two places, and counts the copy.
+    A worker copies its state after each batch, in turn to one of a few places, and counts the copy.
 
     Args:
         collate: The loader's own collate function.
         workers: The number of workers.
+        places: The number of a worker's last states that can be read.
     """
 
-    def __init__(self, collate: Callable[[Any], Any], workers: int) -> None:
+    def __init__(self, collate: Callable[[Any], Any], workers: int, places: int = 2) -> None:
         self._collate = collate
-        self._shared = torch.zeros(workers, 2, WORKER_STATE_SIZE, dtype=torch.uint8)
+        self._shared = torch.zeros(workers, places, WORKER_STATE_SIZE, dtype=torch.uint8)
         self._copies = torch.zeros(workers, dtype=torch.int64)
         for shared in (self._shared, self._copies):
             shared.share_memory_()  # type: ignore[no-untyped-call]
@@ -126,22 +172,46 @@ class WorkerStates:
         batch = self._collate(samples)
         worker = get_worker_info()
         if worker is not None:
-            state = bytearray(pickle.dumps(get_rng_state()))
-            place = self._shared[worker.id, (int(self._copies[worker.id]) + 1) % 2]
-            place[: len(state)] = torch.frombuffer(state, dtype=torch.uint8)
+            python, numpy, of_torch = (get() for get, _ in GENERATORS)
+            # as bytes: a pickled tensor takes much longer
+            self._write(worker.id, (python, numpy, of_torch.numpy().tobytes()))
             self._copies[worker.id] += 1
         return batch
 
-    def read(self) -> list[Any]:
-        """Return the state of each worker; None for a worker without a batch."""
-        return [self._read(worker) for worker in range(len(self._copies))]
+    def begin_in(self, states: list[Any]) -> None:
+        """Record the states in which the workers begin; None for unknown states."""
+        for worker, state in enumerate(states):
+            if state is not None:
+                own = state["python"], state["numpy"], state["torch"].numpy().tobytes()
+                self._write(worker, own, copy=0)
 
-    def _read(self, worker: int) -> Any:
-        while copies := int(self._copies[worker]):
-            state = self._shared[worker, copies % 2].numpy().tobytes()
-            if copies == int(self._copies[worker]):  # else the worker may have written here
-                return pickle.loads(state)
-        return None
+    def _write(self, worker: int, state: tuple[Any, ...], copy: int | None = None) -> None:
+        data = bytearray(pickle.dumps(state))
+        place = int(self._copies[worker]) + 1 if copy is None else copy
+        of_worker = self._shared[worker]
+        of_worker[place % len(of_worker), : len(data)] = torch.frombuffer(data, dtype=torch.uint8)
+
+    @property
+    def copies(self) -> int:
+        """The batches of all workers so far."""
+        return int(self._copies.sum())
+
+    def read(self, batches: list[int] | None = None) -> list[Any]:
+        """Return the state of each worker, None where there is none.
+
+        Args:
+            batches: After how many batches of each worker; by default after the last.
+        """
+        after = self._copies.tolist() if batches is None else batches
+        return [self._read(worker, copy) for worker, copy in enumerate(after)]
+
+    def _read(self, worker: int, copy: int) -> Any:
+        of_worker = self._shared[worker]
+        data = of_worker[copy % len(of_worker)].numpy().tobytes()
+        if not any(data[:2]):
+            return None  # begun in the loader's own seed
+        python, numpy, of_torch = pickle.loads(data)
+        return _plain(python, numpy, torch.frombuffer(bytearray(of_torch), dtype=torch.uint8))
 
 
 def restore_worker(own: Callable[[int], Any] | None, states: list[Any], worker: int) -> None:

@@ -399,3 +399,14 @@ def test_a_validation_without_values_is_no_line(tmp_path: Path) -> None:
     (path,) = tmp_path.rglob("*.log.json")
     assert {json.loads(line)["mode"] for line in path.read_text().splitlines()} == {"train"}
     assert "(val)" not in path.with_suffix("").read_text()
+
+
+@HOW
+def test_departure_a_shorter_last_line_averages_its_own_iterations(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    log = Lines(interval=4, ignore_last=False)
+    fit(tmp_path, log, hosted=hosted, by_epoch=by_epoch, batches=10, epochs=2)
+    ends = [4, 8, 10, 14, 18, 20] if by_epoch else [4, 8, 10, 12, 16, 20]
+    means = [1.5, 5.5, 8.5, 11.5, 15.5, 18.5] if by_epoch else [1.5, 5.5, 8.5, 9.5, 13.5, 17.5]
+    assert log.of("train/i") == [*zip(ends, means, strict=True)]

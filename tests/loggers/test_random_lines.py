@@ -72,7 +72,7 @@ def expected(log: Lines, module: Recorded, batches: int, epochs: int) -> dict[in
         if done % n == 0:
             ends[t] = n
         elif (last and done < n) or (not log.ignore_last and t % batches == 0):
-            ends[t] = min(done, n)
+            ends[t] = done % n
     lines = {}
     for t, length in ends.items():
         window = module.values[t - length : t]

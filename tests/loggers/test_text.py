@@ -151,6 +151,16 @@ def without_sometimes(found: Any) -> Any:
     return [*map(without_sometimes, found)] if isinstance(found, list) else found
 
 
+def without_short_line(found: Any) -> Any:
+    """Leave out the line of the seventh iteration of seven, and the ETA, which counts this line.
+
+    In mmcv the line averages iterations of the line before.
+    """
+    is_short = re.compile(r"\[7/7\]|\"iter\": 7|'step': (7|14), 'epoch': \d, 'tags': {'train/")
+    lines = [line for line in found if not is_short.search(str(line))]
+    return [re.sub(r"eta: [\d:]+, ", "", x) if isinstance(x, str) else x for x in lines]
+
+
 @pytest.mark.parametrize("name", sorted(GOLDEN["cases"].keys() - PHASES - {"iter_val"}))
 def test_lines_and_tags_equal_those_of_mmcv(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -159,6 +169,9 @@ def test_lines_and_tags_equal_those_of_mmcv(
     console, lines, sent = replay(case, tmp_path, monkeypatch)
     case = {**case, **{key: without_sometimes(case[key]) for key in ("console", "json", "sent")}}
     console, lines, sent = map(without_sometimes, (console, lines, sent))
+    if not case["logger"].get("ignore_last", True):
+        case |= {key: without_short_line(case[key]) for key in ("console", "json", "sent")}
+        console, lines, sent = map(without_short_line, (console, lines, sent))
     assert console == case["console"]
     assert [as_mmcv(line) for line in lines] == case["json"]
     assert repr(sent) == repr(case["sent"])  # NaN is not equal to itself

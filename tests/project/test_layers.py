@@ -26,7 +26,7 @@ FLOORS = (
         *("engine.points", "engine.priority", "engine.registry"),
     ),
     ("engine.error_notes", "engine.hook_callback", "engine.usage_errors"),
-    ("engine.hook_order", "engine.hook_states"),
+    ("engine.hook_order", "engine.hook_states", "engine.roster"),
     ("engine.hook_list",),
     ("engine.lightning_api",),
     ("engine.runner", "train_step"),

@@ -12,8 +12,6 @@ import pytest
 from support.torture import kill_job
 from support.torture.kills import Server, Victim, check_interrupted, kill_again_and_again
 
-pytest.importorskip("torchdata")
-
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Server]:

@@ -30,6 +30,7 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ([(OURS, "rng")], [5, {"a": 1}, [[1, 2]], [{"python": 1}]]),
     ([(OURS, "rng", 0, "python"), (OURS, "rng", 0, "numpy")], [5, [1], (3, 4, 5)]),
     ([(OURS, "rng", 0, "torch")], [5, [1], torch.zeros(2)]),
+    ([(OURS, "loaders")], [5, [5], [[{"batches": -1}]], [[{"start": {}}]], [[{"workers": [5]}]]]),
     ([(OURS, "data"), (OURS, "hooks"), (OURS, "averages")], [5, [5], {"a": 1}]),
     ([(OURS, "averages", 0, "steps"), (OURS, "averages", 0, "arguments")], [[1], "x"]),
     ([(OURS, "text_logs"), (OURS, "trackers"), (OURS, "log_buffer")], [5, "x"]),

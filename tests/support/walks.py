@@ -30,7 +30,9 @@ import torch
 import lightning_hooks
 from lightning_hooks import (
     CheckpointHook,
+    EMAHook,
     HookAdapter,
+    IterTimerHook,
     MlflowLoggerHook,
     StepLrUpdaterHook,
     TextLoggerHook,
@@ -48,6 +50,7 @@ __all__ = [
     "old_hook",
     "quiet_step",
     "rate",
+    "resumed_start",
     "save",
     "text_log",
 ]
@@ -342,17 +345,47 @@ def mlflow(folder: Path) -> Walk:
     return _event("mlflow", folder, "on_train_batch_end", LOGGING_BATCH, make)
 
 
+def resumed_start(folder: Path) -> Walk:
+    """Walk from ``fit(ckpt_path="last")`` to the first batch, with the hooks of most runs."""
+
+    def train(recorder: Recorder, path: Path, epochs: int, ckpt_path: str | None) -> None:
+        hooks = [
+            StepLrUpdaterHook(step=[4, 6]),
+            EMAHook(),
+            CheckpointHook(interval=1),
+            IterTimerHook(),
+            _text_logger(),
+        ]
+        first = At("on_train_batch_start", 0, recorder.stop)
+        options = {"max_epochs": epochs, "enable_checkpointing": True}
+        trainer = make_trainer(path, first, HookAdapter(hooks), **options)
+        if ckpt_path:
+            recorder.start()
+        trainer.fit(Module(), make_loader(batches=2), ckpt_path=ckpt_path)
+
+    def go(recorder: Recorder) -> None:
+        with tempfile.TemporaryDirectory(dir=folder) as new:
+            train(Recorder(), Path(new), 1, None)
+            train(recorder, Path(new), 2, "last")
+
+    return _walk("resumed_start", go)
+
+
 WALKS: dict[str, Callable[[Path], Walk]] = {
-    walk.__name__: walk for walk in (config, text_log, quiet_step, save, rate, old_hook, mlflow)
+    walk.__name__: walk
+    for walk in (
+        *(config, text_log, quiet_step, save, rate, old_hook, mlflow),
+        resumed_start,
+    )
 }
 """The walks by name; each takes a folder to train in."""
 
 
 def _print_table(walks: Sequence[Walk]) -> None:
-    print(f"{'walk':12}{'changes':>8}{'files':>8}{'calls':>8}{'calls across files':>20}")
+    print(f"{'walk':14}{'changes':>8}{'files':>8}{'calls':>8}{'calls across files':>20}")
     for walk in walks:
         numbers = f"{walk.changes:8}{len(walk.files):8}{len(walk.calls):8}{walk.crossings:20}"
-        print(f"{walk.name:12}{numbers}")
+        print(f"{walk.name:14}{numbers}")
 
 
 def _print_changes(walk: Walk) -> None:

@@ -35,11 +35,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers
 from lightning_hooks.engine.driver.run_state import RunState
-from lightning_hooks.engine.hook_callback import (
-    HookCallback,
-    callbacks_of,
-    hook_callbacks_of,
-)
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
     Identity,
@@ -48,6 +44,7 @@ from lightning_hooks.engine.hook_states import (
     saved_identities,
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
+from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage.layout import OWN_PART, RAW, has_average, own_part
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.warn import rank_zero_warn

@@ -56,9 +56,6 @@ from lightning_hooks.engine.hook_callback import (
     HookCallback,
     RunnerOptions,
     callbacks_of,
-    check_each_once,
-    hook_callbacks_of,
-    merge_options,
 )
 from lightning_hooks.engine.hook_order import check_order
 from lightning_hooks.engine.hosted import HostedHook, is_one_of
@@ -77,6 +74,7 @@ from lightning_hooks.engine.lightning_api.events import (
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
+from lightning_hooks.engine.roster import Roster, hook_callbacks_of, merge_options
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
@@ -106,8 +104,8 @@ class Driver(Callback):
     def __init__(self) -> None:
         self.fit = FitChanges()
         """What the hooks have changed for the present fit or evaluation."""
-        self._hosted: list[HookCallback] = []
-        """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
+        self.roster = Roster()
+        """The hooks that take part in the present or last fit or evaluation."""
         self._contents = Contents()
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
@@ -152,11 +150,11 @@ class Driver(Callback):
         for driver in _drivers(trainer):
             if driver.is_of(trainer):
                 return driver.runner.work_dir
-        return _work_dir(trainer, merge_options([p.options() for p in hook_callbacks_of(trainer)]))
+        return _work_dir(trainer, merge_options(hook_callbacks_of(trainer)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave the run behind: a copy is the driver of another Trainer, or process."""
-        return {**vars(type(self)()), "_hosted": self._hosted}
+        return {**vars(type(self)()), "roster": self.roster}
 
     # -- before the run --------------------------------------------------------------------
 
@@ -176,26 +174,17 @@ class Driver(Callback):
         if self.fit.is_of(trainer):
             return
         check_callbacks(trainer)
-        given = self._given(hook_callbacks_of(trainer))
-        self._entries = [entry for one in given for entry in one.entries()]
-        check_each_once(self._entries)
+        roster = Roster(hook_callbacks_of(trainer), self.roster.hosted)
         check_private_names(trainer)
-        hooks = [hook for hook, _ in self._entries]
-        natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
-        hosted = [hook for hook in natives if not is_one_of(hook, given)]
-        for one in [*given, *hosted]:
-            _end_earlier_fit(one, trainer)
-        for one in given:
-            one.hosted_at = None  # a place in an adapter of an earlier Trainer
-        self._contents.hooks = hooks
+        for callback in [*roster.given, *roster.hosted]:
+            _end_earlier_fit(callback, trainer)
+        roster.begin()
+        self.roster, self._contents.hooks = roster, roster.hooks
         self._open_fit(trainer, pl_module)
-        self._options = merge_options([participant.options() for participant in given])
-        self._hosted = hosted
-        for place, hook in enumerate(hosted):
-            hook.hosted_at = place
-            add(trainer, hook)
+        add(trainer, *roster.hosted)
+        for hook in roster.hosted:
             hook.setup(trainer, pl_module, stage)
-        if not any(isinstance(hook, ModelCheckpoint) for hook in hooks):
+        if not any(isinstance(hook, ModelCheckpoint) for hook in roster.hooks):
             # else a checkpoint hook checks read files
             check_reads(trainer, self.fit, trainer.strategy.checkpoint_io.save_checkpoint)
         if trainer.state.fn == TrainerFn.FITTING:
@@ -218,7 +207,7 @@ class Driver(Callback):
         fit.callback(setattr, self, "_in_run", False)
         fit.callback(setattr, runner, "stop_requested", False)
         self._renew_run_state()
-        self.ownership = Ownership(runner, self._options.owns_backward)
+        self.ownership = Ownership(runner, self.roster.options.owns_backward)
         self.ownership.suspend_lightning(fit)
         self._step = StepCapture(runner, calls, self.ownership, fit)
         self._train_data = TrainData(runner, self._run_state, fit)
@@ -228,17 +217,6 @@ class Driver(Callback):
     def _renew_run_state(self) -> None:
         self._run_state = self._contents.run_state = RunState(self._runner)
 
-    def _given(self, participants: Sequence[HookCallback]) -> list[HookCallback]:
-        """Return the hooks and adapters given by the user, without those hosted by a fit before."""
-
-        def is_hosted(one: HookCallback) -> bool:
-            if is_one_of(one, self._hosted):
-                return True
-            inside = (hook for p in participants for hook, _ in p.entries() if hook is not p)
-            return one.hosted_at is not None and is_one_of(one, inside)
-
-        return [one for one in participants if not is_hosted(one)]
-
     def take_in(self, hook: HookCallback, trainer: L.Trainer, stage: str) -> bool:
         """Set the driver up for a fit at the first hook's ``setup``; have the hook take part.
 
@@ -246,9 +224,9 @@ class Driver(Callback):
             Whether the hook is to be set up, too: not if its adapter is gone, or if the driver has
             just set up the hook with the other hooks of its adapter.
         """
-        self.setup(trainer, trainer.lightning_module, stage)
-        is_gone = hook.hosted_at is not None and not is_one_of(hook, self._hosted)
-        if hook.joined_fit is self.fit or is_gone:
+        if not self.fit.is_of(trainer):
+            self.setup(trainer, trainer.lightning_module, stage)
+        if hook.joined_fit is self.fit or self.roster.has_left(hook):
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
@@ -259,15 +237,15 @@ class Driver(Callback):
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        hosted = [one for one in hook_callbacks_of(trainer) if one.hosted_at is not None]
+        hosted = [hook for hook in hook_callbacks_of(trainer) if hook.hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
-        insert(trainer, self, lambda one: isinstance(one, HookCallback))
-        for hook in self._hosted:
-            insert(trainer, hook, is_lightnings_default)  # so that ckpt_path="best" is the hook's
+        insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
+        # so that ckpt_path="best" is a hook's
+        insert(trainer, self.roster.hosted, is_lightnings_default)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
-        options = self._options
+        options = self.roster.options
         if not self.is_of(trainer):
             kind = IterRunner if options.by_epoch is False else EpochRunner
             self._runner = options.runner or kind(
@@ -290,7 +268,7 @@ class Driver(Callback):
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
         runner.hooks.clear()
-        runner.hooks.add(*self._entries)
+        runner.hooks.add(*self.roster.entries)
         runner.hooks.on_change = self._on_hooks_change
         check_order(runner.hooks, callbacks_of(trainer))
         return runner
@@ -305,7 +283,7 @@ class Driver(Callback):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_run``."""
-        runner, attributes = self.runner, self._options.attributes or {}
+        runner, attributes = self.runner, self.roster.options.attributes or {}
         self._loading.close()
         progress.leave_resumed_epoch(trainer)
         runner.renew()
@@ -325,7 +303,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        skip_unused_events([self, *hook_callbacks_of(trainer)])
+        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)])
         self._step.patch()
         self._first_iter = runner.iter
         self._expect_batches()
@@ -386,7 +364,7 @@ class Driver(Callback):
         hosted = [hook for hook in self._runner.hooks if isinstance(hook, HostedHook)]
         self._after_backward = [hook for hook in hosted if hook.acts_after_backward]
         if not self._after_backward:
-            skip_events(self, Driver, "on_after_backward")
+            skip_events(self, "on_after_backward")
 
     def _begin_batches(self) -> None:
         """Have Lightning skip the events of a batch without any work."""
@@ -398,10 +376,10 @@ class Driver(Callback):
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches
         if not (acts or calls.calls_for("before_train_iter")):
-            skip_events(self, Driver, "on_train_batch_start")
+            skip_events(self, "on_train_batch_start")
         acts = acts or self._step.fills_log_buffer
         if not (acts or calls.calls_for("after_train_iter")):
-            skip_events(self, Driver, "on_train_batch_end")
+            skip_events(self, "on_train_batch_end")
 
     def _on_hooks_change(self) -> None:
         """Update the calls after a hook was registered or removed."""
@@ -422,10 +400,9 @@ class Driver(Callback):
         called from the next point on, as in mmcv.
         """
         runner, trainer = self.runner, self.runner.trainer
-        hook.hosted_at = len(self._hosted)
-        self._hosted.append(hook)
-        self._contents.hooks.append(hook)
-        insert(trainer, hook, is_lightnings_default)  # Lightning has not come as far as this place
+        self.roster.host(hook)
+        # Lightning has not come as far as this place
+        insert(trainer, [hook], is_lightnings_default)
         hook.setup(trainer, runner.module, "fit")
         hook.on_fit_start(trainer, runner.module)
         if self._has_begun:
@@ -433,7 +410,7 @@ class Driver(Callback):
                 with calling(hook, "before_run", runner):
                     hook.before_run(runner)
             hook.on_train_start(trainer, runner.module)
-            skip_unused_events([hook])
+            skip_unused_events(trainer, [hook])
 
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""
@@ -518,7 +495,8 @@ class Driver(Callback):
 
 def _drivers(trainer: L.Trainer) -> list[Driver]:
     """Return the driver in the list of callbacks; lists of two Trainers put together have two."""
-    return [one for one in callbacks_of(trainer) if isinstance(one, Driver)]
+    callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # not declared
+    return [callback for callback in callbacks if isinstance(callback, Driver)]
 
 
 def _end_earlier_fit(one: HookCallback, trainer: L.Trainer) -> None:

@@ -209,7 +209,7 @@ class IterCycle(EpochCycle):
         runner.last_val_iter = runner.iter
         buffer, times = runner.log_buffer, {"time", "data_time"}
         has_values = buffer.output or {*buffer.val_history} - times
-        if has_values and not runner.fills_log_buffer:  # the stand-in has no line, as in mmcv
+        if has_values:
             for hook, method in self._calls.calls_for("after_val_epoch"):
                 if is_family(hook, "LoggerHook"):
                     method(runner)

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
-from weakref import WeakKeyDictionary
 
 import lightning as L
 import torch
-from torch.utils.data import DataLoader
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.method_patch import FitChanges
+from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -36,8 +34,9 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
-    rng            the random state of every rank, and of the loaders' persistent workers
-    data           states of the training loaders' own generators
+    rng            the random state of every rank
+    loaders        the places of every rank's training loaders (``loader_place.py``)
+    data           states of the own generators of every rank's training loaders
     log_buffer     the values of steps not averaged yet
     =============  =======================================================================
 
@@ -56,7 +55,8 @@ class RunState:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._workers: WeakKeyDictionary[Any, random_state.WorkerStates] = WeakKeyDictionary()
+        self.loader_places = LoaderPlaces()
+        """The places of the training loaders in their passes."""
 
     def __bool__(self) -> bool:
         return bool(self.saved)
@@ -68,7 +68,7 @@ class RunState:
     def add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
-        workers, generators = self.worker_states(trainer), data.train_generators(trainer)
+        generators = data.train_generators(trainer)
         if not trainer.interrupted:  # else the rank writes alone
             runner.agree_to_stop()
         elif trainer.validating:
@@ -80,19 +80,22 @@ class RunState:
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
-        rng = {**random_state.get_rng_state(), **({"workers": workers} if workers else {})}
-        random_states: list[Any] = [rng]
+        of_rank = {
+            "rng": random_state.get_rng_state(),
+            "loaders": self.loader_places.saved(trainer),
+            "data": [*map(torch.Generator.get_state, generators)],
+        }
+        of_ranks: list[Any] = [of_rank]
         if trainer.world_size > 1 and not trainer.interrupted:
-            random_states = [None] * trainer.world_size
-            torch.distributed.all_gather_object(random_states, rng)
+            of_ranks = [None] * trainer.world_size
+            torch.distributed.all_gather_object(of_ranks, of_rank)
         file.own_part.update(
             iter=done,
             in_epoch=runner.in_epoch,
             run=runner.run_id,
             log_buffer=runner.train_log.state_dict(),
             last_val_iter=runner.last_val_iter,
-            rng=random_states,
-            data=[*map(torch.Generator.get_state, generators)],
+            **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
     def take_from_file(self, file: CheckpointFile) -> None:
@@ -134,52 +137,25 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
-            warning = _mid_epoch_warning(trainer) if mid_epoch and not last else ""
-            if warning:
-                runner.logger.warning("%s", warning)
+
+    def _of_rank(self, key: str, rank: int) -> Any:
+        """Return what was saved of a rank; an empty list without."""
+        of_ranks = self.saved.get(key, [])
+        return of_ranks[rank] if rank < len(of_ranks) else []
 
     def restore_rng(self, rank: int) -> None:
         """Restore the rank's random state, if the checkpoint has a state for the rank."""
-        states = self.saved.get("rng", [])
-        if rank < len(states):
-            random_state.set_rng_state(states[rank])
+        state = self._of_rank("rng", rank)
+        if state:
+            random_state.set_rng_state(state)
 
-    def restore_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
-        """Have persistent workers begin in the saved random states of the rank's workers."""
-        states, rank = self.saved.get("rng", []), trainer.global_rank
-        if rank < len(states):
-            data.restore_workers(trainer, states[rank].get("workers", []), fit)
-
-    def watch_workers(self, trainer: L.Trainer, fit: FitChanges) -> None:
-        """Have persistent workers share their random states with :meth:`worker_states`."""
-        for loader in data.train_loaders(trainer):
-            persists = isinstance(loader, DataLoader) and loader.persistent_workers
-            if persists and loader not in self._workers:
-                self._workers[loader] = data.keep_worker_states(loader, fit)
-
-    def worker_states(self, trainer: L.Trainer) -> list[list[Any]]:
-        """Return the random states of persistent workers by loader; empty without such workers."""
-        known = self._workers
-        loaders = data.train_loaders(trainer) if known else []
-        return [known[one].read() if one in known else [] for one in loaders]
+    def places(self, rank: int) -> list[dict[str, Any]]:
+        """Return the places of the rank's training loaders."""
+        places: list[dict[str, Any]] = self._of_rank("loaders", rank)
+        return places
 
     def restore_generators(self, trainer: L.Trainer) -> None:
         """Restore the states of the loaders' own generators."""
-        generators = data.train_generators(trainer)
-        for generator, state in zip(generators, self.saved.get("data", []), strict=False):
+        states = self._of_rank("data", trainer.global_rank)
+        for generator, state in zip(data.train_generators(trainer), states, strict=False):
             generator.set_state(state)
-
-
-def _mid_epoch_warning(trainer: L.Trainer) -> str:
-    """Return a warning for a run resumed inside an epoch; empty if the loaders save a state."""
-    if data.goes_on_in_pass(trainer):
-        return ""
-    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
-    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
-    return (
-        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
-        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
-        "may be seen again in this epoch, others not at all. A loader that saves its state, as "
-        "torchdata's StatefulDataLoader, goes on where it stood, and nothing repeats after a "
-        "checkpoint of the end of an epoch"
-    )

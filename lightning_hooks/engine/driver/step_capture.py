@@ -151,8 +151,6 @@ class StepCapture:
     def _feed_log_buffer(self, outputs: dict[str, Any]) -> None:
         """Add the ``log_vars``, else the loss and the module's logged values."""
         runner = self._runner
-        if runner.fills_log_buffer:
-            return
         values = log_vars_of(outputs)
         if values is None:
             values, loss = {}, outputs.get("loss")

@@ -10,8 +10,8 @@ without hooks, and nothing is drawn twice.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Iterator
+from functools import partial
 
 import lightning as L
 from lightning.fabric.utilities.data import sized_len
@@ -47,16 +47,22 @@ class TrainData:
         return bool(self._run_state)
 
     def watch(self, until: contextlib.ExitStack) -> None:
-        """Make the first iterator after the hooks, if the hooks or a checkpoint may change it."""
+        """Make the first iterator after the hooks, if the hooks or a checkpoint may change it.
+
+        Args:
+            until: The part of the fit before the first iterator is used.
+        """
         trainer = self._runner.trainer
 
-        def before_iterator() -> None:
-            self._run_state.watch_workers(trainer, self._fit)
+        def leave_unread() -> None:
             if self._may_change() and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
-        data.before_iterator(trainer, before_iterator, self._fit, until)
+        watch_places = partial(self._run_state.loader_places.watch, trainer, self._fit)
+        # first: else the loaders are hidden already
+        data.before_iterator(trainer, watch_places, self._fit)
+        data.before_iterator(trainer, leave_unread, self._fit, until)
 
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
@@ -70,12 +76,25 @@ class TrainData:
         trainer = self._runner.trainer
         if not self._run_state:
             return
-        if self._before is not None and not data.goes_on_in_pass(trainer):
+        if self._before is not None and not self._goes_on:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
         self._run_state.restore_rng(trainer.global_rank)
+
+    @property
+    def _goes_on(self) -> bool:
+        """Whether a resumed run goes on within a pass, where the loaders stood.
+
+        The uninterrupted run has the iterators already, and draws no random numbers to remake them.
+        """
+        return data.may_go_on_in_pass(self._runner.trainer) and not self._why_not()
+
+    def _why_not(self) -> str:
+        """Return why a loader cannot go on where it stood; empty if all can."""
+        trainer, resumed = self._runner.trainer, self._run_state
+        return resumed.loader_places.why_not(trainer, resumed.places(trainer.global_rank))
 
     def begin_epoch(self, *, for_run: bool) -> None:
         """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
@@ -84,17 +103,27 @@ class TrainData:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
         runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
-        goes_on = data.goes_on_in_pass(trainer)
+        goes_on = bool(resumed) and self._goes_on
         if resumed:
-            if not goes_on:
-                resumed.restore_workers(trainer, self._fit)
+            self._begin_loaders()
             resumed.restore_generators(trainer)
         self._iterate(for_run)
-        if resumed and goes_on:
+        if goes_on:
             resumed.restore_rng(runner.rank)
             resumed.restore_generators(trainer)
         runner.renew()  # the loader may be new
         resumed.clear()
+
+    def _begin_loaders(self) -> None:
+        """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
+        trainer, resumed = self._runner.trainer, self._run_state
+        if data.may_go_on_in_pass(trainer):
+            reason = self._why_not()
+            if reason:
+                self._runner.logger.warning("%s", _new_pass(trainer, reason))
+                return
+            data.say_nothing_of_passes(trainer, self._fit)
+        resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer
@@ -118,17 +147,25 @@ class TrainData:
         self._is_replaced = False
 
 
+def _new_pass(trainer: L.Trainer, reason: str) -> str:
+    """Return the warning for a run that is resumed inside an epoch and begins a new pass."""
+    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
+    return (
+        f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "
+        f"training loader begins a new pass, of which {left} taken: samples of the {done} batches "
+        f"may be seen again in this epoch, others not at all. The reason: {reason}. A loader that "
+        "saves its state, as torchdata's StatefulDataLoader, goes on where it stood, and nothing "
+        "repeats after a checkpoint of the end of an epoch"
+    )
+
+
 class _RandomState:
     """The states of the generators from which a training loader may draw."""
 
     def __init__(self, trainer: L.Trainer) -> None:
-        own = [(g.get_state, g.set_state) for g in data.train_generators(trainer)]
-        self._generators: list[tuple[Callable[[], Any], Callable[[Any], Any]]]
-        self._generators = [*random_state.GENERATORS, *own]
-        self._states = self._now()
-
-    def _now(self) -> list[Any]:
-        return [get() for get, _ in self._generators]
+        self._generators = random_state.Generators(*data.train_generators(trainer))
+        self._states = self._generators.states()
 
     @contextlib.contextmanager
     def restored(self) -> Iterator[None]:
@@ -137,10 +174,10 @@ class _RandomState:
         A generator from which was drawn since goes on after the block as if the block had drawn
         nothing; any other generator as without hooks.
         """
-        found = [*zip(self._generators, self._states, self._now(), strict=True)]
-        drawn = [one for one in found if not random_state.are_equal(one[1], one[2])]
-        for (_, restore), before, _ in drawn:
-            restore(before)
+        now, before = self._generators.states(), self._states
+        are_equal = [*map(random_state.are_equal, before, now)]
+        self._generators.set(before)
         yield
-        for (_, restore), _, now in drawn:
-            restore(now)
+        after = self._generators.states()
+        triples = zip(are_equal, after, now, strict=True)
+        self._generators.set([of_block if equal else own for equal, of_block, own in triples])

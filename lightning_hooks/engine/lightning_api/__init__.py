@@ -28,7 +28,8 @@ strategy, validation loop, loggers            StepTimeHook                time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
 strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
-loader ``_get_iterator``                      restore_workers             begin in saved states
+fit loop's epoch loop ``reset``               TrainData, in a resume      no false warning
+loader ``_get_iterator``                      LoaderPlaces                place in the pass
 ============================================  ==========================  ==========================
 
 Attributes set for a time:
@@ -49,8 +50,9 @@ fit loop's loaders, fetcher, ``max_batches``  keep_train_data             an epo
 validation loop's loaders, ``_max_batches``   replace_val_loader          a validation
 Trainer ``val_check_batch``                   keep_train_data             an epoch
 Trainer's stage, loops' ``_results``          PreciseBNHook, ExtraPass    a pass
-loader ``collate_fn``                         keep_worker_states          the fit
-loader ``worker_init_fn``, ``generator``      restore_workers             making an iterator
+loader ``sampler`` or ``batch_sampler``       LoaderPlaces                making an iterator
+loader ``collate_fn``                         LoaderPlaces                making an iterator
+loader ``worker_init_fn``, ``generator``      LoaderPlaces                making an iterator
 ============================================  ==========================  ==========================
 
 Two patches outlive the fit: ``save_checkpoint`` of the strategy until the next fit, and of a

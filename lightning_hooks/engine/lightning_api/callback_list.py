@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import inspect
 import traceback
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import lightning as L
@@ -71,17 +71,18 @@ def _is_in_callback(trainer: L.Trainer) -> bool:
     )
 
 
-def add(trainer: L.Trainer, callback: Callback) -> None:
-    """Append a callback, unless the list has it; Lightning may walk over the list."""
-    if not is_one_of(callback, callbacks_of(trainer)):
-        callbacks_of(trainer).append(callback)
-
-
-def insert(trainer: L.Trainer, callback: Callback, before: Callable[[Callback], bool]) -> None:
-    """Put a callback in front of the first callback of a kind, else at the end."""
+def add(trainer: L.Trainer, *new: Callback) -> None:
+    """Append callbacks that the list has not; Lightning may walk over the list."""
     callbacks = callbacks_of(trainer)
-    places = (i for i, one in enumerate(callbacks) if before(one))
-    callbacks.insert(next(places, len(callbacks)), callback)
+    callbacks += [callback for callback in new if not is_one_of(callback, callbacks)]
+
+
+def insert(trainer: L.Trainer, new: Sequence[Callback], before: Callable[[Callback], bool]) -> None:
+    """Put callbacks in front of the first callback of a kind, else at the end."""
+    callbacks = callbacks_of(trainer)
+    places = (place for place, callback in enumerate(callbacks) if before(callback))
+    place = next(places, len(callbacks))
+    callbacks[place:place] = new
 
 
 def take_out(trainer: L.Trainer, gone: Collection[Callback]) -> None:

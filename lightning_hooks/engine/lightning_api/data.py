@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from functools import partial
@@ -24,26 +25,30 @@ from lightning_hooks.engine.lightning_api.private_names import (
     set_fetcher,
     set_loader,
 )
-from lightning_hooks.engine.lightning_api.progress import is_last_batch, is_resuming_mid_epoch
+from lightning_hooks.engine.lightning_api.progress import (
+    batches,
+    is_last_batch,
+    is_resuming_mid_epoch,
+)
 from lightning_hooks.utils.fsdp import is_flattened
-from lightning_hooks.utils.random_state import WorkerStates, restore_worker
 
 __all__ = [
     "batch_size",
+    "batches_ahead",
     "before_iterator",
     "copy_for_another_iterator",
     "end_workers",
     "generators_of",
-    "goes_on_in_pass",
     "in_forward",
     "iterator_of",
+    "iterators",
     "keep_train_data",
-    "keep_worker_states",
     "leave_unread",
+    "may_go_on_in_pass",
     "prepare_batch",
     "renew_iterator",
     "replace_loader",
-    "restore_workers",
+    "say_nothing_of_passes",
     "set_train_length",
     "switch_loader",
     "train_generators",
@@ -58,13 +63,33 @@ ITERATES_NEXT = "_load_combined_loader_states"
 changes_data = needs("training data changed by hooks")
 
 
-def goes_on_in_pass(trainer: L.Trainer) -> bool:
-    """Whether the run continues inside a pass over the data, from the loaders' saved states.
+def may_go_on_in_pass(trainer: L.Trainer) -> bool:
+    """Whether a resumed run has batches left in a pass over the data that has begun."""
+    return is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
 
-    The uninterrupted run has the iterators already, and draws no random numbers to remake them.
+
+def batches_ahead(trainer: L.Trainer) -> int:
+    """Return how many batches Lightning has fetched beyond those trained on.
+
+    The batches are one read ahead of a loader without length, and one whose step has raised.
     """
-    inside = is_resuming_mid_epoch(trainer) and not is_last_batch(trainer)
-    return inside and all(hasattr(x, "load_state_dict") for x in train_loaders(trainer))
+    read_ahead = len(getattr(data_fetcher(trainer.fit_loop), "batches", ()))
+    current = batches(trainer).current
+    return read_ahead + int(current.ready - current.processed)
+
+
+def iterators(trainer: L.Trainer) -> dict[int, Any]:
+    """Return the iterators of the training loaders by the ``id`` of the loader."""
+    return _iterators(trainer.fit_loop)
+
+
+def _iterators(loop: Any) -> dict[int, Any]:
+    combined: Any = combined_loader(loop)
+    running = None if combined is None else combined._iterator
+    if running is None:
+        return {}
+    # Lightning iterates validation loaders one after the other
+    return dict(zip(map(id, combined.flattened), running.iterators, strict=False))
 
 
 def batch_size(batch: Any) -> int | None:
@@ -88,13 +113,9 @@ def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
         AttributeError: if the loader is not iterated.
     """
     for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
-        combined: Any = combined_loader(loop)
-        running = combined and combined._iterator
-        if running:
-            # Lightning iterates validation loaders one after the other
-            found = dict(zip(map(id, combined.flattened), running.iterators, strict=False))
-            if id(loader) in found:
-                return found[id(loader)]
+        by_loader = _iterators(loop)
+        if id(loader) in by_loader:
+            return by_loader[id(loader)]
     raise AttributeError("there is no iterator over the loader now")
 
 
@@ -111,43 +132,13 @@ def train_generators(trainer: L.Trainer) -> list[torch.Generator]:
     return [generator for x in train_loaders(trainer) for generator in generators_of(x)]
 
 
-def restore_workers(trainer: L.Trainer, states: list[list[Any]], fit: FitChanges) -> None:
-    """Have the next training iterator begin with persistent workers in the given states."""
-    for loader, of_loader in zip(train_loaders(trainer), states, strict=False):
-        if of_loader and end_workers(loader):
-            _begin_workers_in(of_loader, loader, fit)
-
-
-def _begin_workers_in(states: list[Any], loader: Any, fit: FitChanges) -> None:
-    """Start the workers of the loader's next iterator in the given states, one for each.
-
-    The workers' seed is not drawn from the run's generators, because an uninterrupted run would
-    have the workers already.
-    """
-    once = fit.part()
-
-    def begin() -> None:
-        if len(states) == loader.num_workers:
-            begin_worker = partial(restore_worker, loader.worker_init_fn, states)
-            values = {"worker_init_fn": begin_worker, "generator": torch.Generator()}
-            once.enter_context(setting(loader, **values))
-
-    fit.patch(loader, "_get_iterator", begin, lambda _: once.close(), until=once)
-
-
-def keep_worker_states(loader: Any, fit: FitChanges) -> WorkerStates:
-    """Have a loader's workers copy their random states to shared memory, until the end of a fit."""
-    states = WorkerStates(loader.collate_fn, loader.num_workers)
-    fit.enter_context(setting(loader, collate_fn=states))
-    return states
-
-
 def copy_for_another_iterator(trainer: L.Trainer, loader: Any) -> Any:
     """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
     if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
         return loader
     again = copy.copy(loader)
     again._iterator = None
+    vars(again).pop("_get_iterator", None)  # what is noted of the pass stays
     return again
 
 
@@ -190,10 +181,24 @@ def leave_unread(trainer: L.Trainer) -> None:
 
 @changes_data
 def before_iterator(
-    trainer: L.Trainer, call: Callable[[], None], fit: FitChanges, until: ExitStack
+    trainer: L.Trainer, call: Callable[[], None], fit: FitChanges, until: ExitStack | None = None
 ) -> None:
     """Call a function when Lightning is about to make an iterator of newly set up loaders."""
     fit.patch(trainer.fit_loop, ITERATES_NEXT, after=lambda _: call(), until=until)
+
+
+def say_nothing_of_passes(trainer: L.Trainer, fit: FitChanges) -> None:
+    """Suppress Lightning's warning that a loader without a state cannot be resumed."""
+    loop, once = trainer.fit_loop.epoch_loop, fit.part()
+    reset = loop.reset
+
+    def quiet() -> None:
+        once.close()
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", "You're resuming from a checkpoint that ended before")
+            reset()
+
+    fit.patch(loop, "reset", instead=quiet, until=once)
 
 
 @changes_data
@@ -204,6 +209,7 @@ def renew_iterator(trainer: L.Trainer) -> None:
         raise RuntimeError("there is no training data to iterate yet")
     for loader in train_loaders(trainer):
         end_workers(loader)
+        _set_sampler_epoch(loader, trainer.current_epoch)  # Lightning's call follows: too late
     iter(fetcher)
 
 

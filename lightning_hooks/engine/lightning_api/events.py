@@ -3,7 +3,8 @@
 Lightning calls every event of a batch for every callback, through a profiler context, whether or
 not the class defines the event. Lightning skips an event set to None, so for the length of a fit a
 hook's unused events of a batch are None on the instance. With eight hooks this saves about ten
-microseconds of a step. Outside of a fit a hook has all events.
+microseconds of a step. Outside of a fit a hook has all events, and so has a hook that the module or
+a callback of the user holds, to pass events on.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
+from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
 __all__ = [
@@ -40,30 +42,46 @@ EVENTS = (
 )
 """The events of a batch, which can be skipped."""
 STOCK = {name: getattr(Callback, name) for name in EVENTS}
+OURS = "lightning_hooks."
 
 
-def skip_unused_events(callbacks: Iterable[Callback]) -> None:
-    """Skip the events of a batch not overridden by the callbacks' classes."""
-    for callback in callbacks:
-        kind, own = type(callback), vars(callback)
-        for name, stock in STOCK.items():
-            if name not in own and getattr(kind, name, None) is stock:  # the user may have set it
-                own[name] = None
+def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> None:
+    """Skip the events of a batch that callbacks do not use, until :func:`restore_events`.
 
-
-def skip_events(callback: Callback, owner: type, *events: str) -> None:
-    """Skip events defined by a class but not needed in the fit.
-
-    An event overridden by a subclass is still called.
-
-    Args:
-        callback: An object of the class, or of a subclass.
-        owner: The class.
-        events: The names of the events.
+    An event is unused if the class does not override the event, or if the class says so
+    (``HookCallback.unused_events``) and a subclass does not override the event.
     """
+    held = _held_by_users(trainer)
+    for callback in callbacks:
+        if id(callback) not in held:
+            skip_events(callback, *_unused_events(trainer, callback))
+
+
+def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
+    kind = type(callback)
+    unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
+    if isinstance(callback, HookCallback):
+        owner = next(base for base in kind.__mro__ if "unused_events" in vars(base))
+        declared = callback.unused_events(trainer)
+        unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
+    return unused
+
+
+def _held_by_users(trainer: L.Trainer) -> set[int]:
+    """Return the ids of what the module, and callbacks of users, hold as attributes."""
+    callbacks = [c for c in callbacks_of(trainer) if not type(c).__module__.startswith(OURS)]
+    held: set[int] = set()
+    for holder in (trainer.lightning_module, *callbacks):
+        for value in vars(holder).values():
+            several = value.values() if isinstance(value, dict) else value
+            held.update(map(id, several if isinstance(value, (dict, list, tuple)) else [value]))
+    return held
+
+
+def skip_events(callback: Callback, *events: str) -> None:
+    """Have Lightning skip events of a callback, but no function that the user has set."""
     for name in events:
-        if getattr(type(callback), name) is getattr(owner, name):
-            vars(callback).setdefault(name, None)
+        vars(callback).setdefault(name, None)
 
 
 def restore_events(callbacks: Iterable[Callback], events: Iterable[str] = EVENTS) -> None:

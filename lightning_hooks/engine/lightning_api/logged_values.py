@@ -18,6 +18,7 @@ from lightning_hooks.utils.secrets import masked
 __all__ = [
     "LossNames",
     "epoch_means",
+    "epoch_names",
     "epoch_values",
     "hyper_parameters",
     "in_training_step",
@@ -123,6 +124,12 @@ def step_names(trainer: L.Trainer) -> dict[str, str]:
     """Return the names of the module's values by step for loggers, such as ``loss_step``."""
     metas = (item.meta for item in step_results(trainer).values())
     return {meta.name: f"{meta.name}_step" for meta in metas if meta.on_step and meta.on_epoch}
+
+
+def epoch_names(trainer: L.Trainer) -> set[str]:
+    """Return the names of the module's values of training that Lightning logs by epoch alone."""
+    metas = (item.meta for item in step_results(trainer).values())
+    return {meta.name for meta in metas if meta.on_epoch and not meta.on_step}
 
 
 def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:

@@ -9,10 +9,12 @@ import contextlib
 import functools
 import importlib
 from collections.abc import Callable
+from functools import partial
 from operator import attrgetter
 from typing import Any, TypeVar, cast
 
 import lightning as L
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.utilities.combined_loader import CombinedLoader
 
 from lightning_hooks.engine.lightning_api.method_patch import setting
@@ -36,6 +38,9 @@ _DATA_CONNECTOR = "lightning.pytorch.trainer.connectors.data_connector"
 RESULTS = "lightning.pytorch.trainer.connectors.logger_connector.result"
 SAMPLERS = "lightning.fabric.utilities.data"
 
+_CALLS = "lightning.pytorch.trainer.call"
+_LAUNCHER = "lightning.pytorch.strategies.launchers.multiprocessing:_MultiProcessingLauncher"
+
 _FIT, _VAL = "fit_loop.epoch_loop", "fit_loop.epoch_loop.val_loop"
 _LOADER_SOURCE = f"{_DATA_CONNECTOR}:_DataLoaderSource"
 
@@ -45,6 +50,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "fit_loop._load_combined_loader_states",
         _LOADER_SOURCE,
         f"{SAMPLERS}:_set_sampler_epoch",
+        "CombinedLoader._iterator",
     ),
     "after_train_epoch of a stopped run": ("fit_loop._can_stop_early",),
     "after_train_epoch before the last validation": (f"{_FIT}._is_training_done",),
@@ -53,7 +59,15 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "the module's logged values in loggers": (f"{_FIT}._results", f"{_VAL}._results"),
     "a returned loss that the module also logs": ("lightning_module._compiler_ctx",),
     "checkpoints written after the validation": (f"{_FIT}._should_check_val_fx",),
-    'ckpt_path="last" for hooks in a HookAdapter': ("_checkpoint_connector.resume_start",),
+    'ckpt_path="last" for hooks in a HookAdapter': (
+        *("_checkpoint_connector.resume_start", "_run"),
+        f"{_LAUNCHER}._wrapping_function",
+    ),
+    "callbacks that call the module's setup": (f"{_CALLS}:_call_callback_hooks",),
+    "hyper-parameters that are not to be logged": ("lightning_module._log_hyperparams",),
+    "checkpoints in shards": (
+        *("FSDPStrategy._state_dict_type", "ModelParallelStrategy._save_distributed_checkpoint"),
+    ),
     "values of hooks in callback_metrics": ("_logger_connector._callback_metrics",),
     "validations and tests run by hooks": (
         *(f"{_VAL}.{name}" for name in ("_combined_loader", "_data_source", "_max_batches")),
@@ -67,7 +81,22 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         "lightning_module._on_before_batch_transfer",
     ),
 }
-"""The names by feature: a path of attributes from the Trainer, or ``module:name``."""
+"""The names by feature: a path of attributes from the Trainer or a key of ``OBJECTS``, or
+``module:name``.
+"""
+
+
+def _strategy(kind: type, trainer: L.Trainer) -> Any:
+    if not isinstance(trainer.strategy, kind):
+        raise LookupError("the Trainer has another strategy")
+    return trainer.strategy
+
+
+OBJECTS: dict[str, Callable[[L.Trainer], Any]] = {
+    "CombinedLoader": lambda _: CombinedLoader([]),
+    **{kind.__name__: partial(_strategy, kind) for kind in (FSDPStrategy, ModelParallelStrategy)},
+}
+"""Other objects of Lightning's; without the object of a run there is nothing to check."""
 
 _off: set[str] = set()
 """The features switched off: the installed Lightning lacks a name of each."""
@@ -94,8 +123,12 @@ def check_private_names(trainer: L.Trainer) -> None:
 def _reader(name: str) -> Callable[[L.Trainer], Any]:
     """Return the function that reads a name of the table."""
     module, colon, path = name.rpartition(":")
-    read = attrgetter(path)
-    return (lambda _: read(importlib.import_module(module))) if colon else read
+    if colon:
+        return lambda _: attrgetter(path)(importlib.import_module(module))
+    first, _, attribute = name.partition(".")
+    if first in OBJECTS:
+        return lambda trainer: getattr(OBJECTS[first](trainer), attribute)
+    return attrgetter(path)
 
 
 def _exists(trainer: L.Trainer, name: str) -> bool:

@@ -9,12 +9,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
 from numbers import Real
 from types import MappingProxyType, SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from lightning_hooks.utils.plain_types import averageable, packed
+
+if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.line import Line
 
 __all__ = ["LogBuffer", "Output"]
 
@@ -72,8 +75,8 @@ class Output(OrderedDict[str, Any]):
         self.update(averages)
         self.averages |= averages.keys()
 
-    def results(self, since: int) -> dict[str, Any]:
-        """Return hooks' results written after the write with the number ``since``."""
+    def results(self, since: int = 0) -> dict[str, Any]:
+        """Return hooks' results, or those written after the write with the number ``since``."""
         numbers, averages = self._numbers, self.averages
         return {k: v for k, v in self.items() if numbers[k] > since and k not in averages}
 
@@ -117,6 +120,8 @@ class LogBuffer:
         self._logged = 0  # the number of the last write before the last line
         self._iterations: dict[str, list[int]] = {}
         self.ready = False
+        self.line: Line | None = None  # shown by a logger
+        self.names: dict[str, None] = {}  # of all values ever, in the order of the first
         self.loss_names: frozenset[str] = frozenset()  # copies of the loss, left out of windows
         self.before_average: Callable[[], None] = _do_nothing  # may be set by a hook
         self.progress = SimpleNamespace(completed=0) if progress is None else progress
@@ -171,6 +176,7 @@ class LogBuffer:
                 values = self.val_history.setdefault(key, [])
                 counts = self.n_history.setdefault(key, [])
                 iterations = self._iterations.setdefault(key, [])
+                self.names[key] = None
             values.append(value)
             counts.append(count)
             iterations.append(now)
@@ -250,15 +256,15 @@ class LogBuffer:
         return averages
 
     @contextlib.contextmanager
-    def showing(self, averages: Mapping[str, float], results: Mapping[str, Any]) -> Iterator[None]:
+    def showing(self, line: Line) -> Iterator[None]:
         """Show the values of a line as the output, within the block."""
         before, was_ready = self.output, self.ready
-        self.output, self.ready = Output(results, news=self.news), True
-        self.output.write_averages(averages)
+        self.output, self.ready, self.line = Output(line.results, news=self.news), True, line
+        self.output.write_averages(line.averages)
         try:
             yield
         finally:
-            self.output, self.ready = before, was_ready
+            self.output, self.ready, self.line = before, was_ready, None
             self._logged = before.number
 
     # -- checkpoints -------------------------------------------------------------------------

@@ -73,6 +73,10 @@ class StepRates:
             if hasattr(optimizer, "register_step_pre_hook"):
                 fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
 
+    def tags(self) -> dict[str, float]:
+        """Return ``learning_rate`` and ``momentum``, as :meth:`first` names and chooses them."""
+        return {**self.first("lr", "learning_rate"), **self.first("momentum", "momentum")}
+
     def first(self, what: str, tag: str = "") -> dict[str, float]:
         """Return the first group's value by tag; with several optimizers one value for each.
 

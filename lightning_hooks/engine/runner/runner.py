@@ -27,6 +27,7 @@ from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, StepOutputs, as_outputs
 from lightning_hooks.engine.runner.optimizer_steps import StepCounts
@@ -67,16 +68,7 @@ class Runner:
     """Whether the run is counted in epochs rather than in iterations."""
 
     loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts and calls the hooks, instead of Lightning's events."""
-
-    fills_log_buffer: bool = False
-    """Whether steps fill the log buffer themselves, as in the stand-in's runners."""
-
-    writes_mmcv_files: ClassVar[bool] = False
-    """Whether checkpoints have mmcv's layout, not Lightning's."""
-
-    log_buffer_class: type[LogBuffer] = LogBuffer
-    """The class of the training's log buffer."""
+    """Whether the runner's own loop counts, calls the hooks and writes files in mmcv's layout."""
 
     filename_tmpl: str = "epoch_{}.pth"
     """The name of a checkpoint, with ``{}`` for its number."""
@@ -174,13 +166,14 @@ class Runner:
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
         self._watch(trainer)
-        self.log_buffer = self.train_log = self.log_buffer_class(self._counts)
+        self.log_buffer = self.train_log = LogBuffer(self._counts)
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
         """The train flags of ``model`` before a hook's switch to evaluation."""
         self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
+        self._warnings: set[str] = set()
         self.dialect_facades: dict[str, Any] = {}
         """The run for hooks of other dialects, by dialect."""
         self._register_virtually()
@@ -338,6 +331,11 @@ class Runner:
     @epoch.setter
     def epoch(self, value: int) -> None:
         self._epoch = value
+
+    @property
+    def evaluated_epoch(self) -> int:
+        """The number of the epoch, from 1, of a validation; outside of a fit the epochs done."""
+        return self.trainer.current_epoch + in_fit(self)
 
     @property
     def inner_iter(self) -> int:
@@ -581,15 +579,9 @@ class Runner:
         return hook_info(self._hooks)
 
     def announce(self) -> None:
-        """Log the hooks in calling order and the place of their files; warn of misspelt points.
-
-        A runner of the stand-in logs what mmcv logs: a table of the points, and no directory.
-        """
+        """Log the hooks in calling order and the place of their files; warn of misspelt points."""
         told = []
-        if self.loops_itself:
-            table = self.get_hook_info()
-            self.logger.info("Hooks will be executed in the following order:\n%s", table)
-        elif self.hooks:
+        if self.hooks:
             many = f"{len(self.hooks)} hooks, called in this order"
             order = ", ".join(map(class_name, self.hooks))
             told.append(f"{many if len(self.hooks) > 1 else '1 hook'}: {order}")
@@ -599,7 +591,7 @@ class Runner:
             writers = [class_name(hook) for hook in self._writers()]
             names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"
             told.append(f"fast_dev_run: nothing is written by {names}")
-        elif self._writers() and not self.loops_itself:
+        elif self._writers():
             told.append(f"files in {self._places()}")
         if told:
             self.logger.info("%s", "; ".join(told))
@@ -607,7 +599,7 @@ class Runner:
 
     def announce_end(self) -> None:
         """Log the place of the run's files; in a spawned process, the end of hooks' values."""
-        if self.may_write and self._writers() and not self.loops_itself:
+        if self.may_write and self._writers():
             self.logger.info("the files of this run are in %s", self._places())
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
@@ -616,6 +608,12 @@ class Runner:
                 "average, ends with them; it is in the checkpoints: "
                 "trainer.validate(..., ckpt_path='last')"
             )
+
+    def warn_once(self, text: str) -> None:
+        """Warn, once for each text."""
+        if text not in self._warnings:
+            self._warnings.add(text)
+            self.logger.warning("%s", text)
 
     def announce_misspelt(self) -> None:
         """Warn of hooks' methods with a name close to a point's name."""
@@ -631,8 +629,8 @@ class Runner:
 
     def _places(self) -> str:
         """Return the work directory, and the directories of checkpoints elsewhere."""
-        found = dict.fromkeys(hook.checkpoint_directory(self) for hook in self._writers())
-        others = ", ".join(place for place in found if place not in (None, self.work_dir))
+        places = dict.fromkeys(hook.checkpoint_directory(self) for hook in self._writers())
+        others = ", ".join(place for place in places if place not in (None, self.work_dir))
         return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 
     def take_result(self, result: Any) -> None:

@@ -29,7 +29,6 @@ class SampleLog:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self._warned: set[str] = set()  # messages
         self.waiting: list[tuple[str, Sample]] = []
         """The names and samples of an evaluation outside of a fit."""
 
@@ -47,9 +46,11 @@ class SampleLog:
         others = [type(hook).__name__ for hook in hooks if kind not in hook.takes]
         if len(others) == len(hooks):
             text = f"no logger of this run holds {kind}: they are not logged; W&B, TensorBoard and "
-            self._warn(text + "ClearML hold them: WandbLoggerHook(), ...")
+            self._runner.warn_once(text + "ClearML hold them: WandbLoggerHook(), ...")
         elif others:
-            self._warn(f"{', '.join(others)} cannot hold {kind}: the other trackers have them")
+            self._runner.warn_once(
+                f"{', '.join(others)} cannot hold {kind}: the other trackers have them"
+            )
         return len(others) < len(hooks)
 
     def log(self, name: str, make: Callable[[], Sample]) -> None:
@@ -59,7 +60,8 @@ class SampleLog:
             return
         fn, sample = trainer.state.fn, make()
         if fn not in (TrainerFn.FITTING, *_OUTSIDE):
-            self._warn("log_image and log_table log in fit, validate and test, not in predict")
+            text = "log_image and log_table log in fit, validate and test, not in predict"
+            runner.warn_once(text)
         elif self.holds(kind_of(sample)):
             if fn in _OUTSIDE:
                 self.waiting.append((name, sample))
@@ -69,9 +71,3 @@ class SampleLog:
 
     def _loggers(self) -> list[Any]:
         return natives_with("log_sample", self._runner.hooks)
-
-    def _warn(self, text: str) -> None:
-        """Warn once in a run."""
-        if text not in self._warned:
-            self._warned.add(text)
-            self._runner.logger.warning(text)

@@ -17,7 +17,6 @@ from lightning_hooks.engine.driver.contents import restore_raw_weights
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
@@ -486,4 +485,4 @@ class AveragingHook(Hook):
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
     """Return the averages of a Trainer, in the order given."""
-    return [hook for hook in hooks_of(trainer) if isinstance(hook, AveragingHook)]
+    return [hook for hook in Driver.of(trainer).roster.hooks if isinstance(hook, AveragingHook)]

@@ -12,7 +12,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of
+from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -85,7 +85,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
             to train on with.
     """
     name = class_name(hook)
-    hooks = hooks_of(trainer)
+    hooks = Driver.of(trainer).roster.hooks
     arguments = [_arguments(other) for other in hooks if getattr(other, "averages_weights", False)]
     for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
         line = "two %ss of equal arguments keep equal averages; leave one out"

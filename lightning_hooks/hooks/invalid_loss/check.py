@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from functools import partial
 from typing import Any
 
@@ -15,7 +15,6 @@ from lightning.pytorch.trainer.states import TrainerStatus
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -148,7 +147,7 @@ class CheckInvalidLossHook(Hook):
         return self._history.has_losses
 
     def before_run(self, runner: Runner) -> None:
-        """Set up the action; skip batch events without use."""
+        """Set up the action."""
         if self._action is not None:  # set up by on_train_start, in a run with its own loop
             return
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
@@ -157,18 +156,21 @@ class CheckInvalidLossHook(Hook):
         by_name = not (self._steps_automatically or runner.hooks_own_step)
         self._history = LossHistory(self.dump_dir is not None, by_name)
         self._weights = finite_weights(runner.module)
-        self._action = action = ACTIONS[self.action](self, runner)
+        self._action = ACTIONS[self.action](self, runner)
         fit.callback(self._end_fit, trainer)
         # files without a callback by Lightning, such as weights-only files, come this way, too
         save = partial(self._save, runner, trainer.save_checkpoint)
         self._saves = MethodPatch(trainer, "save_checkpoint", instead=save)
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             fit.patch(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
+
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the events without use to the action."""
         unused = ["on_train_batch_end"] if self._steps_automatically else []
-        if not action.guards_steps:
+        if self._action is not None and not self._action.guards_steps:
             unused += ["on_before_backward", "on_before_optimizer_step"]
             unused += ["on_train_batch_start"] if self.dump_dir is None else []
-        skip_events(self, CheckInvalidLossHook, *unused)
+        return unused
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin the action, once all averages are made."""

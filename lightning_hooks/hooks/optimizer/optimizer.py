@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from typing import Any
 
 import lightning as L
@@ -14,9 +14,7 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import hooks_of
 from lightning_hooks.engine.lightning_api import precision
-from lightning_hooks.engine.lightning_api.events import restore_events, skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
@@ -142,18 +140,11 @@ class OptimizerHook(Hook):
                     "\n",
                 )
 
-    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Skip events of Lightning's backward without use."""
-        owned = Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer)
-        if owned or not self.detect_anomalous_params:
-            skip_events(self, OptimizerHook, "on_before_backward")
-        if owned or self.grad_clip is None:
-            skip_events(self, OptimizerHook, "on_before_optimizer_step")
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        super().__setattr__(name, value)
-        if name in ("detect_anomalous_params", "grad_clip"):  # perhaps within a fit
-            restore_events([self], ("on_before_backward", "on_before_optimizer_step"))
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the events of Lightning's backward and step without use."""
+        if Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer):
+            return ("on_before_backward", "on_before_optimizer_step")
+        return () if self.detect_anomalous_params else ("on_before_backward",)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Run zero_grad, backward, clipping and step; or log the clipping of Lightning's step."""
@@ -230,7 +221,8 @@ class OptimizerHook(Hook):
             return
         name = f"{type(self).__name__}(grad_clip={self.grad_clip})"
         self._check_trainer(trainer, name)
-        clips = [h for h in hooks_of(trainer) if getattr(h, "grad_clip", None) is not None]
+        hooks = Driver.of(trainer).roster.hooks
+        clips = [hook for hook in hooks if getattr(hook, "grad_clip", None) is not None]
         if len(clips) > 1 and clips[0] is self:
             both = " and ".join(type(hook).__name__ for hook in clips)
             rank_zero_warn(f"{both} each clip the gradients, one after the other; leave one out")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -12,7 +12,6 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import validation
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import checked_out_dir
@@ -413,19 +412,28 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         )
 
     @property
+    def rule(self) -> str | None:
+        """The rule of the first key; None before the first score by ``"auto"``."""
+        ranking = self._best.ranking
+        return ranking.rule(ranking.key) if ranking.rules else None
+
+    @property
     def _files(self) -> Sequence[BestFiles]:
         return [self._best]
 
     def _best_fields(self) -> BestFields:
         return self._best.fields()
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        is_due = self._best.store.background or not self.by_epoch
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Check the directory of the files; warn if the Trainer does not validate."""
         super().before_run(runner)
         self._best.open(make=bool(self.out_dir))
         self._best.warn_without_validation()
-        if self.by_epoch and not self._best.store.background:
-            skip_events(self, BestCheckpointHook, "on_train_batch_end")
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Compare the values logged in the validation."""

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import callbacks_of, hooks_of, natives_with
+from lightning_hooks.engine.hook_callback import callbacks_of, natives_with
 from lightning_hooks.engine.lightning_api import entry_point, progress
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import export, lightning_view
@@ -178,7 +178,7 @@ class SavingHook(Hook):
 
     def _load_last(self, trainer: L.Trainer) -> None:
         """Load the file for ``ckpt_path="last"`` if Lightning has not found the file."""
-        hooks = _saving_hooks(hooks_of(trainer))
+        hooks = _saving_hooks(Driver.of(trainer).roster.hooks)
         if hooks[0] is not self:
             return
         chosen = entry_point.chosen_path(trainer)
@@ -263,8 +263,10 @@ class SavingHook(Hook):
         return ends_all_ranks(exception, runner.trainer) and not is_bad
 
     def _wait(self) -> None:
+        """Wait for the threads, and free the memory of the copies that were written."""
         for kind in self._files:
             kind.store.thread.wait()
+            kind.store.thread.free()
 
     # -- what others read of a ModelCheckpoint ---------------------------------------------
 
@@ -364,7 +366,7 @@ def _newest(trainer: L.Trainer) -> str | None:
     work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
     places = [
         (kind.kind != "last", kind.store.template, directory_of(hook.out_dir, work_dir))
-        for hook in _saving_hooks(hooks_of(trainer))
+        for hook in _saving_hooks(Driver.of(trainer).roster.hooks)
         for kind in hook._files
         if kind.is_used
     ]

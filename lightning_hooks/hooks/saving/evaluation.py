@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import lightning as L
@@ -24,7 +24,6 @@ from torchmetrics import Metric, MetricCollection
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import model_state
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
@@ -55,7 +54,7 @@ from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["DistEvalHook", "EvalHook"]
+__all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
 
 
 class EvalHook(SavingHook):
@@ -258,6 +257,11 @@ class EvalHook(SavingHook):
         if self.rule is not None:
             self.compare_func = self.rule_map[self.rule]
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        is_due = self._best.is_used and (self._best.store.background or not self.by_epoch)
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""
         self._best.keys = key_list(self.save_best)
@@ -267,8 +271,6 @@ class EvalHook(SavingHook):
             self._warn_of_lightnings_best(callbacks_of(runner.trainer))
             self._open_directory(runner)
         self.initial_flag = True
-        if (self.by_epoch and not self._best.store.background) or not self._best.is_used:
-            skip_events(self, EvalHook, "on_train_batch_end")
         if self.dataloader is None and self._best.is_used:
             self._best.warn_without_validation()
         if self._has_own_evaluation():
@@ -333,7 +335,7 @@ class EvalHook(SavingHook):
             loggers = _loggers(runner)
             for hook in loggers:
                 hook.after_train_iter(runner)
-            if runner.fills_log_buffer or any(_averages_as_mmcv(hook) for hook in loggers):
+            if runner.loops_itself or any(_averages_as_mmcv(hook) for hook in loggers):
                 runner.log_buffer.clear()  # else loggers would log the training's values twice
         self._evaluate(runner)
 
@@ -580,6 +582,11 @@ def broadcast_bn_buffers(model: torch.nn.Module) -> None:
 
 
 # -- intervals -------------------------------------------------------------------------------------
+
+
+def intervals_of(hook: EvalHook) -> list[int]:
+    """Return the interval of a hook, and the intervals of ``dynamic_intervals``."""
+    return [hook.interval, *(hook._dynamic[1] if hook._dynamic else [])]
 
 
 def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], list[int]]:

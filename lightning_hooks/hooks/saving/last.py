@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from typing import Any
 
@@ -14,7 +14,6 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
-from lightning_hooks.engine.lightning_api.events import skip_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -163,8 +162,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """Write Lightning checkpoints by epochs, iterations or minutes, and keep the last ones.
 
     A checkpoint is written after the validation at the same moment, where a resumed run loses
-    nothing: see :class:`~lightning_hooks.hooks.saving.due.SavingHook`. A process
-    killed in the validation resumes from the previous file.
+    nothing: see :class:`~lightning_hooks.hooks.saving.due.SavingHook`. If the validation raises an
+    error, the due file is written then; a process killed in the validation resumes from the file
+    before. A resumed run repeats the validation as a whole.
 
     A file is written beside its name, synced and renamed. Then ``latest.pth`` is pointed at the
     file, and older files are deleted: only files written by this hook, in this run or the run
@@ -181,13 +181,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     ``BestCheckpointHook``, else the last. A hook in a ``HookAdapter`` needs
     ``enable_checkpointing=False``. Damaged files are not loaded.
 
-    A run resumed from the end of a pass over the data, as all files by epoch are, is bit-equal.
-    From a file within a pass, by iteration, counters, schedules and optimizers are restored, but a
-    ``DataLoader`` begins the pass anew, for the remaining number of batches; a loader with a
-    ``state_dict``, as torchdata's ``StatefulDataLoader``, continues. Gradients accumulated since
-    the last optimizer step are not saved: the next step uses the other batches of its window. An
-    ``interval`` that is a multiple of a pass, or at least of the accumulated iterations, avoids
-    both.
+    A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
+    ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
+    says that a new pass begins. Gradients accumulated since the last optimizer step are not saved:
+    the next step uses the other batches of its window. An ``interval`` that is a multiple of the
+    accumulated iterations avoids this.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
@@ -221,7 +219,6 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             thread, for each file on the disk.
         save_best: Names of values logged in the Trainer's validations. The best files by each name
             are kept too, as by a ``BestCheckpointHook``, and do not count for ``max_keep_ckpts``.
-            The hook adds an ``EvalHook``, listed beside it.
         rule: ``"greater"`` or ``"less"``: which values are better; by default inferred from the
             name, as by ``BestCheckpointHook``.
         greater_keys: Names, or parts of names, of values where greater is better.
@@ -327,14 +324,18 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
+    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        last = self._last
+        is_due = not self.by_epoch or last.every_minutes is not None or last.store.background
+        return () if is_due else ("on_train_batch_end",)
+
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         for kind in self._files:
             kind.store.save_optimizer = self.save_optimizer
         super().before_run(runner)
         self._has_run = True
-        if self.by_epoch and self._last.every_minutes is None and not self._last.store.background:
-            skip_events(self, CheckpointHook, "on_train_batch_end")
         stores = [kind.store for kind in files_of(runner.hooks)]
         self._last.store.open(runner, stores, make=True)
         self._last.clean_up(self.interval, self.max_keep_ckpts, runner.iter)

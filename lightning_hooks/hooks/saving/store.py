@@ -235,7 +235,7 @@ class CheckpointStore:
         except Exception as error:
             self.runner.logger.warning(
                 "%s: %s.after_save_checkpoint() raised %s; training goes on",
-                *(type(self._owner).__name__, type(logger).__name__, describe(error)),
+                *(self._owner.__class__.__name__, type(logger).__name__, describe(error)),
             )
 
     def _report_deleted(self, names: Sequence[str]) -> None:

@@ -28,6 +28,7 @@ __all__ = [
     "FlatCosineAnnealingLrUpdaterHook",
     "LinearAnnealingLrUpdaterHook",
     "LinearAnnealingMomentumUpdaterHook",
+    "REXLrUpdaterHook",
     "YOLOXLrUpdaterHook",
 ]
 
@@ -155,6 +156,34 @@ class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
 
 
 @HOOKS.register_module()
+class REXLrUpdaterHook(LrUpdaterHook):
+    """Decays the rate slowly at first and fast at the end: :func:`~lightning_hooks.schedules.rex`.
+
+    Args:
+        min_lr: The rate at the end; give ``min_lr`` or ``min_lr_ratio``.
+        min_lr_ratio: The same minimum as a ratio of each group's base rate.
+        kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        ValueError: if both or neither minimum is given.
+
+    Source: Chen, Wolfe, Kyrillidis, "REX" (https://arxiv.org/abs/2107.04197).
+    """
+
+    needs_length = True
+
+    def __init__(
+        self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        set_minimum(self, min_lr, min_lr_ratio)
+
+    def value(self, base: float, position: int, total: int) -> float:
+        """Return :func:`~lightning_hooks.schedules.rex`."""
+        return schedules.rex(base, position, total, **self.minimum_arguments)
+
+
+@HOOKS.register_module()
 class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
     """Keeps the rate, then anneals it: :func:`~lightning_hooks.schedules.flat_cosine`.
 
@@ -226,8 +255,10 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         self.restart_weights = restart_weights
 
     def value(self, base: float, position: int, total: int | None) -> float:
-        """Return :func:`~lightning_hooks.schedules.cosine_restart`."""
+        """Return :func:`~lightning_hooks.schedules.cosine_restart`, and at its end the minimum."""
         periods, weights = self.periods, self.restart_weights
+        if position == sum(periods):
+            position, periods, weights = 0, [1], [0]  # no distance to the minimum is left
         return schedules.cosine_restart(
             base, position, periods=periods, weights=weights, **self.minimum_arguments
         )

@@ -47,7 +47,7 @@ class LrUpdaterHook(Updater):
         by_epoch: Count in epochs (the rate changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``;
             see ``schedules.warm_up``.
-        warmup_iters: Length of the warm-up.
+        warmup_iters: Length of the warm-up; a float is a share of the run.
         warmup_ratio: The share of the policy's rate at the start of the warm-up, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations: in the policy with
@@ -59,6 +59,8 @@ class LrUpdaterHook(Updater):
         base_lr: The base rate, where a scheduler beside the hook has changed the optimizer's: a
             number, a list with a number for each parameter group, or a dict of either by the
             optimizer's name. None for the group's own.
+        total: The policy's own length in epochs or iterations, or a float as a share of the run;
+            after it the policy's last rate stays. None for the length of the run.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -96,13 +98,16 @@ class LrUpdaterHook(Updater):
         self,
         by_epoch: bool = True,
         warmup: str | None = None,
-        warmup_iters: int = 0,
+        warmup_iters: float = 0,
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
         by_step: bool = False,
         base_lr: float | list[float] | dict[str, Any] | None = None,
+        total: float | None = None,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
+        super().__init__(
+            by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total
+        )
         if base_lr is not None:
             param_groups.check_per_group("base_lr", base_lr)
         self._given_base = base_lr
@@ -125,6 +130,8 @@ class LrUpdaterHook(Updater):
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
+        if self.own_total is not None:
+            return self.value(base_lr, *self.progress(runner))
         if self.by_epoch:
             return self.value(base_lr, runner.epoch, runner.max_epochs)
         return self.value(base_lr, runner.iter, runner.max_iters)
@@ -132,7 +139,9 @@ class LrUpdaterHook(Updater):
     def get_regular_lr(self, runner: Runner) -> Values:
         """Return the rates of all groups, without warm-up."""
         base = self.base
-        if len(base) == 1 and not isinstance(base, dict):  # the usual case, in the fastest way
+        if (
+            len(base) == 1 and not isinstance(base, dict) and self.own_total is None
+        ):  # the usual case, in the fastest way
             return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 

@@ -50,11 +50,12 @@ class MomentumUpdaterHook(Updater):
         by_epoch: Count in epochs (the momentum changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``; the momentum is divided by
             ``schedules.warm_up``, so the momentum starts higher and comes down.
-        warmup_iters: Length of the warm-up.
+        warmup_iters: Length of the warm-up; a float is a share of the run.
         warmup_ratio: The divisor of the policy's momentum at the start of the warm-up, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations, as in
             :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        total: The policy's own length, as in the same class.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -86,12 +87,15 @@ class MomentumUpdaterHook(Updater):
         self,
         by_epoch: bool = True,
         warmup: str | None = None,
-        warmup_iters: int = 0,
+        warmup_iters: float = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
         by_step: bool = False,
+        total: float | None = None,
     ) -> None:
-        super().__init__(by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step)
+        super().__init__(
+            by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total
+        )
 
     # -- by mmcv's names ---------------------------------------------------------------------
 

@@ -50,8 +50,9 @@ def own_tensors(optimizer: Any) -> None:
     """
     seen: set[int] = set()
     for entries in [*optimizer.param_groups, optimizer.defaults]:
-        for key in ("lr", "momentum", "betas"):
-            value = entries.get(key)
+        for key, value in [*entries.items()]:
+            if key == "params":
+                continue
             tensors = value if isinstance(value, tuple) else (value,)
             held = {id(one) for one in tensors if isinstance(one, torch.Tensor)}
             if held & seen:

@@ -18,11 +18,11 @@ from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import checks, param_groups
 from lightning_hooks.hooks.updaters.param_groups import Values
-from lightning_hooks.schedules import check_warm_up, warm_up
+from lightning_hooks.schedules import check_length, check_warm_up, length_of, warm_up
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["Quantity", "Updater", "alias", "check_share"]
+__all__ = ["PolicyRunner", "Quantity", "Updater", "alias", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = (
@@ -76,12 +76,14 @@ class Updater(Hook):
     Args:
         by_epoch: Count in epochs (the value changes before each), or in iterations.
         warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
-        warmup_iters: Length of the warm-up.
+        warmup_iters: Length of the warm-up; a float is a share of the run.
         warmup_ratio: The factor of ``schedules.warm_up`` at the start, in (0, 1].
         warmup_by_epoch: Count ``warmup_iters`` in epochs.
         by_step: Count optimizer steps in place of iterations: in the policy with
             ``by_epoch=False``, and in the warm-up. Steps skipped by the Trainer's gradient scaler
             do not count, except of optimizers with ``fused=True``, which do not report a skip.
+        total: The policy's own length in epochs or iterations, or a float as a share of the run;
+            after it the policy's last value stays. None for the length of the run.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -111,6 +113,8 @@ class Updater(Hook):
     warmup_ratio: float = 0.1
     warmup_by_epoch: bool = False
     warmup_epochs: int | None = None
+    warmup_share: float | None = None
+    own_total: float | None = None
     minimum: Any
     minimum_ratio: Any
     _applied: AppliedSteps | None = None
@@ -132,14 +136,17 @@ class Updater(Hook):
         self,
         by_epoch: bool = True,
         warmup: str | None = None,
-        warmup_iters: int = 0,
+        warmup_iters: float = 0,
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
         by_step: bool = False,
+        total: float | None = None,
     ) -> None:
         super().__init__()
         check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)
         check_warm_up(warmup, warmup_iters, warmup_ratio)
+        if total is not None:
+            check_length("total", total)
         if by_epoch and self.counts_iterations:
             raise ValueError(f"{type(self).__name__} counts iterations: by_epoch must be False")
         if by_step and by_epoch and warmup is None:
@@ -152,8 +159,14 @@ class Updater(Hook):
         self.warmup = warmup
         self.warmup_ratio = warmup_ratio
         self.warmup_by_epoch = warmup_by_epoch
-        self.warmup_epochs = warmup_iters if warmup_by_epoch else None
-        self.warmup_iters = None if warmup_by_epoch else warmup_iters
+        self.warmup_epochs = self.warmup_share = self.warmup_iters = None
+        if isinstance(warmup_iters, float):
+            self.warmup_share = warmup_iters
+        elif warmup_by_epoch:
+            self.warmup_epochs = warmup_iters
+        else:
+            self.warmup_iters = warmup_iters
+        self.own_total = total
 
     # -- the policy --------------------------------------------------------------------------
 
@@ -204,12 +217,16 @@ class Updater(Hook):
                 where = param_groups.describe_groups(name, optimizer, i)
                 raise ValueError(
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
-                    f"{quantity.missing}"
+                    f"{self.missing_in(group)}"
                 )
             if isinstance(number, torch.Tensor):
                 self.fills_tensors = True
                 param_groups.own_tensors(optimizer)
         return self.bases_of(name, optimizer)
+
+    def missing_in(self, group: dict[str, Any]) -> str:
+        """Return what a group without the quantity lacks, for messages."""
+        return self.quantity.missing
 
     def is_valid(self, value: Any) -> bool:
         """Whether a group may have this value."""
@@ -255,15 +272,13 @@ class Updater(Hook):
             for name, one in param_groups.optimizers_of(optimizer)
         }
         self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
-        if self.warmup_epochs is not None:
-            self.warmup_iters = None
+        self._forget_warmup_length()
         checks.check_schedule(self, runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
         runner = self.as_counted(runner)
-        if self.warmup_epochs is not None:
-            self.warmup_iters = None  # the loader may have another length
+        self._forget_warmup_length()
         self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
         if self.by_epoch:
             self.update(runner)
@@ -374,8 +389,13 @@ class Updater(Hook):
     def progress(self, runner: Runner) -> tuple[int, int | None]:
         """Return the position in the run and the length of the run, in the policy's unit."""
         if self.by_epoch:
-            return runner.epoch, runner.max_epochs
-        return runner.iter, runner.max_iters
+            position, total = runner.epoch, runner.max_epochs
+        else:
+            position, total = runner.iter, runner.max_iters
+        if self.own_total is None or (total is None and isinstance(self.own_total, float)):
+            return position, total
+        own = length_of(self.own_total, total)
+        return min(position, own), own
 
     # -- the warm-up -------------------------------------------------------------------------
 
@@ -383,9 +403,22 @@ class Updater(Hook):
         """Return the iterations of the warm-up, 0 without one."""
         if self.warmup is None:
             return 0
-        if self.warmup_iters is None:
+        if self.warmup_iters is None and self.warmup_share is not None:
+            if runner.max_iters is None:
+                limit = STEPS if self.by_step else ITERATIONS
+                raise ValueError(
+                    f"{type(self).__name__}: warmup_iters={self.warmup_share} is a share of the "
+                    f"run, whose length is unknown: give {limit}"
+                )
+            self.warmup_iters = length_of(self.warmup_share, runner.max_iters)
+        elif self.warmup_iters is None:
             self.warmup_iters = self.iters_until(runner, self.warmup_epochs or 0)
         return self.warmup_iters
+
+    def _forget_warmup_length(self) -> None:
+        """Have a length in epochs, or as a share of the run, computed anew."""
+        if self.warmup_epochs is not None or self.warmup_share is not None:
+            self.warmup_iters = None  # the loader may have another length
 
     def warmup_factor(self, now: int) -> float:
         """Return the factor of the warm-up at an iteration."""
@@ -411,6 +444,8 @@ class Updater(Hook):
     def _regular_values(self, runner: Runner, get: Callable[..., Any], stock: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
         if getattr(get, "__func__", None) is not stock:
+            if self.own_total is not None and not self.is_predictable():
+                runner = cast("Runner", PolicyRunner(self.by_epoch, *self.progress(runner)))
             return param_groups.map_values(partial(get, runner), self.base)
         value, (position, total) = self.value, self.progress(runner)
         if isinstance(self.base, dict):
@@ -492,3 +527,31 @@ class _InSteps:
 
     def __setattr__(self, name: str, value: Any) -> None:
         setattr(self._runner, name, value)
+
+
+class PolicyRunner:
+    """What ``get_lr(runner, base_lr)`` sees of a policy's window: the position and the length.
+
+    Args:
+        by_epoch: Whether epochs are counted, or iterations.
+        position: Epochs or iterations done.
+        total: Epochs or iterations to do.
+
+    >>> PolicyRunner(False, 3, 8)._max_iters
+    8
+    """
+
+    def __init__(self, by_epoch: bool, position: int, total: Any) -> None:
+        if by_epoch:
+            self.epoch, self.max_epochs = position, total
+        else:
+            self.iter, self.max_iters = position, total
+
+    def __getattr__(self, name: str) -> Any:
+        meant = name.removeprefix("_")
+        if name != meant and meant in vars(self):  # mmcv's _iter, _max_iters, ...
+            return vars(self)[meant]
+        raise AttributeError(
+            f"there is no runner.{name} for a policy in a phase, of a field, or with total=...: it "
+            f"sees {' and '.join(sorted(vars(self)))}"
+        )

@@ -72,6 +72,7 @@ class Sender:
         self._has_progressed = threading.Event()
         self._is_closing = threading.Event()
         self._is_done = threading.Event()
+        self._has_tried = threading.Event()  # to open the run
         self._abandoned = False
         self._begun, self._deadline = time.monotonic(), float("inf")
         self._failed = self._has_told_of_refusal = False
@@ -118,6 +119,10 @@ class Sender:
             release.start()
             release.join(_GRACE)
 
+    def await_start(self, timeout: float) -> None:
+        """Wait until the run is open or an attempt to open the run has failed, or time is up."""
+        self._has_tried.wait(timeout)
+
     def settle(self, timeout: float) -> None:
         """Wait until all records of this moment are sent or set aside, or time is up."""
         count, end = self._spool.seq, time.monotonic() + timeout
@@ -158,7 +163,10 @@ class Sender:
     def _open(self) -> None:
         if release := _RELEASES.get(self._writer_class.name):
             release.join(_RELEASE)  # it would end this run's client too
-        self.writer = self._connect()
+        try:
+            self.writer = self._connect()
+        finally:
+            self._has_tried.set()
         self._has_progressed.set()
 
     def _send_all(self, writer: Writer) -> bool:

@@ -21,6 +21,7 @@ from lightning_hooks.loggers.delivery.spool import (
     ended_spools,
     is_shared,
     read_spool,
+    was_killed,
 )
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
@@ -64,6 +65,7 @@ class Session:
     ) -> None:
         self._run = run or TrackedRun()
         self._backend, self._options = writer_class.name, options
+        self._shows_state = writer_class.shows_state
         self._connect, self._evaluation = connect, evaluation
         self.notices = notices
         self._has_reported_disk = self._failed = False
@@ -87,7 +89,7 @@ class Session:
 
         A spool without records, of a process killed before the first record, is removed.
         """
-        unsent: dict[str, tuple[str | None, int]] = {}
+        unsent, running = dict[str, tuple[str | None, int]](), dict[str, str | None]()
         for path, head in ended_spools(self.folder, self._backend):
             with contextlib.suppress(OSError, ValueError):
                 if path == self._spool.path:  # unlocked on a file system without locks
@@ -98,6 +100,18 @@ class Session:
                     unsent[path] = head["run"], count
                 elif self._spool.is_locked and not count_records(path):
                     discard(path)
+                elif self._spool.is_locked and was_killed(path):
+                    if self._shows_state:
+                        running[path] = head["run"]
+                    else:
+                        discard(path)
+        if running and not is_shared(self.folder):
+            commands = (self._replay_command(path, run_id) for path, run_id in running.items())
+            self.notices.log(
+                logging.WARNING,
+                f"{self._backend} may show a killed run as running; to end it: "
+                f"{' && '.join(commands)}",
+            )
         if unsent and not is_shared(self.folder):  # whose spools may be of other programs
             commands = (self._replay_command(path, run_id) for path, (run_id, _) in unsent.items())
             self.notices.log(
@@ -113,7 +127,8 @@ class Session:
             if self._run.includes(record):
                 values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
                 self._spool.append(record.time, record.step, **values)
-                self._taken.update((name, record.step) for name in record.scalars)
+                if record.step >= (self._run.after or 0):  # may be logged again
+                    self._taken.update((name, record.step) for name in record.scalars)
                 self._uploads += record.uploads
             else:
                 for upload in record.uploads:

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Spool",
+    "StoredRecords",
     "count_records",
     "create",
     "discard",
@@ -39,6 +40,7 @@ __all__ = [
     "read_spool",
     "shared_folder",
     "spool_path",
+    "was_killed",
     "write_ack",
 ]
 
@@ -300,6 +302,13 @@ def is_run_id(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
+def was_killed(path: str) -> bool:
+    """Whether a spool without undelivered records has no end: the process was killed."""
+    head, offset = read_head(path)
+    lines = _read_lines(path, offset)
+    return not (head.get("evaluation") or any(line.startswith(b'{"end"') for line, _ in lines))
+
+
 def count_records(path: str, *, rest: bool = False) -> int:
     """Return the number of a spool's records, damaged records included.
 
@@ -315,11 +324,55 @@ def count_records(path: str, *, rest: bool = False) -> int:
     return sum(not line.startswith((b'{"run"', b'{"end"')) for line, _ in lines)
 
 
-def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[Record], bool]:
+class StoredRecords(Sequence[Record]):
+    """The records between two positions of a spool, read from the file one by one.
+
+    Args:
+        path: The file.
+        start: The position of the first line.
+    """
+
+    def __init__(self, path: str, start: int) -> None:
+        self._path, self._start, self._size = path, start, os.path.getsize(path)
+        self.end = start
+        """The position after the last complete line."""
+        self.damaged = 0
+        """The number of lines that are no records; they are left out."""
+        self.outcome: dict[str, Any] | None = None
+        """The end of the run, None after a kill."""
+        self._count = sum(1 for _ in self._read())
+
+    def _read(self) -> Iterator[Record]:
+        self.damaged = 0
+        with open(self._path, "rb", buffering=0) as file:
+            for line, end in lines_of(file, self._start, self._size):
+                self.end = end
+                fields = unseal(line) or {}
+                if isinstance(fields.get("end"), dict):
+                    self.outcome = fields["end"]
+                elif "run" not in fields:
+                    try:
+                        record = from_line(line, os.path.dirname(self._path))
+                    except ValueError:
+                        self.damaged += 1
+                    else:
+                        yield record
+
+    def __iter__(self) -> Iterator[Record]:
+        return self._read()
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __getitem__(self, index: Any) -> Any:
+        return [*self][index]
+
+
+def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], StoredRecords, bool]:
     """Return the description of a spool's run, the records, and whether the run has failed.
 
-    The description has the number of ``damaged`` lines and the ``end`` of the file. Damaged lines,
-    and a last line torn by a kill, are left out.
+    The description has the number of ``damaged`` lines, the ``end`` of the file, and whether the
+    run was ``killed``. Damaged lines, and a last line torn by a kill, are left out.
 
     Args:
         path: The file.
@@ -331,17 +384,11 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], list[R
     head, offset = read_head(path)
     if not rest:
         offset = 0
-    failed = head.get("evaluation") is not True  # an evaluation leaves the run's outcome
-    records, head["damaged"], head["end"] = [], 0, offset
-    for line, head["end"] in _read_lines(path, offset):
-        fields = unseal(line) or {}
-        if isinstance(fields.get("end"), dict):
-            failed = fields["end"].get("failed") is not False
-        elif "run" not in fields:
-            try:
-                records.append(from_line(line, os.path.dirname(path)))
-            except ValueError:
-                head["damaged"] += 1
+    records = StoredRecords(path, offset)
+    is_fit = head.get("evaluation") is not True  # an evaluation leaves the run's outcome
+    head.update(damaged=records.damaged, end=records.end)
+    head["killed"] = is_fit and records.outcome is None
+    failed = is_fit if records.outcome is None else records.outcome.get("failed") is not False
     return head, records, failed
 
 

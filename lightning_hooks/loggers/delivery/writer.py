@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import errno
 import threading
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -12,17 +13,22 @@ from typing import Any
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 
-__all__ = ["PERMANENT", "Writer", "fail", "one_at_a_time"]
+__all__ = ["PERMANENT", "REFUSALS", "Writer", "fail", "one_at_a_time"]
 
 PERMANENT: tuple[type[Exception], ...] = (
     AttributeError,
     ImportError,
+    IsADirectoryError,
     KeyError,
+    NotADirectoryError,
     NotImplementedError,
     TypeError,
     ValueError,
 )
 """Errors beyond repair by another attempt."""
+
+REFUSALS = (400, 413, 414, 415, 422)
+"""HTTP statuses of a refused input; errors of a proxy or a token may pass."""
 
 
 class Writer:
@@ -66,6 +72,12 @@ class Writer:
 
     replayed: Mapping[str, Any] = {}
     """Arguments of ``connect`` for replays, beside the arguments by the table of trackers."""
+
+    shows_state: bool = False
+    """Whether the backend shows a run as running until the run is ended."""
+
+    killed: bool = False
+    """Whether the process of a replayed run was killed."""
 
     stored: Mapping[str, Collection[int]] = {}
     """Steps stored in a continued run, by the backend's names; stored steps are not sent again."""
@@ -206,8 +218,10 @@ class Writer:
 
     @staticmethod
     def is_permanent(error: Exception) -> bool:
-        """Whether another attempt would raise the same error."""
-        return isinstance(error, PERMANENT)
+        """Whether another attempt would raise the same error: a bad name, a refused value."""
+        is_long = isinstance(error, OSError) and error.errno == errno.ENAMETOOLONG
+        status = getattr(getattr(error, "response", None), "status_code", None)
+        return is_long or status in REFUSALS or isinstance(error, PERMANENT)
 
     @staticmethod
     def on_abandoned() -> None:

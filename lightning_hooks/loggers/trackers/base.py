@@ -20,7 +20,8 @@ from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import logged_values, progress
-from lightning_hooks.loggers.base import LoggerHook, by_kind, has_rates, in_fit, peak_memory
+from lightning_hooks.engine.runner.line import has_rates, in_fit
+from lightning_hooks.loggers.base import LoggerHook, by_kind, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -34,6 +35,7 @@ from lightning_hooks.loggers.trackers.packages import (
     import_clients,
     require,
     tolerant,
+    uses_package,
 )
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
@@ -47,6 +49,9 @@ __all__ = ["RATES", "TrackerHook", "with_keywords"]
 
 RATES = "learning_rate", "momentum", "epoch"
 """The beginnings of names of values with a single point at a step."""
+
+_START, _START_OF_USED = 2.0, 20.0
+"""Seconds to wait for a run with which the module may log; which the module's file imports."""
 
 
 class TrackerHook(LoggerHook):
@@ -80,11 +85,10 @@ class TrackerHook(LoggerHook):
 
     Raises:
         ImportError: if the client is not installed.
-        ValueError: if ``timeout`` is negative, or ``names``, ``resume`` or ``upload`` another
-            word.
-        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or an
-            ``upload`` to a backend without checkpoints, and, at the beginning of the run, for an
-            argument unknown to the client.
+        ValueError: if ``timeout`` is negative, or ``names``, ``resume``, ``upload`` or an argument
+            of the client with a closed choice another word.
+        TypeError: if ``run`` is no run of the backend, for an argument of a wrong type or unknown
+            to the client, or an ``upload`` to a backend without checkpoints.
 
     Note:
         Departures from mmcv: only numbers and images are sent (mmcv also sends lists, refused by
@@ -113,6 +117,9 @@ class TrackerHook(LoggerHook):
 
     texts: bool = False
     """Whether to send strings too."""
+
+    is_global: bool = False
+    """Whether the client has one active run in the process, for calls by the module."""
 
     synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
@@ -184,6 +191,19 @@ class TrackerHook(LoggerHook):
         if self.names == "lightning":
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
+
+    def start_with(self, init_kwargs: dict[str, Any] | None, **keywords: Any) -> None:
+        """Keep the arguments of the client's function, after a check of names and closed choices.
+
+        Args:
+            init_kwargs: The user's dict.
+            keywords: The same by keywords of the hook, whose names the client has.
+        """
+        self.init_kwargs = with_keywords(init_kwargs, **keywords)
+        own = init_kwargs or {}
+        unchecked = {k: v for k, v in self.init_kwargs.items() if k in own or k == "mode"}
+        if unchecked and self.begins_run:
+            check_client(self, unchecked)
 
     def require_client(self) -> None:
         """Check that the client is installed, without an import.
@@ -287,13 +307,20 @@ class TrackerHook(LoggerHook):
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
                     peer.find_open_run()
-            if self.begins_run:
-                check_client(self)
             self._session = self._open_session(runner)
             if self.synchronous:
                 self._session.sender.settle(self.timeout)
+            if self in peers[-1:]:
+                for peer in peers:
+                    peer.await_global_run(runner)
         if self.uploads is not None and self._session is not None and in_fit(runner):
             self.uploads.begin(runner, self._session, self._tracked)
+
+    def await_global_run(self, runner: Runner) -> None:
+        """Wait for the run that the module's own calls of the client need, for some seconds."""
+        if self.is_global and self._session is not None:
+            is_used = uses_package(type(runner.module), self.package)
+            self._session.sender.await_start(_START_OF_USED if is_used else _START)
 
     def find_open_run(self) -> None:
         """Find a run that the program has opened, unless the hook has the argument ``run``."""
@@ -341,7 +368,8 @@ class TrackerHook(LoggerHook):
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
-        step = self.get_iter(runner)
+        is_axis = self.names == "lightning" and "step" in tags  # as in Lightning's loggers
+        step = int(tags.pop("step")) if is_axis else self.get_iter(runner)
         follows = self.interval == 1 and runner.iter != runner.max_iters
         # a line of training at the same step has the rates and the epoch of a validation
         if (follows or step == self._rates_at) and self.get_mode(runner) != "train":
@@ -371,10 +399,22 @@ class TrackerHook(LoggerHook):
         if self.all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))
-        if not is_mmcv and self.get_mode(runner) == "train":
-            tags = as_module_calls(tags, runner)
+        if not is_mmcv:
+            tags = self._as_lightning(tags, runner)
         if tags and self.logs_epoch and in_fit(runner):
-            tags["epoch"] = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
+            epoch = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
+            tags.setdefault("epoch", epoch)
+        return tags
+
+    def _as_lightning(self, tags: dict[str, Any], runner: Runner) -> dict[str, Any]:
+        """Return the values by the names of Lightning's loggers; the module's own values win."""
+        output = runner.log_buffer.output
+        own, _ = logged_values.names_for_loggers(runner.trainer)
+        tags = {k: output.get(k, v) for k, v in tags.items() if k in output or k not in own}
+        if runner.mode != "train_epoch" and self.get_mode(runner) == "train":
+            if "step" in tags:  # the x-axis, and no average
+                tags["step"] = runner.train_log.val_history["step"][-1]
+            tags = as_module_calls(tags, runner)
         return tags
 
     def after_run(self, runner: Runner) -> None:
@@ -468,13 +508,16 @@ class TrackerHook(LoggerHook):
 def as_module_calls(tags: Mapping[str, Any], runner: Runner) -> dict[str, Any]:
     """Return the values of training steps by the names that Lightning's loggers get.
 
-    The loss has the names under which the module logs the loss, or else ``train_loss``.
+    The loss has the names under which the module logs the loss, or else ``train_loss``. A value of
+    steps whose name the module logs by epoch alone ends with ``_step``.
     """
-    forked = logged_values.step_names(runner.trainer)
+    by_epoch = logged_values.epoch_names(runner.trainer)
+    forked = {name: f"{name}_step" for name in by_epoch}
+    forked |= logged_values.step_names(runner.trainer)
     named = {forked.get(name, name): value for name, value in tags.items() if name != "loss"}
     if "loss" in tags:
         # a name with a value of its own is a copy no more
-        copies = runner.train_log.loss_names - tags.keys() or {"train_loss"}
+        copies = runner.train_log.loss_names - tags.keys() - by_epoch or {"train_loss"}
         named.update({forked.get(name, name): tags["loss"] for name in sorted(copies)})
     return named
 

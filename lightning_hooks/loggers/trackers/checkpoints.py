@@ -64,7 +64,7 @@ class CheckpointUploads:
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         kinds = {kind for hook in natives for kind in hook.kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
-        if runner.writes_mmcv_files:
+        if runner.loops_itself:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")
         elif not (kinds if self._which == "all" else self._which in kinds):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")

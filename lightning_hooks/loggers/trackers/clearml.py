@@ -18,7 +18,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.samples import Histogram, Table, as_picture
@@ -45,6 +45,7 @@ class ClearMLWriter(Writer):
     """
 
     name = "clearml"
+    shows_state = True
     replayed: Mapping[str, Any] = {"init": {"project_name": _PROJECT, **_QUIET}, "after": 0}
     chunk = 8
     takes = (*KINDS, "checkpoints")
@@ -168,7 +169,9 @@ class ClearMLWriter(Writer):
             self._writers[self.run.id] -= 1
             if self._writers[self.run.id]:
                 return
-            if failed:
+            if self.killed:
+                self.run.mark_stopped(force=True, status_message="the process was killed")
+            elif failed:
                 self.run.mark_failed(status_reason="the training has failed")
             self.run.close()
 
@@ -237,6 +240,7 @@ class ClearMLLoggerHook(TrackerHook):
     imported = ("matplotlib.pylab", "clearml.utilities.plotlympl")
     writer_class = ClearMLWriter
     run_attribute = "get_logger"
+    is_global = True
     clearml = Package("clearml")
 
     def __init__(
@@ -256,7 +260,7 @@ class ClearMLLoggerHook(TrackerHook):
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
         names = {"project_name": project_name, "task_name": task_name}
-        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
+        self.start_with(init_kwargs, tags=tags, **names)
 
     import_clearml = TrackerHook.require_client
 
@@ -281,7 +285,8 @@ class ClearMLLoggerHook(TrackerHook):
             **self.init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
-        chosen = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        named = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        chosen = named or os.environ.get("CLEARML_TASK_ID")  # a job's task
         return {
             **{"init": init, "offline": offline, "folder": folder if offline and local else None},
             "run_id": None if chosen else self._tracked.run_id,

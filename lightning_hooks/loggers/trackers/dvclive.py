@@ -38,7 +38,8 @@ class DvcliveWriter(Writer):
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:
         super().__init__(run, owned=owned)
-        self._paths, self._names = Paths(run.summary), Names(inner_path)  # names of files
+        self._image_names = Names(inner_path)  # of files
+        self._metric_names = Names(inner_path, paths=Paths(run.summary))
 
     @classmethod
     def connect(
@@ -66,16 +67,16 @@ class DvcliveWriter(Writer):
 
     def stored_name(self, name: str) -> str:
         """Return the path of a number's file."""
-        return self._paths.of(self._names.of(name))
+        return self._metric_names.of(name)
 
     def add(self, name: str, value: Any, record: Record) -> None:
         """Add a row to the file of a number, or an image."""
         self.run.step = record.step
         if isinstance(value, np.ndarray):
-            self.run.log_image(f"{self._names.of(name)}/{record.step}.png", as_picture(value))
+            self.run.log_image(f"{self._image_names.of(name)}/{record.step}.png", as_picture(value))
         else:
             self.run.log_metric(self.stored_name(name), value)
-            self.note = self._paths.note
+            self.note = self._metric_names.note
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Store hyper-parameters in ``params.yaml``."""
@@ -138,7 +139,7 @@ class DvcliveLoggerHook(TrackerHook):
         run: A ``Live``, or DVCLive's logger for Lightning, to use and leave open.
         resume: See ``TrackerHook``; or a bool, the argument of ``Live``.
         timeout, strict, names, all_groups, timings, sync: See ``TrackerHook``.
-        **live_options: Arguments of ``Live``.
+        **live_options: Arguments of ``Live``; ``path``, mmcv's name before 1.5, is ``dir``.
 
     Raises:
         ImportError: if dvclive is not installed.
@@ -184,6 +185,10 @@ class DvcliveLoggerHook(TrackerHook):
             if run is not None:
                 raise TypeError("dvclive and run are the same thing: pass one of them")
             run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
+        if "path" in live_options:
+            if "dir" in live_options:
+                raise TypeError("path, mmcv's old name, and dir are the same: pass dir alone")
+            live_options["dir"] = live_options.pop("path")
         if isinstance(resume, bool):
             live_options["resume"], resume = resume, "allow"
         super().__init__(
@@ -198,7 +203,8 @@ class DvcliveLoggerHook(TrackerHook):
             sync=sync,
         )
         self.model_file = check_path("model_file", model_file)
-        self.live_options = self.init_kwargs = live_options
+        self.start_with(live_options)
+        self.live_options = self.init_kwargs
 
     @property
     def dvclive(self) -> Any:
@@ -234,10 +240,14 @@ class DvcliveLoggerHook(TrackerHook):
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Save the model; log the results of other hooks, by epoch with the epoch's averages."""
+        self.save_model(runner)
+        super().after_train_epoch(runner)
+
+    def save_model(self, runner: Runner) -> None:
+        """Save ``model_file``, if given."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))
             runner.save_checkpoint(folder, filename_tmpl=name, create_symlink=False)
-        super().after_train_epoch(runner)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log every ``interval`` iterations, unless the run is counted in epochs."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from lightning_hooks.utils.plain_types import plain
@@ -75,15 +75,15 @@ class Paths:
     If ``lr`` is a number, ``lr/body`` cannot exist: the later name gets a ``_``.
 
     Args:
-        tree: Existing paths: a dict for each group, anything else for a number.
+        tree: Existing paths; or a dict for each group, anything else for a number.
 
     >>> paths = Paths()
     >>> [paths.of(name) for name in ("lr", "lr/body", "val/acc", "val", "lr/body")]
     ['lr', 'lr_/body', 'val/acc', 'val_', 'lr_/body']
     """
 
-    def __init__(self, tree: Mapping[str, Any] | None = None) -> None:
-        self._tree = _groups(tree or {})
+    def __init__(self, tree: Mapping[str, Any] | Iterable[str] = ()) -> None:
+        self._tree = _groups(tree) if isinstance(tree, Mapping) else _tree_of(tree)
         self._paths: dict[str, str] = {}
         self.note = ""
         """A message about names with another path."""
@@ -116,6 +116,18 @@ def _groups(tree: Mapping[str, Any]) -> dict[str, Any]:
     return {k: _groups(v) if isinstance(v, Mapping) else None for k, v in tree.items()}
 
 
+def _tree_of(paths: Iterable[str]) -> dict[str, Any]:
+    """Return the groups of paths, with None for each number."""
+    tree: dict[str, Any] = {}
+    for path in paths:
+        *groups, leaf = path.split("/")
+        within = tree
+        for group in groups:
+            within = within.setdefault(group, {})
+        within[leaf] = None
+    return tree
+
+
 class Names:
     """Gives each name a unique form accepted by a backend.
 
@@ -123,15 +135,23 @@ class Names:
         accepted: A function that returns a name's form; a second name with an existing form gets
             a checksum at the end.
         longest: The maximal length of a form.
+        paths: The paths of a backend where a number cannot be a group of numbers too.
 
     >>> names = Names(lambda name: name.replace("@", "_").replace("#", "_"))
     >>> [names.of(name) for name in ("a@b", "a#b", "a@b")]
     ['a_b', 'a_b_ab410f10', 'a_b']
     """
 
-    def __init__(self, accepted: Callable[[str], str], longest: int = 250) -> None:
-        self._accepted, self._longest = accepted, longest
+    def __init__(
+        self, accepted: Callable[[str], str], longest: int = 250, paths: Paths | None = None
+    ) -> None:
+        self._accepted, self._longest, self._paths = accepted, longest, paths
         self._forms: dict[str, str] = {}
+
+    @property
+    def note(self) -> str:
+        """A message about names with another path."""
+        return self._paths.note if self._paths is not None else ""
 
     def of(self, name: str) -> str:
         """Return the form of a name, always the same."""
@@ -141,4 +161,5 @@ class Names:
                 end = f"_{zlib.crc32(name.encode(errors='replace')):08x}"
                 form = form[: self._longest - len(end)] + end
             self._forms[name] = form
-        return self._forms[name]
+        form = self._forms[name]
+        return form if self._paths is None else self._paths.of(form)

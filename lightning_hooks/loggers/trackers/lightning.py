@@ -16,7 +16,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.writer import PERMANENT, Writer, one_at_a_time
+from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
@@ -123,8 +123,8 @@ class LightningWriter(Writer):
         """Call a logger; if one of several loggers refuses the input, note the error."""
         try:
             call()
-        except PERMANENT as error:
-            if len(self.run) == 1:
+        except Exception as error:
+            if len(self.run) == 1 or not self.is_permanent(error):
                 raise
             name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
             self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"

@@ -13,19 +13,24 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
 from filelock import FileLock
 
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.engine.runner.model_wrapper import unwrap
-from lightning_hooks.loggers.base import in_fit
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.upload import Upload
-from lightning_hooks.loggers.delivery.writer import Writer
+from lightning_hooks.loggers.delivery.writer import REFUSALS, Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
-from lightning_hooks.loggers.trackers.inputs import Names, flatten_params, is_lightning_logger
+from lightning_hooks.loggers.trackers.inputs import (
+    Names,
+    Paths,
+    flatten_params,
+    is_lightning_logger,
+)
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
@@ -74,17 +79,26 @@ class MlflowWriter(Writer):
         client: An ``MlflowClient``.
         run_id: The run.
         owned: Whether the writer has created the run.
+        stored: MLflow's data of an open or continued run.
     """
 
     name = "mlflow"
+    shows_state = True
     takes = ("images", "tables", "checkpoints")
     batch = 256
 
-    def __init__(self, client: Any, run_id: str, *, owned: bool) -> None:
+    def __init__(self, client: Any, run_id: str, *, owned: bool, stored: Any = None) -> None:
+        from mlflow.utils.uri import get_uri_scheme
+
         super().__init__(run_id, owned=owned)
         self.client = client
-        self.stored_params: dict[str, str] = {}  # of an open or continued run
-        self._metric_keys, self._param_keys = Names(metric_key), Names(metric_key)
+        self.stored_params: dict[str, str] = dict(stored.params) if stored else {}
+        scheme = get_uri_scheme(client.tracking_uri)  # type: ignore[no-untyped-call]
+        has_folders = scheme in ("", "file")
+        self._metric_keys, self._param_keys = (
+            Names(metric_key, paths=Paths(names) if has_folders else None)
+            for names in (stored.metrics if stored else (), self.stored_params)
+        )
         self._sample_keys = Names(_sample_key, longest=150)  # a part of MLflow's file names
         self._samples: set[str] = set()  # stored images and tables
         self._model_id: str | None = None
@@ -101,6 +115,7 @@ class MlflowWriter(Writer):
         run_id: str | None = None,
         label: str | None = None,
         after: int | None = None,
+        must_exist: bool = False,
     ) -> MlflowWriter:
         """Create a run, or use an existing run.
 
@@ -113,6 +128,7 @@ class MlflowWriter(Writer):
             run_id: A run to continue.
             label: A tag of the run, to find the run without an id.
             after: The iterations of the checkpoint of a continued run.
+            must_exist: Whether a missing run is an error, not a reason for a new run.
         """
         from mlflow import MlflowClient
         from mlflow.tracking.context.registry import resolve_tags
@@ -120,10 +136,15 @@ class MlflowWriter(Writer):
         note = make_database(uri) if run is None else ""
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
-            found = run_id if run is None else run[1]
-            if run is None and after is not None:
-                found = find_run(client, found, label)
+            if run is not None:
+                found: str | None = run[1]
+            else:
+                found = find_run(client, run_id, None if after is None else label)
+            if found is None and must_exist:
+                raise ValueError(f"the store has no run {run_id}; --new-run begins another")
             if found is None:
+                if run_id is not None:
+                    note = note or f"run {run_id} is not in this store: a new run begins"
                 experiment_id = find_experiment(client, experiment, artifacts)
                 # MLflow itself would draw a name from the training's random numbers
                 name = (tags or {}).get(RUN_NAME) or f"run-{secrets.token_hex(4)}"
@@ -133,10 +154,12 @@ class MlflowWriter(Writer):
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            writer = cls(client, found, owned=run is None)
-            writer.stored_params = dict(client.get_run(found).data.params)
+            data = client.get_run(found).data
+            writer = cls(client, found, owned=run is None, stored=data)
             for name, value in (tags or {}).items() if run is None else ():
                 client.set_tag(found, name, value)
+            if run is None:
+                client.update_run(found, status="RUNNING")
             if after is not None:
                 writer.go_on(after)
             return writer
@@ -157,12 +180,12 @@ class MlflowWriter(Writer):
         if uri.startswith(SQLITE):
             folder = os.path.dirname(os.path.abspath(uri.removeprefix(SQLITE)))
             arguments["artifacts"] = f"file://{folder}/mlartifacts"
-        return cls.connect(label=run_id, after=None if run_id is None else 0, **arguments)
+        is_id = re.fullmatch("[0-9a-f]{32}", run_id or "") is not None  # else a run's label
+        after = None if run_id is None else 0
+        return cls.connect(label=run_id, after=after, must_exist=is_id, **arguments)
 
     def go_on(self, after: int) -> None:
         """Find stored points and samples, which are not stored twice."""
-        if self._owned:
-            self.client.update_run(self.run, status="RUNNING")
         self.keep_stored(_stored_steps(self.client, self.run), after)
         self._samples = _stored_samples(self.client, self.run)
 
@@ -186,6 +209,7 @@ class MlflowWriter(Writer):
                 self.client.log_batch(self.run, metrics=batch)
             for record in records:
                 self.samples(record)
+        self.note = self._metric_keys.note or self._param_keys.note or self.note
         for record in records:
             self.checkpoints(record)
 
@@ -260,7 +284,8 @@ class MlflowWriter(Writer):
         """Set the run's status if owned."""
         if self._owned:
             with environment(**SHORT_WAITS):
-                self.client.set_terminated(self.run, status="FAILED" if failed else "FINISHED")
+                state = "KILLED" if self.killed else "FAILED" if failed else "FINISHED"
+                self.client.set_terminated(self.run, status=state)
 
     def run_id(self) -> str:
         """Return the run's id."""
@@ -273,7 +298,7 @@ class MlflowWriter(Writer):
 
         if isinstance(error, MlflowException):
             status = int(error.get_http_status_code())  # type: ignore[no-untyped-call]
-            return status in (400, 413, 422)
+            return status in REFUSALS
         return Writer.is_permanent(error)
 
 
@@ -372,8 +397,10 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
                 raise
         else:
             return str(info.run_id) if info.lifecycle_stage == "active" else None
+    if label is None:
+        return None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'") if label else []
+    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
     return str(found[0].info.run_id) if found else None
 
 
@@ -453,6 +480,7 @@ class MlflowLoggerHook(TrackerHook):
     package = "mlflow"
     writer_class = MlflowWriter
     run_attribute = "info"
+    _begun: ClassVar[set[str]] = set()  # runs that the environment has named in this process
     mlflow = Package("mlflow")
     mlflow_pytorch = Package("mlflow.pytorch")
 
@@ -524,8 +552,12 @@ class MlflowLoggerHook(TrackerHook):
                 type(self).__name__,
             )
         name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
-        run = self._tracked
-        target: dict[str, Any] = {"run_id": run.run_id, "label": run.key, "after": run.after}
+        run, job_run = self._tracked, self._run_of_job()
+        if job_run is not None and self.exp_name is not None:
+            text = "%s: MLFLOW_RUN_ID names a run, so exp_name has no effect"
+            runner.logger.warning(text, type(self).__name__)
+        target: dict[str, Any] = {"label": run.key, "after": run.after}
+        target["run_id"] = job_run or run.run_id
         target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
         if self.run_name is not None:
             target["tags"][RUN_NAME] = self.run_name
@@ -540,6 +572,14 @@ class MlflowLoggerHook(TrackerHook):
             "artifacts": f"file://{folder}/mlartifacts",
             "experiment": name or os.path.basename(folder) or "lightning_hooks",
         }
+
+    def _run_of_job(self) -> str | None:
+        """Return the run that the environment names, once in a process, as the client does."""
+        run_id = os.environ.get("MLFLOW_RUN_ID")
+        if not run_id or run_id in self._begun:
+            return None
+        self._begun.add(run_id)
+        return run_id
 
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

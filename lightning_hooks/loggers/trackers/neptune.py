@@ -19,7 +19,7 @@ from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
@@ -187,7 +187,7 @@ class NeptuneLoggerHook(TrackerHook):
         with a warning (Neptune fails).
     """
 
-    package = "neptune"
+    package, start_function = "neptune", "init_run"
     imported = ("IPython",)
     writer_class = NeptuneWriter
     run_attribute = "get_structure"
@@ -210,7 +210,7 @@ class NeptuneLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         names = {"project": project, "name": name, "mode": mode}
-        self.init_kwargs = with_keywords(init_kwargs, tags=tags, **names)
+        self.start_with(init_kwargs, tags=tags, **names)
         check_bool(with_step=with_step)
         self.with_step = with_step
 

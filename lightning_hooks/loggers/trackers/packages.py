@@ -11,11 +11,14 @@ import operator
 import os
 import sys
 import threading
+import typing
 import warnings
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from types import FunctionType, ModuleType
+from typing import TYPE_CHECKING, Any, Literal
 
+from lightning_hooks.utils.arguments import check_choice
 from lightning_hooks.utils.suggestions import suggest
 
 if TYPE_CHECKING:
@@ -29,6 +32,7 @@ __all__ = [
     "import_clients",
     "require",
     "tolerant",
+    "uses_package",
 ]
 
 
@@ -68,6 +72,17 @@ def import_clients(hooks: Iterable[Any], runner: Runner) -> None:
                 gc.collect()
 
 
+def uses_package(cls: type, package: str) -> bool:
+    """Whether the file of a class, or of a parent, imports a package or a part of the package."""
+    files = filter(None, (sys.modules.get(each.__module__) for each in cls.__mro__))
+    for value in (value for file in files for value in [*vars(file).values()]):
+        is_part = isinstance(value, (type, FunctionType))
+        home = value.__name__ if isinstance(value, ModuleType) else is_part and value.__module__
+        if isinstance(home, str) and home.partition(".")[0] == package:
+            return True
+    return False
+
+
 def require(package: str, user: str) -> None:
     """Check that a package is installed, without an import.
 
@@ -86,34 +101,48 @@ def require(package: str, user: str) -> None:
         raise ImportError(f"{user} needs {package}: pip install {package}", name=package)
 
 
-def check_arguments(function: Callable[..., Any], names: Iterable[str], user: str) -> None:
-    """Check that a client's function has arguments with the given names.
+def check_arguments(function: Callable[..., Any], given: Mapping[str, Any], user: str) -> None:
+    """Check that a client's function has the given arguments, with these words for a closed choice.
 
     Raises:
         TypeError: for the first unknown name.
+        ValueError: for a word that is none of the ``Literal`` of the function's annotation.
 
-    >>> check_arguments(os.makedirs, ["mod"], "Mine")
+    >>> check_arguments(os.makedirs, {"mod": 1}, "Mine")
     Traceback (most recent call last):
     TypeError: Mine: makedirs has no argument 'mod'; did you mean 'mode'? Known: exist_ok, mode,
     name
     """
     parameters = inspect.signature(function).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in parameters.values()):
-        return
-    for name in names:
-        if name not in parameters:
+    takes_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    for name, value in given.items():
+        if words := _words_of(function, name):
+            if isinstance(value, str):
+                check_choice(f"{user}: {name}", value, words)
+        elif not (takes_all or name in parameters):
             listed_by = f"help({function.__module__}.{function.__qualname__})"
             known = suggest(name, parameters, listed_by)
             raise TypeError(f"{user}: {function.__name__} has no argument {name!r}; {known}")
 
 
-def check_client(hook: Any) -> None:
-    """Check the user's arguments for the client of a tracker hook."""
+def _words_of(function: Callable[..., Any], name: str) -> list[str]:
+    """Return the words that an argument's annotation allows; none for an open choice."""
+    hints: dict[str, Any] = {}
+    with contextlib.suppress(Exception):  # annotations that do not exist at run time
+        hints = typing.get_type_hints(function.__init__ if inspect.isclass(function) else function)
+    kind = hints.get(name)
+    kinds = [kind] if typing.get_origin(kind) is Literal else [*typing.get_args(kind)]
+    words = [word for each in kinds for word in typing.get_args(each)]
+    return [] if str in kinds else [word for word in words if isinstance(word, str)]
+
+
+def check_client(hook: Any, given: Mapping[str, Any]) -> None:
+    """Check a user's arguments for the client of a tracker hook; the client is imported."""
     function = None
     with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
         function = operator.attrgetter(hook.start_function)(importlib.import_module(hook.package))
     if function is not None:
-        check_arguments(function, hook.init_kwargs, type(hook).__name__)
+        check_arguments(function, given, type(hook).__name__)
 
 
 _ENVIRONMENT = threading.Lock()

@@ -25,7 +25,7 @@ OPTIONS: Mapping[str, str] = {
     "dir": "folder of the tracker's files; ClearML and Visdom use no server then",
     "logger": 'a Lightning logger as JSON: {"type": "CSVLogger", "save_dir": "logs"}',
     "name": "name of a new run",
-    "run_id": "id of the run to continue; by default a new run begins",
+    "run_id": "id of the run to continue; by default the spool's run",
 }
 """Help of the options of ``lightning-hooks replay``, all of them strings."""
 

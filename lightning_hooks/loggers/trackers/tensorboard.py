@@ -15,7 +15,7 @@ import torch
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.registry import HOOKS
-from lightning_hooks.loggers.base import in_fit
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.trackers.wandb import media
@@ -139,7 +139,7 @@ class TrackioLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         names = {"project": project, "name": name, "group": group, "space_id": space_id}
-        self.init_kwargs = with_keywords(init_kwargs, **names)
+        self.start_with(init_kwargs, **names)
 
     def active_run(self) -> Any:
         """Return a run started by the program."""

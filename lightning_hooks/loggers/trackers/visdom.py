@@ -12,7 +12,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import claim_timestamp
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.storage.files import is_local
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ class VisdomLoggerHook(TrackerHook):
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.init_kwargs = with_keywords(init_kwargs, server=server, port=port, env=env)
+        self.start_with(init_kwargs, server=server, port=port, env=env)
 
     def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the file, which is named by the run's timestamp."""

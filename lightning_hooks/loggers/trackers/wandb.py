@@ -5,9 +5,11 @@ from __future__ import annotations
 import atexit
 import contextlib
 import glob
+import itertools
+import json
 import os
-import struct
-import zlib
+import subprocess
+import sys
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -19,7 +21,7 @@ from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.run_files import check_suffix, files_of_run
-from lightning_hooks.loggers.trackers.base import TrackerHook, with_keywords
+from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, is_lightning_logger
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
@@ -38,7 +40,6 @@ AXIS = "trainer/global_step"
 """The x-axis of the charts, as in Lightning's ``WandbLogger``."""
 
 _FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
-_BLOCK, _WHOLE, _LAST = 32768, 1, 4  # of LevelDB's log: bytes, kinds of fragments
 
 
 class WandbWriter(Writer):
@@ -55,6 +56,7 @@ class WandbWriter(Writer):
     """
 
     name = "wandb"
+    shows_state = True
     replayed: Mapping[str, Any] = {
         "init": {"settings": {"init_timeout": 20, "console": "off"}},
         "after": 0,
@@ -106,7 +108,7 @@ class WandbWriter(Writer):
             arguments["settings"] = wandb.Settings(**arguments.get("settings", {}))
             if run_id is not None:
                 arguments.update(id=run_id, resume="allow")
-            elif after is not None:
+            elif after is not None and "WANDB_RESUME" not in os.environ:
                 arguments.setdefault("resume", "allow")
             earlier = [] if after is None else _offline_files(arguments)
             with one_at_a_time(cls.name):  # else two runs would both be W&B's active run
@@ -201,7 +203,7 @@ class WandbWriter(Writer):
             WandbWriter.idle_run = self.run
             atexit.register(self._wake)
         elif self._owned:
-            self.run.finish(exit_code=1 if failed else 0)
+            self.run.finish(exit_code=255 if self.killed else int(failed))
 
     def run_id(self) -> str:
         """Return the run's id."""
@@ -275,42 +277,33 @@ def _offline_files(arguments: Mapping[str, Any]) -> list[str]:
 
 
 def _stored_steps(files: Sequence[str]) -> dict[str, set[int]]:
-    """Return the steps in W&B's offline files."""
+    """Return the steps in W&B's offline files, as W&B's own command reads them.
+
+    A release without the command (before 0.29) is asked for nothing: rows may come twice.
+    """
     steps: dict[str, set[int]] = {}
-    for row in (record.history.item for file in files for record in stored_records(file)):
-        values = {".".join(item.nested_key) or item.key: item.value_json for item in row}
-        step = values.get(AXIS, values.get("global_step", values.get("_step", "")))
-        with contextlib.suppress(ValueError, OverflowError):  # a value of the user's by this name
-            at = int(float(step))
-            for name in values:
+    for row in itertools.chain.from_iterable(map(_rows_in, files)):
+        step = row.get(AXIS, row.get("global_step", row.get("_step")))
+        with contextlib.suppress(TypeError, ValueError, OverflowError):  # the user's, by this name
+            at = int(float(step))  # type: ignore[arg-type]
+            for name in row:
                 steps.setdefault(name, set()).add(at)
     return steps
 
 
-def stored_records(file: str) -> Iterator[Any]:
-    """Yield the records of an offline file, up to a record torn by a kill.
-
-    After a head of 7 bytes the file is a log of LevelDB's: fragments of records with a checksum, a
-    size and a kind, in blocks of 32 KiB that end with zeros if no further fragment fits.
-    """
-    from wandb.proto.wandb_internal_pb2 import Record  # type: ignore[attr-defined]
-
-    with open(file, "rb") as opened:
-        data = opened.read()
-    record, at = b"", 7
-    while at + 7 <= len(data):
-        left = _BLOCK - at % _BLOCK
-        if left < 7:
-            at += left
-            continue
-        checksum, size, kind = struct.unpack_from("<IHB", data, at)
-        end = at + 7 + size
-        if zlib.crc32(data[at + 6 : end]) != checksum:  # of the kind and the fragment
-            return
-        record, at = record + data[at + 7 : end], end
-        if kind in (_WHOLE, _LAST):
-            yield Record.FromString(record)
-            record = b""
+def _rows_in(file: str) -> Iterator[dict[str, Any]]:
+    """Yield the rows of an offline file, up to a row torn by a kill."""
+    command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", file]
+    with (
+        contextlib.suppress(OSError, ValueError),
+        subprocess.Popen(
+            command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL
+        ) as reader,
+    ):
+        for line in reader.stdout or ():
+            record = json.loads(line)
+            if record.get("type") == "history":
+                yield record["history"]["item"]
 
 
 def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[str, Any]:
@@ -387,6 +380,7 @@ class WandbLoggerHook(TrackerHook):
     imported = ("wandb.apis.public",)
     writer_class = WandbWriter
     run_attribute = "define_metric"
+    is_global = True
     wandb = Package("wandb")
 
     def __init__(
@@ -415,7 +409,9 @@ class WandbLoggerHook(TrackerHook):
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
-        self.init_kwargs = with_keywords(init_kwargs, **texts, tags=tags)
+        self.start_with(init_kwargs, **texts, tags=tags)
+        if isinstance(settings := self.init_kwargs.get("settings"), Mapping):
+            self.wandb.Settings(**settings)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
         self.with_step = with_step
@@ -445,7 +441,9 @@ class WandbLoggerHook(TrackerHook):
             init["dir"] = runner.work_dir
         if not ("mode" in settings or has_wandb_key()):
             init["mode"] = os.environ.get("WANDB_MODE", "offline")
-        chosen = "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
+        resume = self.init_kwargs.get("resume", os.environ.get("WANDB_RESUME"))
+        is_new = self._tracked.after is None and resume is not None  # whose id W&B knows
+        chosen = is_new or "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
             "init": {**init, **self.init_kwargs, "settings": settings},
             "with_step": self.with_step,

@@ -26,7 +26,7 @@ def under_mmcv(native: type) -> Callable[[Callable[..., Any]], Callable[..., Any
 
         @functools.wraps(method)
         def call(self: Any, runner: Runner, *args: Any) -> Any:
-            return (method if runner.writes_mmcv_files else inherited)(self, runner, *args)
+            return (method if runner.loops_itself else inherited)(self, runner, *args)
 
         return call
 
@@ -126,12 +126,12 @@ class CheckpointHook(native.CheckpointHook):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last checkpoint in a Trainer."""
-        if not Driver.of(trainer).runner.writes_mmcv_files:
+        if not Driver.of(trainer).runner.loops_itself:
             super().on_train_end(trainer, pl_module)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up in a Trainer."""
-        if not Driver.of(trainer).runner.writes_mmcv_files:
+        if not Driver.of(trainer).runner.loops_itself:
             super().on_fit_end(trainer, pl_module)
 
     def _save(self, runner: Runner, when: str) -> None:

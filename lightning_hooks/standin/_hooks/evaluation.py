@@ -32,7 +32,7 @@ class EvalHook(evaluation.EvalHook):
 
     def before_run(self, runner: Runner) -> None:
         """Choose the directory of the files; read the best score of an earlier run."""
-        if runner.writes_mmcv_files:
+        if runner.loops_itself:
             if self._metric is None:
                 self.test_fn = with_bar(self.test_fn)
             place = client_and_directory(runner, self.out_dir, self.file_client_args)

@@ -10,15 +10,16 @@ from __future__ import annotations
 import importlib
 import os
 import sys
-from collections.abc import Mapping
+from abc import ABCMeta
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.loggers import base as native
 from lightning_hooks.loggers import discontinued
-from lightning_hooks.loggers.base import LoggerHook
 from lightning_hooks.loggers.text import json_line
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.standin.utils.dist import master_only
@@ -28,6 +29,7 @@ from lightning_hooks.utils.warn import rank_zero_warn
 __all__ = [
     "ClearMLLoggerHook",
     "DvcliveLoggerHook",
+    "LoggerHook",
     "MlflowLoggerHook",
     "NeptuneLoggerHook",
     "PaviLoggerHook",
@@ -38,7 +40,75 @@ __all__ = [
 ]
 
 
-class TextLoggerHook(lightning_hooks.TextLoggerHook):
+class LoggerHook(native.LoggerHook, metaclass=ABCMeta):
+    """Log as mmcv under the stand-in's runners; in a Trainer, as the native ``LoggerHook``.
+
+    As in mmcv a line averages the last ``interval`` values of each key, all loggers log whenever
+    one of them does, and an epoch shorter than the interval has no line.
+
+    Args:
+        interval, ignore_last, reset_flag, by_epoch: As in :class:`lightning_hooks.LoggerHook`.
+
+    Source: mmcv's ``LoggerHook``; training values are ``train`` without ``IterTimerHook``, too.
+    """
+
+    @classmethod
+    def __subclasshook__(cls, subclass: type) -> Any:
+        """Count a native logger as a logger of mmcv's."""
+        is_logger = cls is LoggerHook and issubclass(subclass, native.LoggerHook)
+        return True if is_logger else NotImplemented
+
+    def before_epoch(self, runner: Runner) -> None:
+        """Forget all values of the epoch before."""
+        if runner.loops_itself:
+            runner.log_buffer.clear()
+        else:
+            super().before_epoch(runner)
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Log the averages of the last values every ``interval`` iterations."""
+        if not runner.loops_itself:
+            super().after_train_iter(runner)
+            return
+        every = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
+        if every(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
+            runner.log_buffer.average(self.interval)
+        self._log_if_ready(runner)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Log the results of other hooks."""
+        if runner.loops_itself:
+            self._log_if_ready(runner)
+        else:
+            super().after_train_epoch(runner)
+
+    def after_epoch(self, runner: Runner) -> None:
+        """Log nothing."""
+        if not runner.loops_itself:
+            super().after_epoch(runner)
+
+    def after_val_epoch(self, runner: Runner) -> None:
+        """Log the averages of a validation."""
+        if runner.loops_itself:
+            runner.log_buffer.average()
+            self._log_if_ready(runner)
+        else:
+            super().after_val_epoch(runner)
+
+    def _log_if_ready(self, runner: Runner) -> None:
+        if runner.log_buffer.ready:
+            self.log(runner)
+            if self.reset_flag:
+                runner.log_buffer.clear_output()
+
+    def get_mode(self, runner: Runner) -> str:
+        """Return the mode; ``"val"`` for a training line without values, as in mmcv."""
+        if runner.loops_itself and runner.mode == "train" and not runner.log_buffer.output:
+            return "val"
+        return super().get_mode(runner)
+
+
+class TextLoggerHook(LoggerHook, lightning_hooks.TextLoggerHook):
     """A TextLoggerHook with mmcv's rounding of the JSON, under the stand-in's runners.
 
     In a Trainer the hook behaves as :class:`lightning_hooks.TextLoggerHook`, which describes the
@@ -49,25 +119,20 @@ class TextLoggerHook(lightning_hooks.TextLoggerHook):
 
     def writes_lines(self, runner: Runner) -> bool:
         """Return whether lines go to a log file; under mmcv the script's logger writes the file."""
-        return not runner.writes_mmcv_files and super().writes_lines(runner)
+        return not runner.loops_itself and super().writes_lines(runner)
 
-    def get_mode(self, runner: Runner) -> str:
-        """Return the mode; ``"val"`` for a training line without values, as in mmcv."""
-        if runner.writes_mmcv_files and runner.mode == "train" and not runner.log_buffer.output:
-            return "val"
-        return super().get_mode(runner)
+    def _claim_timestamp(self, runner: Runner, resumed: Collection[str]) -> None:
+        if not runner.loops_itself:  # else no checkpoint knows the files
+            super()._claim_timestamp(runner, resumed)
 
-    def get_epoch(self, runner: Runner) -> int:
-        """Return the number of the epoch, from 1; 0 for a validation before the first."""
-        if runner.writes_mmcv_files and runner.mode == "val":
-            return int(runner.epoch)
-        return super().get_epoch(runner)
+    def _iterations(self, done: int) -> int:
+        return min(self.interval, done)
 
     def _has_meta(self, runner: Runner) -> bool:
-        return bool(runner.meta) if runner.writes_mmcv_files else super()._has_meta(runner)
+        return bool(runner.meta) if runner.loops_itself else super()._has_meta(runner)
 
     def _json_line(self, record: Mapping[str, Any], runner: Runner) -> str:
-        if not runner.writes_mmcv_files:
+        if not runner.loops_itself:
             return super()._json_line(record, runner)
         # before the conversion to plain types, so that numpy's numbers are not rounded
         rounded = {key: self._round_float(value) for key, value in record.items()}
@@ -89,7 +154,7 @@ A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
 """
 
 
-class _Tracker(TrackerHook):
+class _Tracker(LoggerHook, TrackerHook):
     """Base of trackers that call a mocked client directly, as mmcv does."""
 
     synchronous = _in_subclasses
@@ -167,11 +232,25 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
             if self._mocked_run is None:
                 self._mocked_run = self.dvclive_package.Live(**self.live_options)
 
-    def _log_end_of_epoch(self, runner: Runner) -> None:
-        if not self._is_mocked:
-            super()._log_end_of_epoch(runner)
-        elif runner.log_buffer.ready and self._results:  # mmcv logs no averages of an epoch
-            self._log_line(runner)
+    def after_train_iter(self, runner: Runner) -> None:
+        """Log every ``interval`` iterations, unless the run is counted in epochs."""
+        if not (self.by_epoch and runner.loops_itself):
+            super().after_train_iter(runner)
+
+    def after_train_epoch(self, runner: Runner) -> None:
+        """Save the model; log the results of other hooks, and by epoch the epoch's averages."""
+        if not (self.by_epoch and runner.loops_itself):
+            super().after_train_epoch(runner)
+            return
+        self.save_model(runner)
+        buffer = runner.log_buffer
+        if self._is_mocked:  # mmcv logs no averages of an epoch
+            self._log_if_ready(runner)
+        else:
+            averages = buffer.means(
+                {key: len(values) for key, values in buffer.val_history.items()}
+            )
+            self._write(runner, averages, buffer.output.results())
 
     def _send(self, tags: dict[str, Any], step: int, runner: Runner) -> None:
         self.dvclive.set_step(self.get_epoch(runner) if self.by_epoch else step)
@@ -222,7 +301,7 @@ class NeptuneLoggerHook(_Tracker, lightning_hooks.NeptuneLoggerHook):
         self.run.stop()
 
 
-class TensorboardLoggerHook(lightning_hooks.TensorboardLoggerHook):
+class TensorboardLoggerHook(LoggerHook, lightning_hooks.TensorboardLoggerHook):
     """:class:`lightning_hooks.TensorboardLoggerHook`; an old subclass has ``self.writer``."""
 
     synchronous = _in_subclasses
@@ -302,8 +381,8 @@ class PaviLoggerHook(LoggerHook):
         except ImportError as error:
             raise ImportError(discontinued.replacement(discontinued.PaviLoggerHook)) from error
         self.run_name = os.path.basename(runner.work_dir)
-        found = {"name": self.run_name, "model": runner.model_name}
-        self.init_kwargs = {**found, **(self.init_kwargs or {})}
+        defaults = {"name": self.run_name, "model": runner.model_name}
+        self.init_kwargs = {**defaults, **(self.init_kwargs or {})}
         self.writer = writer_class(**self.init_kwargs)
 
     @master_only

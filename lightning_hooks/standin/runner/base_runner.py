@@ -104,8 +104,6 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     """The model passed to the constructor, or a hook's replacement."""
 
     loops_itself = True
-    writes_mmcv_files = True
-    fills_log_buffer = True
     is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
@@ -236,15 +234,19 @@ class BaseRunner(Runner, metaclass=ABCMeta):
                 self.agree_to_stop()
 
     def announce(self) -> None:
-        """Log the host, the hooks, the workflow and the length of the run."""
+        """Log the host, mmcv's table of the hooks, the workflow and the length of the run."""
         self._inner_iter = self.inner_iter_before_run  # mmcv's stays, Lightning's begins anew
-        if self._workflow_and_limit is None:  # a subclass's own run() logs the rest
-            super().announce()
-            return
-        where = get_host_info(), "NONE" if self.work_dir is None else self.work_dir
-        self.logger.info("Start running, host: %s, work_dir: %s", *where)
-        super().announce()
-        self.logger.info("workflow: %s, max: %s", *self._workflow_and_limit)
+        if self._workflow_and_limit is not None:  # a subclass's own run() logs them
+            where = get_host_info(), "NONE" if self.work_dir is None else self.work_dir
+            self.logger.info("Start running, host: %s, work_dir: %s", *where)
+        table = self.get_hook_info()
+        self.logger.info("Hooks will be executed in the following order:\n%s", table)
+        self.announce_misspelt()
+        if self._workflow_and_limit is not None:
+            self.logger.info("workflow: %s, max: %s", *self._workflow_and_limit)
+
+    def announce_end(self) -> None:
+        """Log nothing, as mmcv."""
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set ``module``; ``model`` stays the object passed to the constructor."""
@@ -316,6 +318,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         progress.set_iteration(self.trainer, value)
 
     _iter = iter
+
+    evaluated_epoch = property(lambda self: self.epoch)
+    """The number of the epoch of a validation, from 1: the training has counted the epoch."""
 
     rank = _rank = property(lambda self: get_dist_info()[0])
     """The rank of this process."""

@@ -17,7 +17,6 @@ from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import RunnerOptions
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
@@ -25,7 +24,7 @@ from lightning_hooks.train_step import TrainStepModule
 if TYPE_CHECKING:
     from lightning_hooks.standin.runner.base_runner import BaseRunner
 
-__all__ = ["Engine", "LastValues", "RunnerModule", "check_workflow", "make_trainer"]
+__all__ = ["Engine", "RunnerModule", "check_workflow", "make_trainer"]
 
 LOOP_ARGUMENTS = {
     *("max_epochs", "max_steps", "max_time", "min_epochs", "min_steps", "fast_dev_run"),
@@ -35,15 +34,6 @@ LOOP_ARGUMENTS = {
     *("enable_progress_bar", "enable_checkpointing", "profiler", "barebones"),
 }
 """Arguments of the Trainer that the runner's loop and its hooks replace."""
-
-
-class LastValues(LogBuffer):
-    """A log buffer that averages the last values of each key, as in mmcv."""
-
-    def window(self, n: int) -> dict[str, float]:
-        """Return the averages of the last ``n`` values."""
-        self.before_average()
-        return self.means(dict.fromkeys(self.val_history, n))
 
 
 def check_workflow(runner: BaseRunner, data_loaders: Any, workflow: Any) -> None:

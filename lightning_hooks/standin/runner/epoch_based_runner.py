@@ -12,7 +12,7 @@ from lightning_hooks.engine.lightning_api.data import set_train_length
 from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
-from lightning_hooks.standin.runner.engine import LastValues, check_workflow
+from lightning_hooks.standin.runner.engine import check_workflow
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["EpochBasedRunner", "Runner"]
@@ -29,7 +29,6 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
     """
 
     stands_for: ClassVar[Any] = EpochRunner
-    log_buffer_class = LastValues
 
     def run(
         self, data_loaders: Any, workflow: Any, max_epochs: int | None = None, **kwargs: Any

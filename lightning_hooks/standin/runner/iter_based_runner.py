@@ -11,7 +11,7 @@ import torch
 from lightning_hooks.engine.runner.runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
-from lightning_hooks.standin.runner.engine import LastValues, check_workflow
+from lightning_hooks.standin.runner.engine import check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]
 
@@ -64,7 +64,6 @@ class IterBasedRunner(BaseRunner, IterRunner):
     """
 
     stands_for: ClassVar[Any] = IterRunner
-    log_buffer_class = LastValues
     _epoch: int = 0
 
     def run(

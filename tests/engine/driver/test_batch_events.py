@@ -158,6 +158,39 @@ def test_a_module_may_name_the_arguments_of_its_log(hook: Hook, tmp_path: Path) 
     assert "mine" in trainer.callback_metrics
 
 
+class PassesOn(Callback):
+    """Passes an event on to what it holds, as a callback that wraps another."""
+
+    def __init__(self, held: Any) -> None:
+        self.held = held
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        several = self.held.values() if isinstance(self.held, dict) else self.held
+        for hook in several if isinstance(self.held, (dict, list)) else [self.held]:
+            hook.on_train_batch_start(*args)
+
+
+@pytest.mark.parametrize("host", [False, True])
+@pytest.mark.parametrize("kind", [lambda hook: hook, lambda hook: [hook], lambda hook: {0: hook}])
+def test_a_callback_may_pass_events_on_to_a_hook(kind: Any, host: bool, tmp_path: Path) -> None:
+    hook = EMAHook()
+    trainer = make_trainer(tmp_path, HookAdapter(hook) if host else hook, PassesOn(kind(hook)))
+    trainer.fit(TinyModule(), make_loader(1), make_loader(1))
+    assert trainer.global_step == 1
+
+
+def test_a_module_may_pass_events_on_to_a_hook(tmp_path: Path) -> None:
+    class Module(TinyModule):
+        def on_before_zero_grad(self, optimizer: Any) -> None:
+            self.hook.on_before_zero_grad(self.trainer, self, optimizer)
+
+    module = Module()
+    module.hook = EMAHook()
+    trainer = make_trainer(tmp_path, module.hook)
+    trainer.fit(module, make_loader(1), make_loader(1))
+    assert trainer.global_step == 1
+
+
 def test_a_profiler_that_records_goes_on_recording(tmp_path: Path) -> None:
     profiler = SimpleProfiler()
     trainer = make_trainer(tmp_path, After(), profiler=profiler)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import (
     CheckpointHook,
@@ -37,6 +39,16 @@ class MayChangeData(Hook):
 
     def before_train_epoch(self, runner: Any) -> None:
         torch.rand(1)
+
+
+class Stream(IterableDataset[Any]):
+    """Samples with a length, and no state."""
+
+    def __len__(self) -> int:
+        return 20
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(make_loader(10).dataset)
 
 
 def run(
@@ -114,13 +126,15 @@ def test_with_workers_too(tmp_path: Path, by_epoch: bool) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")  # Lightning's own words
-def test_without_one_a_warning_says_what_repeats(
+@pytest.mark.filterwarnings("ignore:Your `IterableDataset` has `__len__` defined")
+def test_with_a_stream_a_warning_says_what_repeats(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(logging.getLogger("lightning_hooks"), "propagate", True)
-    run(tmp_path / "a", make_loader(10, shuffle=True))
-    run(tmp_path / "a", make_loader(10, shuffle=True), ckpt=file(tmp_path, 12))
+    run(tmp_path / "a", DataLoader(Stream(), 2))
+    run(tmp_path / "a", DataLoader(Stream(), 2), ckpt=file(tmp_path, 12))
     (told,) = [x.getMessage() for x in caplog.records if "new pass" in x.getMessage()]
     assert "in epoch 2 after 2 batches" in told
     assert "8 batches are taken" in told
+    assert "Stream is iterable" in told
     assert "StatefulDataLoader" in told

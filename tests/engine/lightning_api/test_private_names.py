@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 import sys
@@ -9,9 +10,12 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
+from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
+from lightning.pytorch.trainer import call
 from lightning.pytorch.trainer.connectors.checkpoint_connector import _CheckpointConnector
 from lightning.pytorch.trainer.connectors.logger_connector import logger_connector
 from torch.utils.data import DataLoader
@@ -132,16 +136,81 @@ def test_without_the_loading_of_files_last_names_the_file_and_overwrites_nothing
         assert train(2, str(tmp_path / "epoch_1.pth")).global_step == 8
 
 
-def test_every_private_name_of_the_trainers_loops_is_in_the_table() -> None:
-    sources = [p.read_text("utf-8") for p in Path(lightning_api.__file__).parent.glob("*.py")]
-    patterns = (
-        r"(?:loop|connector|module)\.(_[a-z]\w+)",
-        r"getattr\([\w.]+, \"(_[a-z]\w+)\"",
-        r"private_import\(\w+, \"(\w+)\"",
-    )
-    found = {name for one in patterns for text in sources for name in re.findall(one, text)}
-    table = {re.split(r"[.:]", name)[-1] for names in PRIVATE_NAMES.values() for name in names}
-    # names of torch's optimizers and loaders, and names that are asked for with a default
-    others = {"_iterator", "_log_hyperparams", "_step_supports_amp_scaling"}
-    others |= {"_save_distributed_checkpoint", "_state_dict_type"}
-    assert found <= table | others
+@pytest.mark.parametrize(
+    ("owner", "name", "feature"),
+    [
+        (call, "_call_callback_hooks", "callbacks that call the module's setup"),
+        (L.Trainer, "_run", 'ckpt_path="last" for hooks'),
+        (_MultiProcessingLauncher, "_wrapping_function", 'ckpt_path="last" for hooks'),
+    ],
+)
+def test_a_line_tells_of_a_renamed_function(
+    owner: Any, name: str, feature: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    trainer = make_trainer(tmp_path)
+    trainer.strategy.connect(NoValidation())
+    monkeypatch.delattr(owner, name)
+    with pytest.warns(match=rf"no .*{name}; switched off: {feature}"):
+        check_private_names(trainer)
+
+
+OF_TORCH = {
+    "_forward_cache",
+    "_get_iterator",
+    "_index_sampler",
+    "_num_yielded",
+    "_send_idx",
+    "_iterator",
+    "_step_supports_amp_scaling",
+}
+"""Private names of loaders, optimizers and metrics."""
+
+
+def private_names(source: str) -> set[str]:
+    """Return the private attributes of objects, and the functions whose frames are sought."""
+    tree = ast.parse(source)
+    constants = {
+        target.id: node.value.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+    found: list[Any] = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and getattr(node.value, "id", "") not in ("self", "cls"):
+            found.append(node.attr)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in READERS:
+            given = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            found += [*given, *(keyword.arg for keyword in node.keywords)]
+        elif isinstance(node, ast.Compare) and "co_name" in ast.unparse(node.left):
+            for value in node.comparators:
+                found.append(getattr(value, "value", constants.get(getattr(value, "id", ""))))
+        elif isinstance(node, ast.Assign) and "co_name" in ast.unparse(node.value):
+            found += [value for value in constants.values() if isinstance(value, str)]
+    return {name for name in found if re.fullmatch("_[a-z]\\w*", str(name))}
+
+
+READERS = ("getattr", "private_import", "setting")
+
+
+def test_every_private_name_of_lightning_is_in_the_table() -> None:
+    files = [*Path(lightning_api.__file__).parent.glob("*.py")]
+    found = set().union(*(private_names(file.read_text("utf-8")) for file in files))
+    own = {node for file in files for node in defined_names(file.read_text("utf-8"))}
+    listed = [name for names in PRIVATE_NAMES.values() for name in names]
+    table = {part for name in listed for part in re.split(r"[.:]", name)}
+    assert {"_run", "_wrapping_function", "_call_callback_hooks", "_iterator"} <= found
+    assert found - own - OF_TORCH <= table
+
+
+def defined_names(source: str) -> set[str]:
+    """Return the names of the functions and classes that a file defines, and sets on itself."""
+    names = {getattr(node, "name", "") for node in ast.walk(ast.parse(source))}
+    return names | {*re.findall(r"self\.(_[a-z]\w*)", source)}
+
+
+def test_no_frame_is_sought_elsewhere() -> None:
+    home = Path(lightning_api.__file__).parent
+    files = [path for path in Path(PACKAGE).rglob("*.py") if path.parent != home]
+    assert not [path for path in files if "co_name" in path.read_text("utf-8").split()]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import os
 import sys
 import threading
@@ -227,3 +229,25 @@ def test_an_older_file_that_is_written_slowly_is_not_the_last(tmp_path, monkeypa
     assert names(tmp_path) == {"epoch_1.pth", "iter_6.pth", "latest.pth"}
     assert newest_valid(tmp_path) == str(tmp_path / "iter_6.pth")
     assert (tmp_path / "latest.pth").resolve() == tmp_path / "iter_6.pth"
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_memory_of_the_copies_is_free_after_the_fit(tmp_path: Path, fails: bool) -> None:
+    class Module(TinyModule):
+        def make_net(self) -> torch.nn.Module:
+            return torch.nn.Sequential(torch.nn.Linear(4, 997), torch.nn.Linear(997, 2))
+
+        def on_train_epoch_start(self) -> None:
+            if fails and self.current_epoch == 2:
+                raise ValueError("bad")
+
+    def copies() -> int:
+        gc.collect()
+        tensors = [each for each in gc.get_objects() if type(each) is torch.Tensor]
+        return sum(t.dtype == torch.uint8 and t.numel() == 4 * 997 * 4 for t in tensors)
+
+    hook = hook_of(on_exception=True)
+    with pytest.raises(ValueError, match="bad") if fails else contextlib.nullcontext():
+        fit(tmp_path, hook, module=Module)
+    assert hook.last_model_path
+    assert copies() == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import pickle
@@ -18,6 +19,7 @@ from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pytest
+import requests
 import torch
 from lightning.pytorch.callbacks import Callback
 
@@ -271,7 +273,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
     sender.close(60.0)
     assert seen.wait(10)
     taken = [record.seq for record in few.records]
-    _, rest, _ = read_spool(spool.path, rest=True)
+    rest = [*read_spool(spool.path, rest=True)[1]]
     killed.set()
     sender.wait()
     spool.close(keep=False)
@@ -296,6 +298,34 @@ def test_a_backend_that_takes_nothing_is_given_up(
     fit(tmp_path, KeepHook(lambda: Kept(refuse)))
     (path,) = spools(tmp_path)
     assert [record.seq for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
+
+
+def refused_request() -> Exception:
+    response = requests.Response()
+    response.status_code = 400
+    return requests.HTTPError("bad value", response=response)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        NotADirectoryError("train/loss"),
+        OSError(errno.ENAMETOOLONG, "long"),
+        refused_request(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_that_cannot_pass_costs_its_record_alone(tmp_path: Path, error: Exception) -> None:
+    def refuse(writer: Kept) -> None:
+        if writer.calls == 2:
+            raise error
+
+    hook = KeepHook(lambda: Kept(refuse), timeout=30.0)
+    fit(tmp_path, hook)
+    assert [record.seq for record in hook.kept.records] == [0, 2, 3, 4]
+    (path,) = spools(tmp_path)
+    assert [record.seq for record in read_spool(str(path))[1]] == [1]
+    assert path.name.endswith(".refused.jsonl")
 
 
 def test_a_run_tells_of_what_earlier_ones_have_left(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_hooks import ClearMLLoggerHook, Hook
 from support.logs.trackers import (
@@ -23,12 +24,13 @@ from support.logs.trackers import (
     quiet,
     read_clearml,
 )
+from support.training import TinyModule
 
+clearml = pytest.importorskip("clearml")
 pytestmark = REAL_CLIENTS
 
 
 def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> None:
-    pytest.importorskip("clearml")
     sent = Sent(interval=2)
     hook = ClearMLLoggerHook({"task_name": "digits"}, interval=2)
     fit(work, sent, hook, module=Tuned(0.2, {"size": 8}))
@@ -42,7 +44,6 @@ def test_clearml_is_read_back(work: Path, caplog: pytest.LogCaptureFixture) -> N
 
 
 def test_departure_clearml_stores_no_nan_as_zero(work: Path) -> None:
-    pytest.importorskip("clearml")
     fit(work, Odd(), ClearMLLoggerHook(interval=1), epochs=1)
     lines = [
         line
@@ -88,7 +89,6 @@ class Forks(Hook):
 
 
 def test_departure_clearml_is_offline_and_forks_not(work: Path) -> None:
-    pytest.importorskip("clearml")
     hook = ClearMLLoggerHook(interval=2)
     look = Forks(hook)
     fit(work, hook, Talk(), look, epochs=1)
@@ -98,7 +98,6 @@ def test_departure_clearml_is_offline_and_forks_not(work: Path) -> None:
 
 
 def test_departure_each_clearml_run_is_a_new_task(work: Path) -> None:
-    pytest.importorskip("clearml")
     for _ in range(2):
         fit(work, ClearMLLoggerHook({"task_name": "same"}, interval=2), epochs=1)
     assert len([*(work / "clearml").glob("offline/*/task.json")]) == 2
@@ -107,7 +106,6 @@ def test_departure_each_clearml_run_is_a_new_task(work: Path) -> None:
 def test_departure_the_programs_task_is_used_and_left_open(
     work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clearml = pytest.importorskip("clearml")
     monkeypatch.setenv("CLEARML_CACHE_DIR", str(tmp_path / "cache"))
     clearml.Task.set_offline(True)
     task = clearml.Task.init("p", "t", reuse_last_task_id=False, auto_connect_streams=False)
@@ -121,3 +119,18 @@ def test_departure_the_programs_task_is_used_and_left_open(
     rows = read_clearml(tmp_path / "cache")
     assert rows.keys() == {2, 4, 5, 7}
     assert not (work / "clearml").exists()
+
+
+class Current(TinyModule):
+    """Notes in the first step whether the process has a task."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        if self.global_step == 0:
+            self.task = clearml.Task.current_task()
+        return super().training_step(batch, batch_idx)
+
+
+def test_the_task_is_open_for_calls_of_the_module(work: Path) -> None:
+    hook = ClearMLLoggerHook(timeout=60.0)
+    module = fit(work, hook, module=Current(), epochs=1)
+    assert module.task is hook.task

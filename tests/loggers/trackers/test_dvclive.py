@@ -166,3 +166,10 @@ def test_dvclive_uses_the_live_of_its_logger_for_lightning(work: Path, tmp_path:
     fit(work, DvcliveLoggerHook(run=logger), epochs=1)
     assert "train/loss" in read_dvclive(tmp_path / "mine")[1]
     assert not (work / "dvclive").exists()
+
+
+def test_the_path_of_mmcvs_first_releases_is_the_folder(work: Path, tmp_path: Path) -> None:
+    fit(work, DvcliveLoggerHook(path=str(tmp_path / "live")), epochs=1)
+    assert read_dvclive(tmp_path / "live").keys() == {1}
+    with pytest.raises(TypeError, match="path, mmcv's old name, and dir are the same"):
+        DvcliveLoggerHook(path="a", dir="b")

@@ -20,7 +20,8 @@ import torch
 
 from lightning_hooks import Hook, MlflowLoggerHook, SystemMetricsHook, log_image, log_table
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.mlflow import MlflowWriter, find_experiment, make_database
 from lightning_hooks.utils.samples import Table
 from support.logs.trackers import (
@@ -82,6 +83,76 @@ def test_a_step_has_one_learning_rate(work: Path) -> None:
     for name in ("learning_rate", "momentum"):
         steps = [metric.step for metric in client.get_metric_history(run_id, name)]
         assert sorted(steps) == [*range(1, 10)]
+
+
+def killed(work: Path, unsent: int) -> str:
+    """Leave what a process leaves that is killed after three records; return the run's id."""
+    writer = MlflowWriter.connect(uri=f"sqlite:///{work}/mlflow.db")
+    spool = Spool(str(work / "spool" / "then-mlflow.jsonl"), {"writer": "mlflow", "key": "1f"})
+    for step in range(3):
+        spool.append(1.0, step, scalars={"train/loss": 0.5})
+    taken = spool.take(3)[: 3 - unsent]
+    writer.write(taken)
+    spool.acknowledge(len(taken), writer.run_id())
+    spool.close(keep=True)
+    return str(writer.run_id())
+
+
+@pytest.mark.parametrize("unsent", [0, 1])
+def test_a_killed_run_is_ended_by_the_command_of_the_next(
+    work: Path, caplog: pytest.LogCaptureFixture, unsent: int
+) -> None:
+    run_id, client = killed(work, unsent), client_of(work / "mlflow.db")
+    assert client.get_run(run_id).info.status == "RUNNING"
+    fit(work, MlflowLoggerHook("mine", log_model=False), epochs=1)
+    replay_as_told(caplog)
+    assert client.get_run(run_id).info.status == "KILLED"
+    assert [m.step for m in client.get_metric_history(run_id, "train/loss")] == [0, 1, 2]
+    experiments = [each.experiment_id for each in client.search_experiments()]
+    assert len(client.search_runs(experiments)) == 2
+    assert not [*work.glob("spool/*")]
+    assert f"{unsent} records sent to mlflow, run {run_id}, which has ended" in caplog.text
+
+
+def test_a_replay_elsewhere_begins_no_run_unless_told(work: Path, tmp_path: Path) -> None:
+    run_id = killed(work, 1)
+    uri = f"sqlite:///{tmp_path}/other.db"
+    shutil.copy(work / "mlflow.db", tmp_path / "other.db")
+    client_of(tmp_path / "other.db").delete_run(run_id)
+    (spool,) = map(str, work.glob("spool/*-mlflow.jsonl"))
+    with pytest.raises(ValueError, match=f"no run {run_id}; --new-run begins another"):
+        replay(spool, "mlflow", tracking_uri=uri)
+    assert replay(spool, "mlflow", tracking_uri=uri, new_run=True) == 1
+    assert run_of(client_of(tmp_path / "other.db")).info.status == "KILLED"
+
+
+class Grouped(TinyModule):
+    """Logs numbers whose names are groups of other numbers, too."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.log("loss/cls", float(batch_idx))
+        return super().training_step(batch, batch_idx)
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        named = self.net.named_parameters()
+        groups = [{"params": [value], "name": name} for name, value in named]
+        return torch.optim.SGD(groups, lr=0.1)
+
+
+def test_a_store_in_folders_has_numbers_that_are_groups(
+    work: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    uri = f"file://{tmp_path}/mlruns"
+    hook = MlflowLoggerHook(interval=2, log_model=False, tracking_uri=uri, all_groups=True)
+    fit(work, hook, module=Grouped())
+    run = run_of(mlflow.MlflowClient(uri))
+    assert {"train/loss", "train/loss_/cls", "learning_rate", "learning_rate_/weight"} <= {
+        *run.data.metrics
+    }
+    assert (hook.status()["refused"], run.info.status) == (0, "FINISHED")
+    (warning,) = warnings_in(caplog)
+    assert "a number and a group cannot share a name: train/loss/cls is train/loss_/cls" in warning
 
 
 class Symbols(TinyModule):

@@ -140,6 +140,68 @@ def test_neptune(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert stored == {"lr": [7], "data/size": [8]}
 
 
+# -- a run that the environment names --
+
+
+def test_mlflows_run_of_a_job_gets_one_fit(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = trackers.client_of(work / "mlflow.db")
+    job = client.create_run("0", run_name="job").info.run_id
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{work}/mlflow.db")
+    monkeypatch.setenv("MLFLOW_RUN_ID", job)
+    for epochs in (1, 2):
+        fit(work, MlflowLoggerHook(log_model=False), epochs=epochs)
+    later, first = client.search_runs(["0"])
+    assert (first.info.run_id, first.info.status) == (job, "FINISHED")
+    assert (first.data.metrics["epoch"], later.data.metrics["epoch"]) == (1, 2)
+
+
+def test_a_run_of_a_job_that_is_not_there_is_named(
+    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setenv("MLFLOW_RUN_ID", "0" * 32)
+    fit(work, MlflowLoggerHook("digits", log_model=False), epochs=1)
+    assert trackers.run_of(trackers.client_of(work / "mlflow.db")).data.metrics
+    ignored, missing = warnings_in(caplog)
+    assert "MLFLOW_RUN_ID names a run, so exp_name has no effect" in ignored
+    assert f"run {'0' * 32} is not in this store: a new run begins" in missing
+
+
+def test_wandbs_variables_name_its_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    named = {"RUN_ID": "job7", "SWEEP_ID": "s1", "PROJECT": "digits", "NAME": "seven"}
+    for name, value in named.items():
+        monkeypatch.setenv(f"WANDB_{name}", value)
+    fit(work, WandbLoggerHook(log_artifact=False), epochs=1)
+    (run,) = [record["run"] for record in trackers.read_wandb(work) if record["type"] == "run"]
+    found = [run[name] for name in ("run_id", "sweep_id", "project", "display_name")]
+    assert found == [*named.values()]
+
+
+@pytest.mark.parametrize(
+    ("hook", "start", "variables", "ours"),
+    [
+        (WandbLoggerHook, "wandb.init", {"WANDB_RESUME": "auto"}, "id"),
+        (NeptuneLoggerHook, "neptune.init_run", {"NEPTUNE_CUSTOM_RUN_ID": "job"}, "custom_run_id"),
+        (ClearMLLoggerHook, "clearml.Task.init", {"CLEARML_TASK_ID": "0"}, "continue_last_task"),
+    ],
+)  # fmt: skip
+def test_a_client_chooses_by_its_variables(
+    work: Path, monkeypatch: pytest.MonkeyPatch, hook: Any, start: str, variables: Any, ours: str
+) -> None:
+    pytest.importorskip(start.partition(".")[0])
+    given: list[Any] = []
+
+    def begin(**arguments: Any) -> None:
+        given.append(arguments)
+        raise ValueError("enough")
+
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(start, begin)
+    fit(work, hook(timeout=60.0), epochs=1)
+    assert given
+    assert given[0].get(ours) is None
+
+
 # -- two hooks of one tracker in a Trainer, and a client that starts too late --
 
 Rows = dict[int, dict[str, float]]

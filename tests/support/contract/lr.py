@@ -38,4 +38,14 @@ CASES: dict[str, Case] = {
     "LinearAnnealingLrUpdaterHook": ({"min_lr_ratio": 0.1}, {"min_lr": 0.0, "min_lr_ratio": 0.1}),
     "PolyLrUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
     "StepLrUpdaterHook": ({"step": 1}, {"step": 0}),
+    "REXLrUpdaterHook": ({"min_lr": 0.0}, {}),
+    "PhasesLrUpdaterHook": (
+        {"phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}]},
+        {"phases": []},
+    ),
+    "WSDLrUpdaterHook": ({"decay": 0.5}, {"decay": 0}),
+    "FieldUpdaterHook": (
+        {"name": "weight_decay", "policy": "LinearAnnealing", "end": 0.1, "include_zeros": True},
+        {"name": "lr", "policy": "fixed"},
+    ),
 }

@@ -20,6 +20,10 @@ CASES: dict[str, Case] = {
         {"min_momentum": 0.0, "min_momentum_ratio": 0.1},
     ),
     "OneCycleMomentumUpdaterHook": ({}, {"base_momentum": "0.8"}),
+    "PhasesMomentumUpdaterHook": (
+        {"phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}]},
+        {"phases": [{"policy": "fixed", "length": 0.5}]},
+    ),
     "PolyMomentumUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
     "StepMomentumUpdaterHook": ({"step": 1}, {"step": 0}),
 }

@@ -14,12 +14,11 @@ from typing import Any
 
 import pytest
 import torch
-from packaging.version import Version
 
 from lightning_hooks import Hook, IterTimerHook
 from lightning_hooks.cli import main
-from lightning_hooks.loggers.base import LoggerHook, in_fit
-from lightning_hooks.loggers.trackers.wandb import stored_records
+from lightning_hooks.engine.runner.line import in_fit
+from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.training import TinyModule
 
@@ -99,27 +98,9 @@ def inspect_wandb(file: Path) -> list[dict[str, Any]]:
 
     if wandb.run is not None and file.samefile(wandb.run.settings.sync_file):
         wandb.finish()
-    if Version(wandb.__version__) < Version("0.29"):
-        return [*map(_as_inspected, stored_records(str(file)))]
     command = [sys.executable, "-m", "wandb", "leet", "inspect", "--json", str(file)]
     lines = subprocess.check_output(command, text=True).splitlines()
     return [json.loads(line) for line in lines]
-
-
-def _as_inspected(record: Any) -> dict[str, Any]:
-    """A record of W&B's in the form of ``wandb leet inspect``, which old releases lack."""
-    from google.protobuf.json_format import MessageToDict
-
-    kind = record.WhichOneof("record_type")
-    values = MessageToDict(getattr(record, kind), preserving_proto_field_name=True)
-    for name in {"item", "update"} & values.keys():
-        values[name] = {
-            each.get("key") or ".".join(each["nested_key"]): json.loads(
-                each["value_json"], parse_constant=str
-            )
-            for each in values[name]
-        }
-    return {"type": kind, kind: values}
 
 
 def history(records: list[dict[str, Any]]) -> dict[int, dict[str, float]]:

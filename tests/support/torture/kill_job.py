@@ -95,16 +95,6 @@ class Interrupts(Callback):
             os.kill(os.getpid(), self.number)
 
 
-def make_data(by_epoch: bool) -> Any:
-    """By iteration files are written inside epochs, too, where only a loader with a state can."""
-    loader = make_loader(BATCHES, shuffle=True)
-    if by_epoch:
-        return loader
-    from torchdata.stateful_dataloader import StatefulDataLoader
-
-    return StatefulDataLoader(loader.dataset, batch_size=2, shuffle=True)
-
-
 def train(
     directory: str, background: bool, by_epoch: bool, place: str = "", number: int = 0
 ) -> None:
@@ -126,7 +116,7 @@ def train(
     )
     torch.manual_seed(0)
     resumes = newest_valid(directory) is not None
-    loaders = make_data(by_epoch), make_loader(2)
+    loaders = make_loader(BATCHES, shuffle=True), make_loader(2)
     try:
         trainer.fit(module, *loaders, ckpt_path="last" if resumes else None)
     finally:  # a SIGKILL leaves none of these

@@ -1,0 +1,124 @@
+"""``Roster``: the hooks that take part in a fit or an evaluation."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, callbacks_of
+from lightning_hooks.engine.hosted import foreign, is_one_of
+
+__all__ = ["Roster", "check_each_once", "hook_callbacks_of", "merge_options"]
+
+
+class Roster:
+    """The hooks of a Trainer, computed once, when the first hook is set up.
+
+    Args:
+        callbacks: The hooks and adapters among the Trainer's callbacks, in order.
+        earlier: The hooks put among the callbacks for an earlier fit of the Trainer.
+
+    Raises:
+        ValueError: if a hook is given twice, or two adapters differ in an option.
+    """
+
+    def __init__(
+        self, callbacks: Sequence[HookCallback] = (), earlier: Sequence[HookCallback] = ()
+    ) -> None:
+        by_callback = [(callback, callback.entries()) for callback in callbacks]
+        inside = [h for callback, entries in by_callback for h, _ in entries if h is not callback]
+
+        def is_given(callback: HookCallback) -> bool:
+            was_put = callback.hosted_at is not None and is_one_of(callback, inside)
+            return not (was_put or is_one_of(callback, earlier))
+
+        given = [(callback, entries) for callback, entries in by_callback if is_given(callback)]
+        self.given: list[HookCallback] = [callback for callback, _ in given]
+        """The hooks and adapters given by the user."""
+        self.entries: list[tuple[Any, int]] = [entry for _, entries in given for entry in entries]
+        """The hooks of all with their priorities, in the order given."""
+        check_each_once(self.entries)
+        self.hooks: list[Any] = [hook for hook, _ in self.entries]
+        """The hooks, in the order given; then the hooks registered in the run."""
+        natives = [hook for hook in self.hooks if isinstance(hook, HookCallback)]
+        self.hosted: list[HookCallback] = [h for h in natives if not is_one_of(h, self.given)]
+        """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
+        self.options = merge_options(self.given)
+
+    def begin(self) -> None:
+        """Number the hosted hooks; no other hook keeps a number of an earlier Trainer."""
+        for callback in self.given:
+            _set_place(callback, None)
+        for place, hook in enumerate(self.hosted):
+            _set_place(hook, place)
+
+    def host(self, hook: HookCallback) -> None:
+        """Take in a native hook that is registered during the run."""
+        _set_place(hook, len(self.hosted))
+        self.hosted.append(hook)
+        self.hooks.append(hook)
+
+    def has_left(self, hook: HookCallback) -> bool:
+        """Whether a hook is among the callbacks for an adapter that is gone."""
+        return hook.hosted_at is not None and not is_one_of(hook, self.hosted)
+
+
+def _set_place(hook: HookCallback, place: int | None) -> None:
+    hook.hosted_at = place
+    vars(hook).pop("state_key", None)  # made of the place
+
+
+def hook_callbacks_of(trainer: L.Trainer) -> list[HookCallback]:
+    """Return the hooks and adapters among the Trainer's callbacks."""
+    return [callback for callback in callbacks_of(trainer) if isinstance(callback, HookCallback)]
+
+
+def check_each_once(entries: Iterable[tuple[Any, int]]) -> None:
+    """Check that no hook is given twice.
+
+    Args:
+        entries: Pairs of hook and priority.
+
+    Raises:
+        ValueError: if a hook is given twice.
+    """
+    known: set[int] = set()
+    for hook in [foreign(hook) for hook, _ in entries]:
+        if id(hook) in known:
+            raise ValueError(
+                f"the same {type(hook).__name__} object is given twice; "
+                "a hook takes part in a Trainer once"
+            )
+        known.add(id(hook))
+
+
+def merge_options(callbacks: Iterable[HookCallback]) -> RunnerOptions:
+    """Merge the options of hooks and adapters.
+
+    Raises:
+        ValueError: if two adapters differ in an option: a Trainer has a single Runner.
+    """
+    options = [callback.options() for callback in callbacks]
+    merged: dict[str, Any] = {}
+    for field in dataclasses.fields(RunnerOptions):
+        for one in options:
+            value = getattr(one, field.name)
+            if value is None:
+                continue
+            if not _same(merged.setdefault(field.name, value), value):
+                raise ValueError(
+                    f"two HookAdapters of one Trainer differ in {field.name}: "
+                    f"{merged[field.name]!r} and {value!r}; they share one Runner, "
+                    "so give it to one of them, or the same to both"
+                )
+    return RunnerOptions(**merged)
+
+
+def _same(one: Any, other: Any) -> bool:
+    try:
+        return one is other or bool(one == other)
+    except (RuntimeError, ValueError):  # tensors and arrays
+        return False

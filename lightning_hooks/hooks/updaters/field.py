@@ -1,0 +1,184 @@
+"""``FieldUpdaterHook``: a schedule for any entry of the parameter groups."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from operator import mul
+from typing import Any
+
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.updaters import param_groups
+from lightning_hooks.hooks.updaters.lr import LARGEST_RATE, LrUpdaterHook
+from lightning_hooks.hooks.updaters.policies import policy_of, value_of
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater
+from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.suggestions import suggest
+from lightning_hooks.utils.warn import rank_zero_warn
+
+__all__ = ["FieldUpdaterHook"]
+
+OWN_HOOKS = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}
+"""Fields with hooks of their own."""
+OF_THE_SCHEDULE = (
+    *("by_epoch", "by_step", "total"),
+    *("warmup", "warmup_iters", "warmup_ratio", "warmup_by_epoch"),
+)
+
+
+def field_of(name: str) -> Quantity:
+    """Return an entry of a group as a quantity; ``"betas.1"`` is the second of ``betas``."""
+    key, _, item = name.partition(".")
+
+    def read(group: dict[str, Any]) -> Any:
+        entry = group.get(key)
+        if item and isinstance(entry, (tuple, list)):
+            return entry[int(item)] if int(item) < len(entry) else None
+        return None if item else entry
+
+    is_share = key in ("betas", "alpha", "dampening")
+    return Quantity(
+        name,
+        name,
+        read,
+        f"no {name}",
+        highest=math.nextafter(1, 0) if is_share else LARGEST_RATE,
+        valid_range="in [0, 1)" if is_share else f"between 0 and {LARGEST_RATE:.2g}",
+        warm_up=mul,
+    )
+
+
+@HOOKS.register_module()
+class FieldUpdaterHook(Updater):
+    """Sets any number of the parameter groups by a policy: weight decay, ``eps``, a beta.
+
+    ``FieldUpdaterHook("weight_decay", policy="CosineAnnealing", end=0.4, by_epoch=False)``
+
+    ================  ==========================================================
+    writes            in every parameter group
+    ================  ==========================================================
+    the field         the policy's value, from the group's ``initial_<name>``
+    initial_<name>    the first value, if missing
+    ================  ==========================================================
+
+    The log has the first group's value under the field's name.
+
+    Args:
+        name: The key in the groups; ``"betas.1"`` is the second of ``betas``.
+        policy: A policy of learning rates, by its name in ``lr_config``.
+        include_zeros: Also set groups whose first value is 0, as of biases without weight decay.
+        arguments: The policy's arguments, with ``end`` or ``end_ratio`` for ``min_lr`` or
+            ``min_lr_ratio``; and ``by_epoch``, ``by_step``, ``total`` and the warm-up, as of
+            :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+
+    Raises:
+        TypeError: for an argument of the wrong type.
+        ValueError: for ``"lr"`` and ``"momentum"``, which have hooks of their own, a policy with a
+            base or a warm-up of its own, and at the start of a run for a name that no group has,
+            or a value below 0 or, of a beta, not below 1.
+
+    Source: Ignite's ``ParamGroupScheduler`` and MMEngine's ``param_name`` set any entry, too.
+
+    >>> from lightning_hooks.schedules import sample
+    >>> hook = FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.4)
+    >>> sample(hook, max_epochs=4, iters_per_epoch=1, fields={"weight_decay": 0.0625})
+    [0.0625, 0.146875, 0.23125, 0.315625]
+    """
+
+    reads_step = False
+    priority = "HIGH"
+    _is_logged = False
+
+    def __init__(
+        self, name: str, policy: str, include_zeros: bool = False, **arguments: Any
+    ) -> None:
+        if not isinstance(name, str) or not name:
+            raise TypeError(f"name must be a key of the parameter groups, got {name!r}")
+        if name in OWN_HOOKS:
+            raise ValueError(f"{name} has hooks of its own: write {policy}{OWN_HOOKS[name]}(...)")
+        item = name.partition(".")[2]
+        if "." in name and not item.isdigit():
+            raise ValueError(f'name must be a key, or a key and a place as "betas.1", got {name!r}')
+        given = {key: arguments.pop(key) for key in OF_THE_SCHEDULE if key in arguments}
+        super().__init__(**given)
+        check_bool(include_zeros=include_zeros)
+        self.quantity = field_of(name)
+        self.name, self.include_zeros = name, include_zeros
+        where = f"the policy of {name}"
+        self.policy = policy_of(policy, arguments, LrUpdaterHook, self.by_epoch, where)
+        self._value = value_of(self.policy)
+        self.needs_length = self.policy.needs_length
+        self.is_constant = self.policy.is_constant
+
+    def value(self, base: Any, position: int, total: Any) -> float:
+        """Return the policy's value; a group with 0 stays at 0."""
+        if base == 0 and not self.include_zeros:
+            return 0.0
+        return self._value(base, position, total)
+
+    def is_predictable(self) -> bool:
+        """Return True: the policy is a function of base, position and total."""
+        return True
+
+    def check(self, total: int) -> None:
+        """Raise ValueError where the policy does."""
+        self.policy.check(total)
+
+    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+        """Return the first value of each group; 0 for a group without the field."""
+        self._keep_first_values(optimizer)
+        self.base_origin = f"the groups' initial_{self.name}"
+        groups = optimizer.param_groups
+        return [param_groups.as_number(group.get(f"initial_{self.name}", 0)) for group in groups]
+
+    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+        """Set the field."""
+        if is_new:
+            value, (position, total) = self.value, self.progress(runner)
+            self.regular = param_groups.map_values(
+                lambda base: value(base, position, total), self.base
+            )
+        values = self.regular if warm_up_at is None else self.warm_values(warm_up_at)
+        key, _, item = self.name.partition(".")
+        for _, group, number in param_groups.with_groups(runner.optimizer, values):
+            if key not in group:
+                continue
+            if item:
+                entries = [*group[key]]
+                param_groups.fill(entries, int(item), number)
+                group[key] = type(group[key])(entries)
+            else:
+                param_groups.fill(group, key, number)
+
+    def missing_in(self, group: dict[str, Any]) -> str:
+        """Return what a group lacks, with the closest key."""
+        keys = [key for key in group if key != "params" and not key.startswith("initial_")]
+        return f"no {self.name}; {suggest(self.name, keys)}"
+
+    def before_run(self, runner: Runner) -> None:
+        """Read the bases, and check the schedule."""
+        super().before_run(runner)
+        is_run = self.joined_fit is not None  # not a schedule drawn without a run
+        self._is_logged = is_run and any(is_family(hook, "LoggerHook") for hook in runner.hooks)
+
+    def before_train_iter(self, runner: Runner) -> None:
+        """Set the iteration's values, and log the first group's."""
+        super().before_train_iter(runner)
+        if self._is_logged:
+            _, optimizer = param_groups.optimizers_of(runner.optimizer)[0]
+            runner.log_buffer.update({self.name: self.quantity.read(optimizer.param_groups[0])})
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Warn of another hook for the same field."""
+        hooks = [one for one in Driver.of(trainer).runner.hooks if isinstance(one, type(self))]
+        same = [one for one in hooks if one.name == self.name]
+        if len(same) > 1 and same[-1] is self:
+            rank_zero_warn(
+                f"{len(same)} FieldUpdaterHooks set {self.name}: each step takes the value that "
+                "was set last; leave out all but one"
+            )

@@ -1,0 +1,93 @@
+"""Policies by name, as functions of (base, position, total): for phases, and for any field."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.hooks.updaters.updater import PolicyRunner, Updater
+from lightning_hooks.utils.notes import add_note
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["policy_of", "value_of"]
+
+OF_THE_RUN = ("warmup", "warmup_iters", "warmup_by_epoch", "by_epoch", "by_step", "base_lr")
+"""Arguments for the whole schedule, and not for a policy inside."""
+OWN_WAYS = ("bases_of", "before_run", "before_train_epoch", "before_train_iter", "get_warmup_lr")
+"""Methods with which a hook is more than a function of (base, position, total)."""
+
+
+def policy_of(
+    policy: Any, arguments: Mapping[str, Any], family: type[Updater], by_epoch: bool, where: str
+) -> Updater:
+    """Return the hook of a policy, as a function of (base, position, total).
+
+    Args:
+        policy: The policy's name, as in ``lr_config``, in any case.
+        arguments: The hook's arguments; ``end`` and ``end_ratio`` stand for the minimum.
+        family: The base of the hooks for the quantity.
+        by_epoch: The unit of position and total.
+        where: The place of the policy, for errors.
+
+    Raises:
+        UnknownNameError: for an unknown policy, with the closest name.
+        ValueError: for an argument of the whole schedule, or a policy that needs more than a base,
+            a position and a total.
+        TypeError: for wrong arguments.
+    """
+    base = family.__name__
+    kind = HOOKS.get(HOOKS.spelled(f"{policy}{base}"))
+    if kind is None:
+        names = [name.removesuffix(base) for name in HOOKS.module_dict if name.endswith(base)]
+        hint = suggest(str(policy), [name for name in names if name], "lightning-hooks hooks")
+        raise UnknownNameError(f"{where}: unknown policy {policy!r}; {hint}")
+    for name in OF_THE_RUN:
+        if name in arguments:
+            raise ValueError(f"{where}: {name} is for the whole schedule, not for a policy in it")
+    own = [
+        name for name in OWN_WAYS if getattr(kind, name, None) is not getattr(family, name, None)
+    ]
+    if own or not issubclass(kind, family):
+        reason = f"{kind.__name__} has a {own[0]} of its own" if own else f"it is no {base}"
+        raise ValueError(
+            f"{where}: {policy!r} cannot be part of a schedule, because {reason}; "
+            "other policies are functions of base, position and total"
+        )
+    given, symbol = {**arguments}, family.quantity.symbol
+    for name, meant in (("end", f"min_{symbol}"), ("end_ratio", f"min_{symbol}_ratio")):
+        if name in given:
+            given[meant] = given.pop(name)
+    try:
+        hook = HOOKS.build({"type": kind, "by_epoch": by_epoch, **given})
+    except Exception as error:
+        add_note(error, where)
+        raise
+    assert isinstance(hook, Updater)
+    return hook
+
+
+def value_of(hook: Updater) -> Callable[[Any, int, Any], float]:
+    """Return a policy as a function of (base, position, total).
+
+    A user's policy may have ``get_lr(runner, base_lr)`` in place of ``value``.
+    """
+    if hook.own_total is None and hook.is_predictable():
+        return hook.value
+    return _Policy(hook)
+
+
+class _Policy:
+    """A policy with a length or a ``get_lr`` of its own, as a function of the position."""
+
+    def __init__(self, hook: Updater) -> None:
+        self._hook = hook
+
+    def __call__(self, base: Any, position: int, total: Any) -> float:
+        hook = self._hook
+        runner: Any = PolicyRunner(hook.by_epoch, position, total)
+        position, total = hook.progress(runner)
+        if hook.is_predictable():
+            return hook.value(base, position, total)
+        get = getattr(hook, f"get_{hook.quantity.symbol}")
+        return float(get(PolicyRunner(hook.by_epoch, position, total), base))
