@@ -7,6 +7,7 @@ seconds, and a wrong path is reported at once.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import json
 import sys
 from argparse import Namespace
@@ -16,7 +17,7 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["check", "convert", "decay", "hooks", "plot", "replay"]
+__all__ = ["check", "convert", "decay", "files", "hooks", "plot", "replay"]
 
 DECAY_REQUEST = "start_decay"
 """The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
@@ -71,12 +72,17 @@ def plot(given: Namespace) -> int:
 def convert(given: Namespace) -> int:
     """Run a config's code and print the Python for the hooks."""
     _check_path(given.config)
+    from lightning_hooks.cli.check.project import find
     from lightning_hooks.cli.convert import convert, split_unknown
     from lightning_hooks.config.full_config import hooks_from_config
     from lightning_hooks.utils.config_files import read_config
 
-    with _project():
-        config, comments = split_unknown(read_config(given.config))
+    project = find(given.config) if given.config.endswith((".py", ".yml", ".yaml")) else None
+    with _project(project.root if project else None):
+        for name in given.imports:
+            importlib.import_module(name)
+        script = project.script if project and project.config else None
+        config, comments = split_unknown(read_config(given.config), script)
         print(*comments, convert(hooks_from_config(config)), sep="\n")
     return 0
 
@@ -102,6 +108,21 @@ def hooks(given: Namespace) -> int:
     else:  # a whole line for each hook, for grep
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
+    return 0
+
+
+def files(given: Namespace) -> int:
+    """List the checkpoints of a run: scores, sizes, which is last, best or damaged."""
+    _check_path(given.run_dir)
+    from lightning_hooks.cli.list_files import lines_of, listed_files, table_of
+
+    rows, console = listed_files(given.run_dir), _console()
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    elif console.is_terminal:
+        console.print(table_of(rows))
+    else:
+        print(*map(printable, lines_of(rows)), sep="\n")
     return 0
 
 
@@ -157,13 +178,15 @@ def _console() -> Any:
 
 
 @contextlib.contextmanager
-def _project() -> Iterator[None]:
-    """Let a config import mmcv, and the modules in the current directory."""
+def _project(root: Path | None = None) -> Iterator[None]:
+    """Let a config import mmcv, and the modules in the current directory and in the root."""
     from lightning_hooks import standin
 
-    sys.path.insert(0, "")
+    added = [str(root), ""] if root else [""]
+    sys.path[:0] = reversed(added)
     try:
         with standin.installed():
             yield
     finally:
-        sys.path.remove("")
+        for folder in added:
+            sys.path.remove(folder)

@@ -6,13 +6,16 @@ import inspect
 import json
 import textwrap
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
+from lightning_hooks.cli.check.declarations import run_declarations
 from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.config.training_hooks import ConfiguredHooks
-from lightning_hooks.engine.priority import default_priority, get_priority
+from lightning_hooks.engine.priority import FAMILIES, default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.secrets import masked
+from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["convert", "split_unknown"]
 
@@ -22,8 +25,17 @@ KEYS = {"optimizer_config", "checkpoint_config", "timer_config", "custom_hooks",
 """Keys of a config with hooks by ``type``."""
 
 
-def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]:
-    """Import the ``custom_imports``; return a config without unknown hooks, and comments on them.
+def split_unknown(
+    config: Mapping[str, Any], script: Path | None = None
+) -> tuple[dict[str, Any], list[str]]:
+    """Import a project's hooks; return a config without unknown hooks, and comments on them.
+
+    The ``custom_imports`` are imported, and where hooks are unknown then, what the training script
+    imports. An optimizer hook leaves its ``grad_clip`` to ours.
+
+    Args:
+        config: The config.
+        script: The project's training script.
 
     >>> split_unknown(dict(custom_hooks=[dict(type="EMAHook"), dict(type="EMAHok")]))[0]
     {'custom_hooks': [{'type': 'EMAHook'}]}
@@ -33,7 +45,15 @@ def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
         hooks_from_config({"custom_imports": config.get("custom_imports")})
     except ImportError as error:
         config = {**config, "custom_imports": None}
-        comments.append(f"# custom_imports: {error}")
+        comments.append(_comment("custom_imports", error))
+
+    keys = [key for key in config if key in KEYS]
+    unknown = [kind for key in keys for kind in _unknown(config[key])]
+    if unknown and script is not None:
+        try:
+            run_declarations(script)
+        except (Exception, SystemExit) as error:
+            comments.append(_comment(script.name, error))
 
     def known(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -42,14 +62,40 @@ def split_unknown(config: Mapping[str, Any]) -> tuple[dict[str, Any], list[str]]
             return value
         if "hooks" in value:
             return {**value, "hooks": known(value["hooks"])}
-        kind = value.get("type")
-        if not isinstance(kind, str) or kind in HOOKS:
+        if not _unknown(value):
             return value
-        advice = HOOKS.advice_for(kind)
-        comments.append(f"# not converted: {kind} is not registered by custom_imports; {advice}")
-        return None
+        kind = value["type"]
+        clips = kind.endswith("OptimizerHook") and "grad_clip" in value
+        advice = f"{_advice_for(kind)}; of a hook of your own give the module as --import"
+        instead = "; OptimizerHook clips in its place" if clips else ""
+        comments.append(f"# not converted: {kind} is not registered{instead}; {advice}")
+        return {"grad_clip": value["grad_clip"]} if clips else None
 
-    return {**config, **{key: known(config[key]) for key in KEYS & config.keys()}}, comments
+    return {**config, **{key: known(config[key]) for key in keys}}, comments
+
+
+def _comment(what: str, error: BaseException) -> str:
+    """Return an error as one line."""
+    reason = masked(" ".join(f"{type(error).__name__}: {error}".split()))
+    return f"# {what}: {reason}"
+
+
+def _advice_for(kind: str) -> str:
+    """Return what to write instead of an unknown hook: a hook of the same family, if it has one."""
+    family = next((family for family in FAMILIES if kind.endswith(family)), None)
+    known = [name for name in HOOKS.module_dict if family and name.endswith(family)]
+    return suggest(kind, known) if known else HOOKS.advice_for(kind)
+
+
+def _unknown(value: Any) -> list[str]:
+    """Return the unknown types of hooks in an item of a config."""
+    if isinstance(value, (list, tuple)):
+        return [kind for one in value for kind in _unknown(one)]
+    if not isinstance(value, Mapping):
+        return []
+    kind = value.get("type")
+    here = [kind] if isinstance(kind, str) and kind not in HOOKS else []
+    return here + _unknown(value.get("hooks"))
 
 
 def convert(hooks: ConfiguredHooks) -> str:

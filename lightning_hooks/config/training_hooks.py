@@ -308,8 +308,9 @@ def _with_evaluation(config: Config, by_epoch: bool) -> Config:
         used = {*inspect.signature(EvalHook).parameters, "type", "priority", *ORDER_KEYS}
         unused = sorted(arguments.keys() - used)
         if unused:
+            are = "is" if len(unused) == 1 else "are"
             warn(
-                f"evaluation: {', '.join(unused)} are for a data set's evaluate(), but without a "
+                f"evaluation: {', '.join(unused)} {are} for a data set's evaluate(), but without a "
                 "dataloader the hook uses the Trainer's own validation",
             )
         arguments = {name: value for name, value in arguments.items() if name in used}

@@ -290,6 +290,8 @@ _WITHOUT_WARNING = (
 """The argument of mmcv 1.x, which later files warn of."""
 
 EDITS: dict[str, tuple[tuple[str, str], ...]] = {
+    # loaded on first access: a hook imports Lightning
+    "mmcv.cnn": (("from .rfsearch import Conv2dRFSearchOp, RFSearchHook", ""),),
     "mmcv.cnn.utils.weight_init": (
         (
             "from mmengine.registry import WEIGHT_INITIALIZERS, build_from_cfg",

@@ -49,7 +49,7 @@ def run(*arguments: str) -> int:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
-    for command in ("check", "plot", "convert", "hooks", "replay"):
+    for command in ("check", "plot", "convert", "files", "hooks", "replay"):
         assert command in told
 
 
@@ -157,8 +157,8 @@ def test_convert_leaves_unknown_hooks_out_with_a_comment(
     Path(config).write_text(f"{CONFIG}{unknown}\ncustom_imports = dict(imports=['no_lab'])")
     assert run("convert", config) == 0
     first, second, *code = capsys.readouterr().out.splitlines()
-    assert first == "# custom_imports: No module named 'no_lab'"
-    assert second.startswith("# not converted: EMAHok is not registered by custom_imports; did you")
+    assert first == "# custom_imports: ModuleNotFoundError: No module named 'no_lab'"
+    assert second.startswith("# not converted: EMAHok is not registered; did you mean 'EMAHook'")
     compile("\n".join(code), "code", "exec")
     assert "EMAHook(momentum=0.0002)" in "".join(code)
 

@@ -12,8 +12,12 @@ from lightning_hooks.cli.check.report import Report, check, show
 
 TRAIN = """
     import argparse
+    import os
     import sys
-    sys.path.append(".")
+    here = os.path.dirname(os.path.abspath(__file__))
+    for name in ("..",):
+        python_path = os.path.join(here, name)
+        sys.path.insert(0, python_path)
     from lab.apis import train
     from lab import runners
 
@@ -135,6 +139,11 @@ def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(pro
                     def f(self): ...
             """,
             "lab/more.py": "from torch._seven import inf\nimport lvis, nunmpy\ninf(1).y",
+            "tools/train.py": """
+                from lab.apis import train  # found with PYTHONPATH alone
+                if __name__ == "__main__":
+                    train()
+            """,
         },
     )
     report = check("tools/train.py")
@@ -146,7 +155,7 @@ def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(pro
         "pip install --no-deps mmsegmentation==0.30.0 mmdet==2.28.2",
         "pip install pycocotools lvis",
         "find out what provides no_such_thing, nunmpy",
-        "python -m lightning_hooks.standin tools/train.py ...",
+        "PYTHONPATH=. python -m lightning_hooks.standin tools/train.py ...",
     ]
 
 
@@ -184,11 +193,21 @@ def test_names_of_mmcv_that_raise_on_use_and_calls_for_a_gpu_are_told(
     Path("lab/apis/train.py").write_text(
         "from mmcv.onnx import register_extra_symbolics\ndef f(x):\n    return x.cuda()\n"
     )
-    report = check("tools/train.py")
-    gpu, name = report.findings
-    assert report.verdict == (
-        "trains on a machine with a GPU (lab/apis/train.py:3 calls .cuda(), and here is no GPU)"
+    write(
+        project,
+        {
+            "lab/decay.py": "from mmcv.runner.hooks.lr_updater import annealing_cos\n"
+            "import no_such_thing\nHALF = annealing_cos(1, '0', 0.5)"
+        },
     )
+    report = check(".")
+    (gpu,), (name,), (_, ours) = map(report.of, ("gpu", "note", "part"))
+    assert report.verdict == (
+        "trains on a machine with a GPU (lab/apis/train.py:3 calls .cuda(), and here is no GPU); "
+        f"{ours.what} (lab/decay.py:3)"
+    )
+    assert ours.what.startswith("an error inside lightning_hooks, lightning_hooks/")
+    assert "TypeError: unsupported operand" in ours.what
     assert (gpu.level, name.level) == ("gpu", "note")
     assert name.what.startswith("mmcv.onnx.")
     assert name.what.endswith("raises an error when it is used")

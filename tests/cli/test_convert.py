@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from lightning_hooks import HOOKS, register_training_hooks, standin
+from lightning_hooks.cli import app
 from lightning_hooks.cli.convert import convert
 from lightning_hooks.config import hooks_from_config
 from support.training import TinyModule, make_loader
@@ -95,6 +98,76 @@ def test_a_hook_of_the_project_is_imported(tmp_path: Path, monkeypatch: pytest.M
     assert [(name, priority) for name, priority in of(hooks) if name == "OwnHook"] == [
         ("OwnHook", 70)
     ]
+
+
+OWN = """
+from mmcv.runner import HOOKS, Hook, OptimizerHook
+
+@HOOKS.register_module(force=True)
+class OfTheScript(Hook): ...
+
+@HOOKS.register_module(force=True)
+class OwnOptimizerHook(OptimizerHook): ...
+"""
+CONFIG = """
+optimizer_config = dict(type="OwnOptimizerHook", grad_clip=dict(max_norm=35))
+custom_hooks = [dict(type="OfTheScript")]
+"""
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A project whose hooks are registered by what its training script imports."""
+    for name, text in {
+        "configs/net.py": CONFIG,
+        "tools/train.py": "import own_lab.hooks\nif __name__ == '__main__':\n    1 / 0",
+        "own_lab/__init__.py": "",
+        "own_lab/hooks.py": OWN,
+    }.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+    before = {*sys.modules}
+    yield tmp_path
+    for name in ("OfTheScript", "OwnOptimizerHook"):
+        HOOKS.module_dict.pop(name, None)
+    for name in {*sys.modules} - before:
+        if name.startswith(("own_lab", "train", "_train")):
+            del sys.modules[name]
+
+
+def converted(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    assert app.run(["convert", "configs/net.py", *arguments]) == 0
+    return capsys.readouterr().out
+
+
+@pytest.mark.parametrize("given", [[], ["--import", "own_lab.hooks"]], ids=["script", "import"])
+def test_hooks_that_the_project_registers_are_kept(
+    given: list[str], project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    if given:
+        (project / "tools/train.py").unlink()
+    code = converted(capsys, *given)
+    assert "from own_lab.hooks import OfTheScript, OwnOptimizerHook" in code
+    assert 'OwnOptimizerHook(grad_clip={"max_norm": 35})' in code
+    assert "#" not in code
+
+
+def test_grad_clip_of_an_unknown_optimizer_hook_is_kept(
+    project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (project / "tools/train.py").write_text("import no_such_lab")
+    first, second, third, *code = converted(capsys).splitlines()
+    assert first == "# train.py: ModuleNotFoundError: No module named 'no_such_lab'"
+    assert second.startswith(
+        "# not converted: OwnOptimizerHook is not registered; OptimizerHook clips in its place; "
+        "did you mean"
+    )
+    assert set(re.findall(r"'(\w+)'", second.partition("mean")[2])) <= {
+        name for name in HOOKS.module_dict if name.endswith("OptimizerHook")
+    }
+    assert third.startswith("# not converted: OfTheScript is not registered; ")
+    assert 'OptimizerHook(grad_clip={"max_norm": 35})' in "".join(code)
 
 
 def test_a_value_without_a_literal_is_refused() -> None:

@@ -360,6 +360,8 @@ def test_arguments_for_a_data_set_are_named_without_a_loader() -> None:
     with pytest.warns(UserWarning, match=r"evaluation: classwise, metric are for a data set"):
         adapter = hooks_from_config(config)
     assert adapter.hooks[1].eval_kwargs == {}
+    with pytest.warns(UserWarning, match=r"evaluation: metric is for a data set"):
+        hooks_from_config({"evaluation": {"metric": "bbox"}})
 
 
 # -- half precision ----------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import pickle
 import re
+import subprocess
 import sys
 import textwrap
 import traceback
@@ -176,6 +177,7 @@ def test_the_release_that_is_read_is_the_one_that_is_pinned(
 
 
 PROGRAM = """
+import subprocess
 import sys
 {before}
 from lightning_hooks import standin
@@ -283,3 +285,25 @@ def test_hook_files_runners_and_evaluations_need_no_wheel(tmp_path: Path) -> Non
     assert [line for line in lines if " " not in line] == ["0", "1", "[0.5]", "set()"]
     [hint] = [line for line in lines if "tests show no progress" in line]
     assert "pip install mmcv-lite==2.2.0 mmengine==0.10.7" in hint
+
+
+def test_a_script_that_does_not_train_imports_no_lightning() -> None:
+    script = """
+        import sys
+        from lightning_hooks import standin
+        standin.install()
+        from mmcv import Config, DictAction, ProgressBar, imread
+        from mmcv.cnn import ConvModule, build_norm_layer, fuse_conv_bn
+        from mmcv.ops import nms
+        from mmcv.parallel import MMDataParallel, collate, scatter
+        from mmcv.runner import BaseModule, auto_fp16, build_optimizer, get_dist_info, init_dist
+        from mmcv.runner import load_checkpoint, save_checkpoint, wrap_fp16_model
+        found = {name.partition(".")[0] for name in sys.modules}
+        print(*found & {"lightning", "pytorch_lightning", "torchmetrics"})
+        from mmcv.runner import HOOKS, RUNNERS
+        assert HOOKS.get("RFSearchHook").__module__ == "mmcv.cnn.rfsearch.search"
+        assert {"EpochBasedRunner", "IterBasedRunner"} <= {*RUNNERS.module_dict}
+    """
+    command = [sys.executable, "-W", "ignore", "-c", textwrap.dedent(script)]
+    run = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (run.returncode, run.stdout.strip()) == (0, ""), run.stderr

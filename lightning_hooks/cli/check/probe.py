@@ -5,7 +5,6 @@ The files are imported with the stand-in installed. Code for ``__main__`` is not
 
 from __future__ import annotations
 
-import ast
 import difflib
 import faulthandler
 import importlib
@@ -24,9 +23,10 @@ from typing import Any, TextIO
 import torch
 
 from lightning_hooks import standin
+from lightning_hooks.cli.check.declarations import run_declarations
 from lightning_hooks.cli.check.packages import AbsentPackages, provider_of
-from lightning_hooks.cli.check.project import Project, find
-from lightning_hooks.cli.check.report import ABSENT, Finding
+from lightning_hooks.cli.check.project import THIS_PACKAGE, Project, find
+from lightning_hooks.cli.check.report import ABSENT, OURS, Finding
 from lightning_hooks.dialects import DIALECTS, detect
 from lightning_hooks.dialects.dialect import MMCV
 from lightning_hooks.engine.points import POINTS
@@ -48,7 +48,8 @@ class Probe:
 
     Args:
         project: The files.
-        out: Where the lines go: ``{"loading": ...}``, ``{"finding": ...}``, ``{"hook": ...}``.
+        out: Where the lines go: ``{"loading": ...}``, ``{"finding": ...}``, ``{"hook": ...}``, and
+            ``{"path": ...}`` for a script that needs a folder on Python's path.
         seconds: The time limit of an import; a longer import ends the process.
     """
 
@@ -64,19 +65,19 @@ class Probe:
     def run(self) -> None:
         """Import the script, then the config's modules, then all other files; list the hooks."""
         project = self.project
-        sys.path[:0] = map(str, (project.root, Path.cwd()))
+        sys.path.pop(0)  # the current folder: the command that trains has the script's folder
         sys.meta_path.append(self._absent)
         placeholders.placeholder = self._absent.stand_in  # type: ignore[assignment]  # no cache
         if project.script:
             self._attempt(self._load, project.script, "start")
+        sys.path[:0] = map(str, (project.root, Path.cwd()))
         if project.config:
             self._attempt(self._read_config, project.config, "start")
         for finding in () if torch.cuda.is_available() else self._cuda_calls():
             self._write("finding", finding)
         for path in project.files:
             name = project.name_of(path)
-            loaded = {getattr(one, "__file__", None) for one in sys.modules.copy().values()}
-            if str(path) not in loaded and not name.startswith(tuple(self._failed)):
+            if path not in dict(self._own_modules()) and not name.startswith(tuple(self._failed)):
                 self._attempt(self._load, path, self._level_of(path))
         modules = dict(self._own_modules())
         if project.files:
@@ -86,7 +87,7 @@ class Probe:
         for hook in hooks_in(modules):
             self._write("hook", hook)
 
-    def _write(self, kind: str, value: Finding | dict[str, Any]) -> None:
+    def _write(self, kind: str, value: Finding | dict[str, Any] | str) -> None:
         line = json.dumps({kind: value}, default=vars)
         if line not in self._written:
             self._written.add(line)
@@ -124,32 +125,25 @@ class Probe:
         if name and (path.parent / "__init__.py").exists():
             importlib.import_module(name)
             return
-        tree = ast.parse(path.read_bytes(), str(path))
-        name = name or path.stem
-        name = f"_{name}" if name in sys.modules else name
-        module = sys.modules[name] = types.ModuleType(name)
-        module.__file__, module.__package__ = str(path), name.rpartition(".")[0]
-        sys.path.insert(0, str(path.parent))
-        try:
-            body = ast.Module([*filter(_declares, tree.body)], [])
-            exec(compile(body, str(path), "exec"), vars(module))
-        except BaseException:
-            del sys.modules[name]
-            raise
-        finally:
-            sys.path.remove(str(path.parent))
+        run_declarations(path, name)
 
     def _add_failure(self, path: Path, error: BaseException, level: str) -> bool:
         """Report a failed import at the project's last line; return whether to try again."""
         file, line = str(path), 0
         for frame in traceback.extract_tb(error.__traceback__):
-            if self.project.has(frame.filename):
-                file, line = frame.filename, frame.lineno or 0
+            name = os.path.normpath(frame.filename)  # "tools/../lab/a.py" with such a path
+            if self.project.has(name):
+                file, line = name, frame.lineno or 0
         if isinstance(error, SyntaxError) and self.project.has(str(error.filename)):
             file, line = str(error.filename), error.lineno or 0
         source = Path(file).read_text("utf-8", "replace") if Path(file).is_file() else ""
         absent = str(getattr(error, "name", ""))
         is_new = isinstance(error, ModuleNotFoundError) and absent not in self._absent.names
+        root = str(self.project.root)
+        if is_new and self._is_own(absent) and root not in sys.path:
+            sys.path.append(root)
+            self._write("path", os.path.relpath(root))
+            return True
         if is_new and not self._is_own(absent):
             package = absent.partition(".")[0]
             if importlib.util.find_spec(package):
@@ -162,8 +156,9 @@ class Probe:
         if path.name == "__init__.py":
             self._failed.append(f"{self.project.name_of(path)}.")
         roots = {name.partition(".")[0] for name in self._absent.names}
-        if not any(name in source for name in roots | self._absent.of_lite):
-            self._write("finding", Finding(file, line, _reason(error), "", level))
+        fault = _fault_of_ours(error)
+        if fault or not any(name in source for name in roots | self._absent.of_lite):
+            self._write("finding", Finding(file, line, f"{fault}{_reason(error)}", "", level))
         return False
 
     def _is_own(self, module: str) -> bool:
@@ -173,7 +168,7 @@ class Probe:
 
     def _own_modules(self) -> Iterator[tuple[Path, types.ModuleType]]:
         for module in sys.modules.copy().values():
-            path = Path(str(getattr(module, "__file__", None)))
+            path = Path(os.path.normpath(str(getattr(module, "__file__", None))))
             if path.suffix == ".py" and self.project.has(path):
                 yield path, module
 
@@ -248,6 +243,20 @@ def _implements(cls: type, point: str) -> bool:
     return owner is not None and owner.__name__ not in EMPTY
 
 
+def _fault_of_ours(error: BaseException) -> str:
+    """Return ``OURS`` and the place of an error in this package; empty for any other error.
+
+    An error that this package raises on purpose is the answer to an error of the project.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    if not frames or not Path(frames[-1].filename).is_relative_to(THIS_PACKAGE):
+        return ""
+    last, checks = frames[-1], Path(__file__).parent
+    if (last.line or "").startswith("raise") or Path(last.filename).is_relative_to(checks):
+        return ""
+    return f"{OURS}, {Path(last.filename).relative_to(THIS_PACKAGE.parent)}:{last.lineno}: "
+
+
 # -- the process --------------------------------------------------------------------------------
 
 
@@ -261,21 +270,6 @@ def _reason(error: BaseException) -> str:
     if isinstance(error, OSError) and error.strerror:
         return f"cannot be read: {error.strerror}"
     return text if isinstance(error, ImportError) else f"{type(error).__name__}: {text}"
-
-
-def _declares(node: ast.AST) -> bool:
-    """Return whether a statement of a script imports or defines, and does nothing else."""
-    if isinstance(node, (ast.If, ast.Try)):
-        inner = [part for part in ast.iter_child_nodes(node) if isinstance(part, ast.stmt)]
-        is_guard = isinstance(node, ast.If) and "'__main__'" in ast.dump(node.test)
-        return not is_guard and all(map(_declares, inner))
-    called = [ast.unparse(part.func) for part in ast.walk(node) if isinstance(part, ast.Call)]
-    if isinstance(node, (ast.Assign, ast.AnnAssign)):
-        return all(name.endswith("Registry") for name in called)
-    if isinstance(node, ast.Expr):  # the script extends the path on which modules are found
-        return any(name.startswith("sys.path") for name in called)
-    kinds = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)
-    return isinstance(node, (*kinds, ast.Pass))
 
 
 def main(target: str, out: str, seconds: str) -> None:

@@ -6,6 +6,7 @@ import dataclasses
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -17,9 +18,10 @@ from typing import Any
 from lightning_hooks.cli.check.project import Project, find
 from lightning_hooks.engine.error_notes import listed
 
-__all__ = ["ABSENT", "PIP", "UNKNOWN", "Finding", "Report", "check", "show"]
+__all__ = ["ABSENT", "OURS", "PIP", "UNKNOWN", "Finding", "Report", "check", "show"]
 
 ABSENT = " is not installed"
+OURS = "an error inside lightning_hooks"
 PIP = "pip install "
 UNKNOWN = "find out what provides "
 
@@ -50,6 +52,8 @@ class Report:
     empty methods; ``attention``, methods without a point, or why no adapter takes the hook."""
     script: str
     """The training script; empty for a project without a script."""
+    path: str = ""
+    """The folder that must be on Python's path, where the script finds its packages; or empty."""
 
     @property
     def starts(self) -> bool:
@@ -58,7 +62,16 @@ class Report:
 
     @property
     def verdict(self) -> str:
-        """``trains``, ``runs``, ``runs except ...``, or ``does not start because ...``."""
+        """``trains``, ``runs``, ``runs except ...``, or ``does not start because ...``.
+
+        An error inside this package is said in each of them.
+        """
+        ours = [
+            f"{one.what} ({place(one)})" for one in self.of("part") if one.what.startswith(OURS)
+        ]
+        return "; ".join([self._verdict(), *([listed(ours, 2)] if ours else [])])
+
+    def _verdict(self) -> str:
         stops = self.of("start")
         absent = [one.what.removesuffix(ABSENT) for one in stops if one.what.endswith(ABSENT)]
         reasons = [f"{one.what} ({place(one)})" for one in stops if not one.what.endswith(ABSENT)]
@@ -88,7 +101,8 @@ class Report:
         steps += [one for one in needed if not one.startswith((PIP, UNKNOWN))]
         mmcv_hooks = [hook["name"] for hook in self.hooks if hook["dialect"] == "mmcv"]
         if self.script:
-            steps.append(f"python -m lightning_hooks.standin {self.script} ...")
+            path = f"PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
+            steps.append(f"{path}python -m lightning_hooks.standin {self.script} ...")
         elif mmcv_hooks:
             install = "from lightning_hooks import HookAdapter, standin; standin.install()"
             hosted = f"Trainer(callbacks=[HookAdapter([{mmcv_hooks[0]}(...)])])"
@@ -145,7 +159,8 @@ def check(target: str, seconds: float = 120.0) -> Report:
         path, level = loading
         found.append(_end_of(project, path, level, told, seconds))
     hooks = tuple(_shortened(line["hook"]) for line in lines if "hook" in line)
-    return Report(tuple(found), hooks, _short(project.script) if project.script else "")
+    path = next((line["path"] for line in lines if "path" in line), "")
+    return Report(tuple(found), hooks, _short(project.script) if project.script else "", path)
 
 
 def _end_of(project: Project, path: str, level: str, told: str, seconds: float) -> Finding:

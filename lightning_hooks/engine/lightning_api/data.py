@@ -123,8 +123,8 @@ def generators_of(loader: Any) -> list[torch.Generator]:
     """Return the generators given to a loader and the loader's samplers."""
     sampler, batch_sampler = (getattr(loader, name, None) for name in ("sampler", "batch_sampler"))
     parts = loader, sampler, batch_sampler, getattr(batch_sampler, "sampler", None)
-    found = [getattr(part, "generator", None) for part in parts]
-    return [*dict.fromkeys(one for one in found if isinstance(one, torch.Generator))]
+    generators = [getattr(part, "generator", None) for part in parts]
+    return [*dict.fromkeys(each for each in generators if isinstance(each, torch.Generator))]
 
 
 def train_generators(trainer: L.Trainer) -> list[torch.Generator]:

@@ -68,9 +68,13 @@ class LoaderPlaces:
             if _is_ordinary(loader) and loader not in self._watched:
                 self._watched[loader] = WatchedLoader(loader, fit)
 
+    def _of(self, loader: Any) -> WatchedLoader | None:
+        # a list of batches has no weak references
+        return self._watched.get(loader) if _is_ordinary(loader) else None
+
     def _end(self, trainer: L.Trainer) -> None:
         """Keep the states of persistent workers, for files saved after the fit."""
-        watched = [self._watched.get(loader) for loader in train_loaders(trainer)]
+        watched = [self._of(loader) for loader in train_loaders(trainer)]
         places = [{} if loader is None else loader.place_after_fit() for loader in watched]
         self._after_fit = places if any(places) else []
         self._watched.clear()
@@ -97,7 +101,7 @@ class LoaderPlaces:
         in_pass = not is_last_batch(trainer)
         places: list[dict[str, Any]] = []
         for loader in train_loaders(trainer):
-            watched = self._watched.get(loader)
+            watched = self._of(loader)
             iterator = running.get(id(loader))
             if watched is None or iterator is None:
                 places.append({})

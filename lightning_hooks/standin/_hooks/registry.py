@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 from lightning_hooks.engine import registry as native
@@ -22,6 +23,8 @@ class _Hooks(Registry):
     def get(self, key: str) -> Any:
         """Return a class; in place of a native hook, the class of this name in ``mmcv.runner``."""
         found = super().get(key)
+        if found is None and key == "RFSearchHook" and "mmcv.cnn" in sys.modules:
+            return sys.modules["mmcv.cnn"].RFSearchHook  # which mmcv.cnn loads on first access
         source = names_of("mmcv.runner").get(key.rpartition(".")[2])
         is_native = getattr(found, "__module__", "").startswith("lightning_hooks.")
         return source.load() if source and is_native else found

@@ -1,11 +1,10 @@
-"""mmcv's runners, all registered."""
+"""mmcv's runners, all registered by the first access to a name.
 
-from lightning_hooks.standin.runner.builders import RUNNERS as RUNNERS
-from lightning_hooks.standin.runner.builders import build_runner as build_runner
-from lightning_hooks.standin.runner.epoch_based_runner import EpochBasedRunner as EpochBasedRunner
-from lightning_hooks.standin.runner.epoch_based_runner import Runner as Runner
-from lightning_hooks.standin.runner.iter_based_runner import IterBasedRunner as IterBasedRunner
-from lightning_hooks.standin.runner.iter_based_runner import IterLoader as IterLoader
+The runners import Lightning: code without a training, which reads layers or checkpoints, does not.
+"""
+
+import importlib
+from typing import Any
 
 __all__ = [
     "RUNNERS",
@@ -15,3 +14,12 @@ __all__ = [
     "Runner",
     "build_runner",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        for module in ("builders", "epoch_based_runner", "iter_based_runner"):
+            names = vars(importlib.import_module(f"{__name__}.{module}"))
+            globals().update({n: names[n] for n in __all__ if n in names})
+        return globals()[name]
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch import nn
 
-from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT, optimizer_state
 from lightning_hooks.standin.fileio.checkpoint_loader import (
     PAVI,
     CheckpointLoader,
@@ -182,6 +181,9 @@ def save_checkpoint(
         meta: Metadata; the version and the time are added.
         file_client_args: The storage; by default determined by the path.
     """
+    # here, since the module imports Lightning, which code that only loads does not need
+    from lightning_hooks.engine.runner.mmcv_checkpoint import LAYOUT, optimizer_state
+
     if not (meta is None or isinstance(meta, dict)):
         raise TypeError(f"meta must be a dict or None, got {type(meta)}")
     inner: Any = model.module if is_module_wrapper(model) else model
