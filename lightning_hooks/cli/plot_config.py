@@ -16,9 +16,10 @@ from lightning_hooks.utils.config_files import read_config
 
 __all__ = ["curves_of", "in_terminal"]
 
-LENGTH = ("runner", "total_epochs", "total_iters")
-DRAWN = ("custom_imports", "lr_config", "momentum_config", *LENGTH)
+LENGTH = ("runner", "total_epochs", "total_iters", "train_cfg")
+DRAWN = ("custom_imports", "lr_config", "momentum_config", "param_scheduler", *LENGTH)
 """The config keys for the curves."""
+SCHEDULES = ("LrUpdaterHook", "MomentumUpdaterHook", "FieldUpdaterHook")
 LONGEST = 10_000_000
 """The maximum number of iterations; drawing so many takes about a minute."""
 
@@ -38,8 +39,9 @@ def curves_of(
     """
     config = read_config(path)
     drawn = {key: config[key] for key in DRAWN if key in config}
+    drawn["custom_hooks"] = _fields(config.get("custom_hooks"))
     adapter = hooks_from_config(drawn, timer_config=None)
-    hooks = [h for h in adapter.hooks if is_family(h, "LrUpdaterHook", "MomentumUpdaterHook")]
+    hooks = [hook for hook in adapter.hooks if is_family(hook, *SCHEDULES)]
     if not hooks:
         raise ValueError(f"{path} has neither lr_config nor momentum_config: nothing to draw")
     iters = adapter.trainer_kwargs.get("max_steps")
@@ -53,11 +55,26 @@ def curves_of(
     if epochs * iters_per_epoch > LONGEST:
         run = f"{epochs} epochs of {iters_per_epoch} iterations"
         raise ValueError(f"plot draws at most {LONGEST:,} iterations, got {run}: give less")
-    optimizer = config.get("optimizer")
+    optimizer = config.get("optimizer") or (config.get("optim_wrapper") or {}).get("optimizer")
     optimizer = optimizer if isinstance(optimizer, Mapping) else {}
-    momentum = optimizer.get("momentum", optimizer.get("betas", [0.9])[0])
-    length = {"max_epochs": epochs, "iters_per_epoch": iters_per_epoch}
-    return hooks, {**length, "base_lr": optimizer.get("lr", 0.1), "base_momentum": momentum}
+    betas = list(optimizer.get("betas", [0.9, 0.999]))
+    values = {**optimizer, **{f"betas.{i}": beta for i, beta in enumerate(betas)}}
+    fields = {hook.name: values.get(hook.name, 0.0) for hook in hooks if hasattr(hook, "name")}
+    return hooks, {
+        "max_epochs": epochs,
+        "iters_per_epoch": iters_per_epoch,
+        "base_lr": optimizer.get("lr", 0.1),
+        "base_momentum": optimizer.get("momentum", betas[0]),
+        **({"fields": fields} if fields else {}),
+    }
+
+
+def _fields(custom_hooks: Any) -> list[Any]:
+    """Return the configs of hooks for fields."""
+    several = custom_hooks if isinstance(custom_hooks, (list, tuple)) else [custom_hooks]
+    return [
+        one for one in several if isinstance(one, Mapping) and one.get("type") == "FieldUpdaterHook"
+    ]
 
 
 def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height: int = 15) -> str:

@@ -10,6 +10,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
+from lightning_hooks.engine.priority import default_priority
+from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
@@ -29,7 +31,8 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
     ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` become the arguments of
     :func:`register_training_hooks`, the modules of ``custom_imports`` are imported first, and the
-    rest (the model, the data) is ignored::
+    rest (the model, the data) is ignored. Of MMEngine's keys ``param_scheduler`` and the length in
+    ``train_cfg`` count::
 
         hooks = hooks_from_config("configs/resnet50_8xb32.py")
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
@@ -71,11 +74,31 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         raise TypeError(f"cfg must be a dict, a Config or the path of a file, got {masked(cfg)!r}")
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
+    if "param_scheduler" in cfg:
+        given |= _of_mmengine(cfg)
     given.update(arguments)
     _warn_of_misspelt_keys(cfg)
     if val_dataloader is not None and isinstance(given.get("evaluation"), Mapping):
         given["evaluation"] = {"dataloader": val_dataloader, **given["evaluation"]}
     return register_training_hooks(**given)
+
+
+def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the arguments for MMEngine's ``param_scheduler`` and ``train_cfg``."""
+    from lightning_hooks.dialects.mmengine.param_scheduler import hooks_of_param_scheduler
+
+    loop = cfg.get("train_cfg") or {}
+    length = {key: loop[key] for key in ("max_epochs", "max_iters") if key in loop}
+    kind = "IterBasedRunner" if "max_iters" in length else "EpochBasedRunner"
+    hooks = hooks_of_param_scheduler(cfg["param_scheduler"], **length)
+    several = cfg.get("custom_hooks") or []
+    return {
+        "custom_hooks_config": [
+            *((hook, default_priority(HOOKS.build(hook))) for hook in hooks),
+            *(several if isinstance(several, (list, tuple)) else [several]),
+        ],
+        **({"runner": {"type": kind, **length}} if length else {}),
+    }
 
 
 def from_file(path: str, **arguments: Any) -> ConfiguredHooks:

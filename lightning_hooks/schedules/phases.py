@@ -57,7 +57,8 @@ def length_of(value: float, total: Any) -> int:
     >>> length_of(500, 2000), length_of(0.05, 2000), length_of(0.001, 10)
     (500, 100, 1)
     """
-    return max(1, int(round(value * total))) if isinstance(value, float) else int(value)
+    length: int = round(value * total) if isinstance(value, float) else value
+    return max(1, length)
 
 
 def ends_of_phases(lengths: Sequence[float | None], total: Any) -> list[Any]:

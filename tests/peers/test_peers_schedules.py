@@ -236,3 +236,121 @@ def test_rex() -> None:
     theirs = rates(lambda o: REXScheduler(o, STEPS, max_lr=LR, min_lr=0.01))
     assert ours(by_iter("REX", min_lr=0.01))[1:] == pytest.approx(theirs[1:])
     assert theirs[0] == 0.01  # before the first step of the scheduler
+
+
+# -- MMEngine ----------------------------------------------------------------------------------
+
+EPOCHS, BATCHES = 12, 5
+ITERS = EPOCHS * BATCHES
+
+
+def linear(end: int = 8, **arguments: Any) -> dict[str, Any]:
+    return {"type": "LinearLR", "start_factor": 0.25, "begin": 0, "end": end, **arguments}
+
+
+def cosine(begin: int = 0, end: int = EPOCHS, **arguments: Any) -> dict[str, Any]:
+    return {"type": "CosineAnnealingLR", "begin": begin, "end": end, **arguments}
+
+
+FROM_EPOCHS = {"by_epoch": True, "convert_to_iter_based": True}
+ITER: dict[str, Any] = {"by_epoch": False}
+MMENGINE: dict[str, list[dict[str, Any]]] = {
+    "steps": [{"type": "MultiStepLR", "milestones": [8, 11], "gamma": 0.1}],
+    "steps after a warm-up": [
+        linear(by_epoch=False),
+        {"type": "MultiStepLR", "begin": 0, "end": EPOCHS, "milestones": [8, 11]},
+    ],
+    "the warm-up second": [
+        {"type": "StepLR", "step_size": 4, "gamma": 0.5},
+        {"type": "ConstantLR", "factor": 0.25, "begin": 0, "end": 8, "by_epoch": False},
+    ],
+    "cosine": [cosine(T_max=EPOCHS, eta_min=0.01)],
+    "cosine by iteration": [
+        linear(10, **ITER),
+        cosine(10, ITERS, T_max=ITERS - 10, eta_min=0.01, **ITER),
+    ],
+    "cosine, then what is left": [cosine(0, 8, eta_min=0.1)],
+    "cosine, then another": [cosine(0, 6, eta_min=0.1), cosine(6, 12, eta_min=0.01)],
+    "a longer cosine": [cosine(0, 8, T_max=12, eta_min_ratio=0.1)],
+    "exp between": [
+        {"type": "ExponentialLR", "gamma": 0.5, "begin": 3, "end": 6},
+        {"type": "PolyLR", "power": 2, "eta_min": 0.01, "begin": 8, "end": 12},
+    ],
+    "line down": [{"type": "LinearLR", "start_factor": 1, "end_factor": 0.1, "end": 12}],
+    "poly": [{"type": "PolyLR", "power": 0.9, "eta_min": 0.001, "end": ITERS, **ITER}],
+    "restarts": [
+        {
+            "type": "CosineRestartLR",
+            "periods": [4, 8],
+            "restart_weights": [1, 0.5],
+            "eta_min": 0,
+        }
+    ],
+    "restarts to a minimum": [
+        {"type": "CosineRestartLR", "periods": [4, 8], "restart_weights": [1, 1]}
+        | {"eta_min_ratio": 0.1}
+    ],
+    "one cycle": [{"type": "OneCycleLR", "eta_max": 0.5, "total_steps": ITERS, **ITER}],
+    "YOLO-like": [
+        linear(2, **FROM_EPOCHS),
+        cosine(2, 10, T_max=8, eta_min=0.05, **FROM_EPOCHS),
+        {"type": "ConstantLR", "factor": 1, "begin": 10, "end": 12, "by_epoch": True} | FROM_EPOCHS,
+    ],
+    "steps from epochs": [{"type": "MultiStepLR", "milestones": [8, 11], **FROM_EPOCHS}],
+    "momentum": [
+        {"type": "CosineAnnealingMomentum", "T_max": EPOCHS, "eta_min": 0.5},
+    ],
+    "weight decay": [
+        {"type": "LinearParamScheduler", "param_name": "weight_decay", "start_factor": 1}
+        | {"end_factor": 0.25, "end": ITERS, "by_epoch": False}
+    ],
+}
+
+
+def mmengines(schedulers: list[dict[str, Any]], key: str) -> list[float]:
+    """Return what MMEngine sets in each iteration: schedulers step after iterations or epochs."""
+    kinds = importlib.import_module("mmengine.optim.scheduler")
+    sgd = optimizer()
+    sgd.param_groups[0]["weight_decay"] = 0.05
+    made, found = [], []
+    for config in schedulers:
+        given = {**config, "optimizer": sgd}
+        kind = getattr(kinds, given.pop("type"))
+        converts = given.pop("convert_to_iter_based", False)
+        if converts:
+            made.append(kind.build_iter_from_epoch(**given, epoch_length=BATCHES))
+        else:
+            made.append(kind(**given))
+    for iteration in range(ITERS):
+        found.append(sgd.param_groups[0][key])
+        sgd.step()
+        for one in made:
+            if not one.by_epoch or (iteration + 1) % BATCHES == 0:
+                one.step()
+    return found
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MMENGINE)
+def test_mmengine(name: str) -> None:
+    schedulers = MMENGINE[name]
+    length = {"max_iters": ITERS, "max_epochs": EPOCHS, "epoch_length": BATCHES}
+    [config] = h.dialects.mmengine.hooks_of_param_scheduler(schedulers, **length)
+    run = {"max_epochs": EPOCHS, "iters_per_epoch": BATCHES, "base_lr": LR}
+    found = sample(h.HOOKS.build(config), **run, fields={"weight_decay": 0.05})
+    key = {"momentum": "momentum", "weight decay": "weight_decay"}.get(name, "lr")
+    assert found == pytest.approx(mmengines(schedulers, key), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_mmengine_without_the_batches_of_an_epoch() -> None:
+    """After the cosine the rate is its end, where MMEngine keeps the last step's."""
+    schedulers = MMENGINE["YOLO-like"]
+    [config] = h.dialects.mmengine.hooks_of_param_scheduler(schedulers, max_epochs=EPOCHS)
+    run = {"max_epochs": EPOCHS, "iters_per_epoch": BATCHES, "base_lr": LR}
+    found, theirs = sample(h.HOOKS.build(config), **run), mmengines(schedulers, "lr")
+    assert found[10:50] == pytest.approx(theirs[10:50])
+    assert found[50:] == [pytest.approx(0.05)] * 10
+    assert theirs[50:] == [pytest.approx(0.05, abs=1e-3)] * 10
+    # the warm-up ends a step later
+    assert found[:10] == pytest.approx(theirs[:10], abs=LR * 0.75 / 9)

@@ -41,10 +41,18 @@ from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.mmengine.loops import Evaluation
 from lightning_hooks.dialects.mmengine.message_hub import HistoryBuffer as HistoryBuffer
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub as MessageHub
+from lightning_hooks.dialects.mmengine.param_scheduler import hooks_of_param_scheduler
 from lightning_hooks.dialects.mmengine.runner_facade import RunnerFacade
 from lightning_hooks.engine.registry import HOOKS as HOOKS
 
-__all__ = ["DIALECT", "HOOKS", "HistoryBuffer", "Hook", "MessageHub"]
+__all__ = [
+    "DIALECT",
+    "HOOKS",
+    "HistoryBuffer",
+    "Hook",
+    "MessageHub",
+    "hooks_of_param_scheduler",
+]
 
 _MODES = ("train", "val", "test")
 _POINTS = tuple(

@@ -410,16 +410,13 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             *(type(self).__name__, save_best, rule, keep_best),
             choose_rule=inferred(greater_keys, less_keys),
         )
+        self._files = [self._best]
 
     @property
     def rule(self) -> str | None:
         """The rule of the first key; None before the first score by ``"auto"``."""
         ranking = self._best.ranking
         return ranking.rule(ranking.key) if ranking.rules else None
-
-    @property
-    def _files(self) -> Sequence[BestFiles]:
-        return [self._best]
 
     def _best_fields(self) -> BestFields:
         return self._best.fields()

@@ -17,6 +17,7 @@ from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import callbacks_of, natives_with
 from lightning_hooks.engine.lightning_api import entry_point, progress
+from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
@@ -120,13 +121,10 @@ class SavingHook(Hook):
     out_dir: str | None = None
     by_epoch: bool = True
     reads_step = False
+    _files: Sequence[DueFiles]
+    """The hook's files by kind, in the order of writing; ``export()`` reads the last kind's."""
     _best_path_override: str = ""
     _warned = False
-
-    @property
-    def _files(self) -> Sequence[DueFiles]:
-        """The hook's files by kind, in the order of writing; ``export()`` reads the last kind's."""
-        raise NotImplementedError(f"{type(self).__name__} must define _files")
 
     @property
     def kept_kinds(self) -> Sequence[str]:
@@ -364,9 +362,11 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
 def _newest(trainer: L.Trainer) -> str | None:
     """Return the file for ``ckpt_path="last"``: the newest of all hooks of the Trainer."""
     work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
+    # Lightning asks before the first setup, where no roster exists
+    hooks = [hook for callback in hook_callbacks_of(trainer) for hook, _ in callback.entries()]
     places = [
         (kind.kind != "last", kind.store.template, directory_of(hook.out_dir, work_dir))
-        for hook in _saving_hooks(Driver.of(trainer).roster.hooks)
+        for hook in _saving_hooks(hooks)
         for kind in hook._files
         if kind.is_used
     ]

@@ -230,8 +230,8 @@ class EvalHook(SavingHook):
         """The best files; for old subclasses that do not call this class's constructor."""
         return BestFiles(CheckpointStore(), type(self).__name__, choose_rule=self._rule_of)
 
-    @property
-    def _files(self) -> Sequence[BestFiles]:
+    @functools.cached_property
+    def _files(self) -> Sequence[BestFiles]:  # type: ignore[override]
         return [self._best]
 
     def _best_fields(self) -> BestFields:

@@ -25,10 +25,6 @@ __all__ = ["FieldUpdaterHook"]
 
 OWN_HOOKS = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}
 """Fields with hooks of their own."""
-OF_THE_SCHEDULE = (
-    *("by_epoch", "by_step", "total"),
-    *("warmup", "warmup_iters", "warmup_ratio", "warmup_by_epoch"),
-)
 
 
 def field_of(name: str) -> Quantity:
@@ -71,10 +67,17 @@ class FieldUpdaterHook(Updater):
     Args:
         name: The key in the groups; ``"betas.1"`` is the second of ``betas``.
         policy: A policy of learning rates, by its name in ``lr_config``.
+        end: The value at the end, which the policies of rates call ``min_lr``.
+        end_ratio: The same as a ratio of each group's first value.
         include_zeros: Also set groups whose first value is 0, as of biases without weight decay.
-        arguments: The policy's arguments, with ``end`` or ``end_ratio`` for ``min_lr`` or
-            ``min_lr_ratio``; and ``by_epoch``, ``by_step``, ``total`` and the warm-up, as of
-            :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
+        by_epoch: Count in epochs, or in iterations.
+        warmup: None, ``"constant"``, ``"linear"`` or ``"exp"``.
+        warmup_iters: Length of the warm-up; a float is a share of the run.
+        warmup_ratio: The factor of ``schedules.warm_up`` at the start, in (0, 1].
+        warmup_by_epoch: Count ``warmup_iters`` in epochs.
+        by_step: Count optimizer steps in place of iterations.
+        total: The policy's own length, after which its last value stays.
+        arguments: Further arguments of the policy.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -95,7 +98,20 @@ class FieldUpdaterHook(Updater):
     _is_logged = False
 
     def __init__(
-        self, name: str, policy: str, include_zeros: bool = False, **arguments: Any
+        self,
+        name: str,
+        policy: str,
+        end: float | None = None,
+        end_ratio: float | None = None,
+        include_zeros: bool = False,
+        by_epoch: bool = True,
+        warmup: str | None = None,
+        warmup_iters: int | float = 0,
+        warmup_ratio: float = 0.1,
+        warmup_by_epoch: bool = False,
+        by_step: bool = False,
+        total: int | float | None = None,
+        **arguments: Any,
     ) -> None:
         if not isinstance(name, str) or not name:
             raise TypeError(f"name must be a key of the parameter groups, got {name!r}")
@@ -104,11 +120,14 @@ class FieldUpdaterHook(Updater):
         item = name.partition(".")[2]
         if "." in name and not item.isdigit():
             raise ValueError(f'name must be a key, or a key and a place as "betas.1", got {name!r}')
-        given = {key: arguments.pop(key) for key in OF_THE_SCHEDULE if key in arguments}
-        super().__init__(**given)
+        super().__init__(
+            by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total
+        )
         check_bool(include_zeros=include_zeros)
         self.quantity = field_of(name)
         self.name, self.include_zeros = name, include_zeros
+        ends = {"end": end, "end_ratio": end_ratio}
+        arguments |= {key: value for key, value in ends.items() if value is not None}
         where = f"the policy of {name}"
         self.policy = policy_of(policy, arguments, LrUpdaterHook, self.by_epoch, where)
         self._value = value_of(self.policy)

@@ -87,11 +87,11 @@ class MomentumUpdaterHook(Updater):
         self,
         by_epoch: bool = True,
         warmup: str | None = None,
-        warmup_iters: float = 0,
+        warmup_iters: int | float = 0,
         warmup_ratio: float = 0.9,
         warmup_by_epoch: bool = False,
         by_step: bool = False,
-        total: float | None = None,
+        total: int | float | None = None,
     ) -> None:
         super().__init__(
             by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total

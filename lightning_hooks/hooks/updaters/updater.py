@@ -136,11 +136,11 @@ class Updater(Hook):
         self,
         by_epoch: bool = True,
         warmup: str | None = None,
-        warmup_iters: float = 0,
+        warmup_iters: int | float = 0,
         warmup_ratio: float = 0.1,
         warmup_by_epoch: bool = False,
         by_step: bool = False,
-        total: float | None = None,
+        total: int | float | None = None,
     ) -> None:
         super().__init__()
         check_bool(by_epoch=by_epoch, warmup_by_epoch=warmup_by_epoch, by_step=by_step)

@@ -59,7 +59,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
 
     def __init__(
         self,
-        decay: float = 0.2,
+        decay: int | float = 0.2,
         shape: str = "linear",
         min_lr_ratio: float = 0.0,
         by_epoch: bool = False,

@@ -1,0 +1,335 @@
+"""MMEngine's ``param_scheduler`` lists as schedule hooks.
+
+A scheduler of MMEngine acts from ``begin`` to ``end`` on what the schedulers before have left: a
+phase. A warm-up beside another scheduler is the hook's ``warmup``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from lightning_hooks.utils.suggestions import UnknownNameError, suggest
+
+__all__ = ["hooks_of_param_scheduler"]
+
+POLICIES = {
+    "Constant": "fixed",
+    "CosineAnnealing": "CosineAnnealing",
+    "CosineRestart": "CosineRestart",
+    "Exponential": "exp",
+    "Linear": "LinearAnnealing",
+    "MultiStep": "step",
+    "OneCycle": "OneCycle",
+    "Poly": "poly",
+    "Step": "step",
+}
+"""Our policy for each kind of scheduler."""
+
+ENDINGS = {"ParamScheduler": "", "Momentum": "momentum", "LR": "lr"}
+"""The ending of a scheduler's name, and the entry of the groups that it sets."""
+
+OF_ONE_CYCLE = ("total_steps", "pct_start", "anneal_strategy", "div_factor", "final_div_factor")
+
+
+class Window(NamedTuple):
+    """A scheduler of a list: its kind, its steps, and its further arguments."""
+
+    kind: str
+    begin: int
+    end: int | None
+    by_epoch: bool
+    converts: bool
+    arguments: dict[str, Any]
+
+
+def hooks_of_param_scheduler(
+    param_scheduler: Any,
+    *,
+    max_epochs: int | None = None,
+    max_iters: int | None = None,
+    epoch_length: int | None = None,
+) -> list[dict[str, Any]]:
+    """Return the configs of hooks that set what a ``param_scheduler`` of MMEngine sets.
+
+    Schedulers with ``convert_to_iter_based`` become phases of shares of the run. Then a phase
+    after an annealing begins at its end, where MMEngine keeps the last step's value; with
+    ``epoch_length`` the values are MMEngine's. A warm-up beside an annealing scales its minimum.
+
+    Args:
+        param_scheduler: A dict, or a list of dicts.
+        max_epochs: The epochs of the run.
+        max_iters: The iterations of the run, for an ``IterBasedTrainLoop``.
+        epoch_length: The batches of an epoch.
+
+    Returns:
+        A config for each of rate, momentum and other entries that the list sets.
+
+    Raises:
+        UnknownNameError: for a scheduler that has no counterpart, with the closest name.
+        ValueError: for schedulers that no hook can follow, as two at once that are no warm-up.
+
+    >>> warm_up = dict(type="LinearLR", start_factor=0.001, by_epoch=False, begin=0, end=501)
+    >>> steps = dict(type="MultiStepLR", begin=0, end=12, by_epoch=True, milestones=[8, 11])
+    >>> hooks_of_param_scheduler([warm_up, steps], max_epochs=12)  # doctest: +NORMALIZE_WHITESPACE
+    [{'type': 'StepLrUpdaterHook', 'by_epoch': True, 'step': [8, 11], 'gamma': 0.1,
+      'warmup': 'linear', 'warmup_iters': 500, 'warmup_ratio': 0.001}]
+    """
+    several = param_scheduler if isinstance(param_scheduler, (list, tuple)) else [param_scheduler]
+    by_field: dict[str, list[Window]] = {}
+    for i, config in enumerate(several):
+        field, window = _window(config, f"param_scheduler[{i}]")
+        by_field.setdefault(field, []).append(window)
+    total = {True: max_epochs, False: max_iters}
+    if epoch_length is not None and max_epochs is not None:
+        total[False] = max_epochs * epoch_length
+    return [_hook(field, windows, total, epoch_length) for field, windows in by_field.items()]
+
+
+def _window(config: Any, where: str) -> tuple[str, Window]:
+    """Return the field that a scheduler sets, and the scheduler's window."""
+    if not isinstance(config, Mapping) or "type" not in config:
+        raise ValueError(f'{where} must be a dict with a "type", got {config!r}')
+    arguments = dict(config)
+    name = str(arguments.pop("type")).rpartition(".")[2]
+    ending = next((one for one in ENDINGS if name.endswith(one)), "")
+    kind = name.removesuffix(ending)
+    if not ending or kind not in POLICIES:
+        known = [f"{one}{end}" for one in POLICIES for end in ENDINGS]
+        raise UnknownNameError(f"{where}: no hook follows {name!r}; {suggest(name, known)}")
+    field = ENDINGS[ending] or arguments.pop("param_name", None)
+    if not isinstance(field, str):
+        raise ValueError(f"{where}: a {name} needs param_name")
+    end = arguments.pop("end", None)
+    for ignored in ("last_step", "verbose"):
+        arguments.pop(ignored, None)
+    return field, Window(
+        kind,
+        int(arguments.pop("begin", 0)),
+        None if end is None or end >= 10**9 else int(end),
+        bool(arguments.pop("by_epoch", True)),
+        bool(arguments.pop("convert_to_iter_based", False)),
+        arguments,
+    )
+
+
+def _hook(
+    field: str, windows: list[Window], total: Mapping[bool, int | None], epoch_length: int | None
+) -> dict[str, Any]:
+    """Return the config of the hook for the schedulers of a field."""
+    windows = sorted(windows, key=lambda one: one.begin)
+    if epoch_length is not None:
+        windows = [_by_iteration(one, epoch_length) if one.converts else one for one in windows]
+    warm_up, rest = _split(windows)
+    if any(one.kind == "OneCycle" for one in windows):
+        if len(windows) > 1 or field != "lr":
+            raise ValueError("a OneCycleLR of param_scheduler stands alone")
+        return {"type": "OneCycleLrUpdaterHook", **_one_cycle(windows[0])}
+    of_warm_up = {} if warm_up is None else _warm_up(warm_up)
+    is_share = bool(rest) and rest[0].converts  # lengths in epochs, counted in iterations
+    by_epoch = not rest or (rest[0].by_epoch and not is_share)
+    if is_share and total[True] is None:
+        raise ValueError("convert_to_iter_based needs the epochs of the run: max_epochs=...")
+    phases = _phases(rest, field, total[by_epoch or is_share], is_share=is_share)
+    if len(phases) == 1:
+        policy = {key: value for key, value in phases[0].items() if key != "length"}
+    else:
+        policy = {"policy": "Phases", "phases": phases} if phases else {"policy": "fixed"}
+    name, arguments = policy.pop("policy"), {"by_epoch": by_epoch}
+    kind = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}.get(field)
+    if kind is None:
+        hook = {"type": "FieldUpdaterHook", "name": field, "policy": name}
+    else:
+        hook = {"type": f"{name[0].upper()}{name[1:]}{kind}"}
+    return {**hook, **arguments, **policy, **of_warm_up}
+
+
+def _by_iteration(window: Window, epoch_length: int) -> Window:
+    """Return a window by epoch as one by iteration, as MMEngine's ``build_iter_from_epoch``."""
+    scaled = {}
+    for name, value in window.arguments.items():
+        if name in ("T_max", "step_size", "total_steps"):
+            value = value * epoch_length
+        elif name in ("milestones", "periods"):
+            value = [one * epoch_length for one in value]
+        scaled[name] = value
+    end = None if window.end is None else window.end * epoch_length
+    return window._replace(
+        begin=window.begin * epoch_length,
+        end=end,
+        by_epoch=False,
+        converts=False,
+        arguments=scaled,
+    )
+
+
+def _split(windows: list[Window]) -> tuple[Window | None, list[Window]]:
+    """Return the warm-up of a list, if any, and the other schedulers."""
+    for window in windows:
+        start = window.arguments.get("start_factor", 1 / 3), window.arguments.get("end_factor", 1)
+        rises = window.kind == "Linear" and start[0] != 1 and start[1] == 1
+        is_low = window.kind == "Constant" and window.arguments.get("factor", 1 / 3) != 1
+        if window.begin == 0 and window.end is not None and (rises or is_low):
+            return window, [one for one in windows if one is not window]
+    return None, windows
+
+
+def _warm_up(window: Window) -> dict[str, Any]:
+    """Return the arguments of a warm-up; MMEngine's is over a step before ``end``."""
+    if window.by_epoch and not window.converts:
+        raise ValueError(
+            "a warm-up of param_scheduler by epoch, in stairs, has no counterpart: set "
+            "convert_to_iter_based=True in it"
+        )
+    assert window.end is not None
+    linear = window.kind == "Linear"
+    ratio = window.arguments.get("start_factor" if linear else "factor", 1 / 3)
+    length = {"warmup_iters": window.end - 1}
+    if window.converts:
+        length = {"warmup_iters": window.end, "warmup_by_epoch": True}
+    return {"warmup": "linear" if linear else "constant", **length, "warmup_ratio": ratio}
+
+
+def _phases(
+    windows: Sequence[Window], field: str, total: int | None, *, is_share: bool
+) -> list[dict[str, Any]]:
+    """Return phases for schedulers one after the other, with what stays between them."""
+    phases: list[dict[str, Any]] = []
+    at = 0
+    for i, window in enumerate(windows):
+        if window.by_epoch != windows[0].by_epoch or window.converts != windows[0].converts:
+            raise ValueError(
+                f"the schedulers of {field} in param_scheduler count in epochs and in iterations: "
+                "one after the other, they must count in the same unit"
+            )
+        if window.begin < at:
+            raise ValueError(
+                f"two schedulers of {field} in param_scheduler act at {window.begin}: only a "
+                "LinearLR up to 1 or a ConstantLR may be beside another, as a warm-up"
+            )
+        if window.begin > at:
+            phases.append({"policy": "fixed", "length": window.begin - at})
+        last = i + 1 == len(windows)
+        end = window.end
+        if end is None or (last and total is not None and end >= total):
+            end = None
+        if end is None and not last:
+            raise ValueError(
+                f"a scheduler of {field} in param_scheduler begins before another ends"
+            )
+        length = None if window.end is None else window.end - window.begin
+        policy = _policy(window, field, length, total, is_share=is_share)
+        if end is None:
+            phases.append(policy)
+            at = window.begin
+            continue
+        assert length is not None
+        # what stays is the value of the last step, not the policy's end
+        if length > 1 and not is_share and policy["policy"] != "fixed":
+            if window.kind == "CosineAnnealing":
+                policy.setdefault("total", length)
+            phases.append({**policy, "length": length - 1})
+            phases.append({"policy": "fixed", "length": 1})
+        else:
+            phases.append({**policy, "length": length})
+        at = end
+        if last:
+            phases.append({"policy": "fixed"})
+    if is_share:
+        assert total is not None
+        for phase in phases:
+            if "length" in phase:
+                phase["length"] = phase["length"] / total
+    return _joined(phases)
+
+
+def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return phases with neighbours that only stay made one."""
+    joined: list[dict[str, Any]] = []
+    for phase in phases:
+        if joined and phase["policy"] == joined[-1]["policy"] == "fixed":
+            before = joined.pop()
+            phase = {"policy": "fixed"} | (
+                {"length": before["length"] + phase["length"]} if "length" in phase else {}
+            )
+        joined.append(phase)
+    return joined
+
+
+def _policy(
+    window: Window, field: str, length: int | None, total: int | None, *, is_share: bool
+) -> dict[str, Any]:
+    """Return our policy of a scheduler, with the arguments over its window."""
+    given, kind = window.arguments, window.kind
+    acts = length if total is None or (length and window.begin + length < total) else None
+    if total is not None and acts is None:
+        acts = total - window.begin
+    symbol = field if field in ("lr", "momentum") else ""
+    least, ratio = (f"min_{symbol}", f"min_{symbol}_ratio") if symbol else ("end", "end_ratio")
+    policy: dict[str, Any] = {"policy": POLICIES[kind]}
+    if kind == "Constant" and given.get("factor", 1 / 3) != 1:
+        raise ValueError("a ConstantLR of param_scheduler with a factor must begin at 0")
+    if kind == "Linear":
+        if given.get("start_factor", 1 / 3) != 1:
+            raise ValueError("a LinearLR of param_scheduler must begin at 0 or with start_factor=1")
+        policy[ratio] = given.get("end_factor", 1.0)
+        policy["total"] = _steps(window, length, is_share=is_share)
+    elif kind in ("CosineAnnealing", "CosineRestart"):
+        eta_ratio = given.get("eta_min_ratio")
+        policy |= {ratio: eta_ratio} if eta_ratio is not None else {least: given.get("eta_min", 0)}
+        if kind == "CosineRestart":
+            periods = list(given["periods"])
+            policy |= {"periods": periods}
+            weights = list(given.get("restart_weights", [1] * len(periods)))
+            policy["restart_weights"] = weights
+            if set(weights) != {1} and (eta_ratio or given.get("eta_min")):
+                raise ValueError(
+                    "a CosineRestartLR of param_scheduler with restart_weights and a minimum above "
+                    "0 has no counterpart: our weights scale the distance to the minimum"
+                )
+        else:
+            own = given.get("T_max", length)
+            if own is None:
+                raise ValueError("a CosineAnnealingLR of param_scheduler needs T_max or end")
+            if acts is not None and own < acts:
+                raise ValueError(
+                    f"a CosineAnnealingLR of param_scheduler with T_max={own} rises again before "
+                    f"its end after {acts} steps: no policy here does"
+                )
+            policy["total"] = own
+    elif kind == "Poly":
+        policy |= {"power": given.get("power", 1), least: given.get("eta_min", 0)}
+        policy["total"] = _steps(window, length, is_share=is_share)
+    elif kind == "Exponential":
+        policy["gamma"] = given["gamma"]
+    elif kind in ("Step", "MultiStep"):
+        step = given["step_size"] if kind == "Step" else list(given["milestones"])
+        policy |= {"step": step, "gamma": given.get("gamma", 0.1)}
+    if is_share and kind in ("Step", "MultiStep", "Exponential", "CosineRestart"):
+        raise ValueError(
+            f"a {kind}LR of param_scheduler with convert_to_iter_based needs epoch_length=..., the "
+            "batches of an epoch"
+        )
+    if policy.get("total") == acts:  # the policy's window
+        del policy["total"]
+    elif is_share and "total" in policy:
+        raise ValueError(
+            f"a {kind}LR of param_scheduler with T_max={policy['total']} and convert_to_iter_based "
+            "needs epoch_length=..., the batches of an epoch"
+        )
+    return policy
+
+
+def _steps(window: Window, length: int | None, *, is_share: bool) -> int:
+    """Return the steps after which MMEngine's value is the last: one less than the window has."""
+    if length is None:
+        raise ValueError(f"a {window.kind}LR of param_scheduler needs an end")
+    return length if is_share else max(length - 1, 1)
+
+
+def _one_cycle(window: Window) -> dict[str, Any]:
+    given = window.arguments
+    return {
+        "max_lr": given["eta_max"],
+        **{name: given[name] for name in (*OF_ONE_CYCLE, "three_phase") if name in given},
+    }

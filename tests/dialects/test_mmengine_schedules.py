@@ -1,0 +1,69 @@
+"""MMEngine's ``param_scheduler`` lists as hooks; tests/peers has the values beside mmengine's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from lightning_hooks import HOOKS, hooks_from_config
+from lightning_hooks.cli.app import run
+from lightning_hooks.dialects.mmengine import hooks_of_param_scheduler
+from lightning_hooks.schedules import sample
+
+WARM_UP = {"type": "LinearLR", "start_factor": 0.001, "by_epoch": False, "begin": 0, "end": 501}
+STEPS = {"type": "MultiStepLR", "begin": 0, "end": 12, "by_epoch": True, "milestones": [8, 11]}
+COSINE = {"type": "CosineAnnealingLR", "T_max": 8, "eta_min": 0.1, "end": 8, "by_epoch": True}
+
+
+def test_a_list_becomes_a_hook_for_each_quantity() -> None:
+    momentum = {"type": "StepMomentum", "step_size": 2, "gamma": 0.5}
+    decay = {"type": "ExponentialParamScheduler", "param_name": "weight_decay", "gamma": 0.5}
+    found = hooks_of_param_scheduler([WARM_UP, STEPS, momentum, decay], max_epochs=12)
+    names = ["StepLrUpdaterHook", "StepMomentumUpdaterHook", "FieldUpdaterHook"]
+    assert [config["type"] for config in found] == names
+    assert found[0]["warmup_iters"] == 500
+
+
+def test_what_stays_after_a_scheduler_is_its_last_value() -> None:
+    [config] = hooks_of_param_scheduler(COSINE, max_epochs=10)
+    rates = sample(HOOKS.build(config), max_epochs=10, iters_per_epoch=1, base_lr=1.0)
+    # mmengine's, of step 7 of 8
+    assert rates[7:] == [pytest.approx(0.134254, abs=1e-6)] * 3
+
+
+@pytest.mark.parametrize(
+    ("schedulers", "message"),
+    [
+        ([{"type": "ReduceOnPlateauLR"}], "no hook follows 'ReduceOnPlateauLR'"),
+        ([{"type": "MultiStepLr", "milestones": [1]}], "did you mean 'MultiStepLR'"),
+        ([COSINE, STEPS], "two schedulers of lr in param_scheduler act at 0"),
+        ([{**COSINE, "T_max": 4}], "T_max=4 rises again"),
+        ([{**COSINE, "end": 4}, {**STEPS, "begin": 4, "by_epoch": False}], "in epochs and in iter"),
+        ([{"type": "LinearLR", "end": 5}], "in stairs, has no counterpart"),
+        ([{"type": "PolyLR", "eta_min": 0}], "a PolyLR of param_scheduler needs an end"),
+        ([3], r"param_scheduler\[0\] must be a dict"),
+    ],
+)
+def test_what_no_hook_follows_is_told(schedulers: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        hooks_of_param_scheduler(schedulers, max_epochs=12)
+
+
+def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "config.py"
+    path.write_text(
+        f"param_scheduler = [{WARM_UP}, {STEPS}]\n"
+        "train_cfg = dict(type='EpochBasedTrainLoop', max_epochs=12, val_interval=1)\n"
+        "optim_wrapper = dict(optimizer=dict(type='SGD', lr=0.02))\n"
+    )
+    hooks = hooks_from_config(str(path))
+    assert type(hooks.hooks[0]).__name__ == "StepLrUpdaterHook"
+    assert hooks.trainer_kwargs["max_epochs"] == 12
+    assert run(["convert", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "StepLrUpdaterHook(" in shown
+    assert "max_epochs=12" in shown
+    assert run(["plot", str(path), "--iters-per-epoch", "50", "--out", str(tmp_path / "p")]) == 0
+    assert (tmp_path / "p.png").is_file()
