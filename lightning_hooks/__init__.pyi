@@ -56,6 +56,10 @@ from lightning_hooks.hooks.profiling.step_time import StepTimeHook as StepTimeHo
 from lightning_hooks.hooks.profiling.system_metrics import SystemMetricsHook as SystemMetricsHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook
+from lightning_hooks.hooks.time_limit import (
+    TimeLimitHook as TimeLimitHook,
+    TimeLimitReached as TimeLimitReached,
+)
 from lightning_hooks.hooks.updaters.anneal import (
     CosineAnnealingCooldownLrUpdaterHook as CosineAnnealingCooldownLrUpdaterHook,
     CosineAnnealingLrUpdaterHook as CosineAnnealingLrUpdaterHook,
@@ -116,7 +120,11 @@ from lightning_hooks.loggers.trackers.tensorboard import (
 from lightning_hooks.loggers.trackers.trackio import TrackioLoggerHook as TrackioLoggerHook
 from lightning_hooks.loggers.trackers.visdom import VisdomLoggerHook as VisdomLoggerHook
 from lightning_hooks.loggers.trackers.wandb import WandbLoggerHook as WandbLoggerHook
-from lightning_hooks.storage.find_checkpoints import newest_valid as newest_valid
+from lightning_hooks.storage.find_checkpoints import (
+    best_checkpoint as best_checkpoint,
+    last_checkpoint as last_checkpoint,
+    newest_valid as newest_valid,
+)
 from lightning_hooks.optim.groups import param_groups as param_groups
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 

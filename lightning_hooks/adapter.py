@@ -198,12 +198,12 @@ class HookAdapter(Hook):
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """Return the hosted hooks, and hooks added by hosted hooks, with priorities."""
-        found: list[tuple[Any, int]] = []
+        entries: list[tuple[Any, int]] = []
         for hook in self._hooks:
-            found.append((hook, self._hooks.priority_of(hook)))
+            entries.append((hook, self._hooks.priority_of(hook)))
             if isinstance(hook, HookCallback):
-                found += [entry for entry in hook.entries() if entry[0] is not hook]
-        return found
+                entries += [entry for entry in hook.entries() if entry[0] is not hook]
+        return entries
 
     def options(self) -> RunnerOptions:
         """Return the options of the Runner."""

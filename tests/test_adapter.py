@@ -133,7 +133,7 @@ def test_a_run_begins_with_one_line_and_ends_with_the_place_of_its_files(
     hooks = [EMAHook(momentum=0.5, warm_up=1), saving, TextLoggerHook(interval=1)]
     with caplog.at_level("INFO", "lightning_hooks"):
         fit(tmp_path, *hooks, val=1, host=host, enable_checkpointing=not host, max_epochs=1)
-    order = "4 hooks, called in this order: EMAHook, CheckpointHook, EvalHook, TextLoggerHook"
+    order = "3 hooks, called in this order: EMAHook, CheckpointHook, TextLoggerHook"
     first, *epoch, last = lines_of(caplog)
     assert first == f"{order}; files in {tmp_path}"
     said = [

@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, draw runs, end a run with "
-        "a decay, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, list and draw runs, end "
+        "one with a decay, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -94,6 +94,9 @@ def parser() -> argparse.ArgumentParser:
     )
     one = command(commands.decay)
     add_path("run_dir", metavar="RUN", help="the work directory of a training run")
+    one = command(commands.files)
+    add_path("run_dir", metavar="RUN", help="the work directory of a run")
+    one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)

@@ -17,7 +17,7 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["check", "convert", "decay", "hooks", "plot", "replay"]
+__all__ = ["check", "convert", "decay", "files", "hooks", "plot", "replay"]
 
 DECAY_REQUEST = "start_decay"
 """The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
@@ -108,6 +108,21 @@ def hooks(given: Namespace) -> int:
     else:  # a whole line for each hook, for grep
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
+    return 0
+
+
+def files(given: Namespace) -> int:
+    """List the checkpoints of a run: scores, sizes, which is last, best or damaged."""
+    _check_path(given.run_dir)
+    from lightning_hooks.cli.list_files import lines_of, listed_files, table_of
+
+    rows, console = listed_files(given.run_dir), _console()
+    if given.json:
+        print(json.dumps(rows, indent=2))
+    elif console.is_terminal:
+        console.print(table_of(rows))
+    else:
+        print(*map(printable, lines_of(rows)), sep="\n")
     return 0
 
 

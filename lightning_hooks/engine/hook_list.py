@@ -53,7 +53,7 @@ class HookList(list[Any]):
 
     def unwatch(self, watcher: Watcher) -> None:
         """Undo :meth:`watch`."""
-        self._watchers = tuple(one for one in self._watchers if one != watcher)
+        self._watchers = tuple(known for known in self._watchers if known != watcher)
         self.changed()
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -84,8 +84,8 @@ class HookList(list[Any]):
             while index and self.priority_of(self[index - 1]) > priority:
                 index -= 1
             self.insert(index, hook)
-        own = [foreign(one) for one in self]
-        if any(getattr(one, key, ()) != () for one in own for key in ORDER_KEYS):
+        own = [foreign(hook) for hook in self]
+        if any(getattr(hook, key, ()) != () for hook in own for key in ORDER_KEYS):
             order = arranged(sorted(self, key=self.priority_of))
             if any(old is not new for old, new in zip(self, order, strict=True)):
                 self[:] = order

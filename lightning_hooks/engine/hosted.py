@@ -54,4 +54,4 @@ def foreign(hook: Any) -> Any:
 
 def is_one_of(hook: object, hooks: Iterable[object]) -> bool:
     """Whether a hook itself, not an equal hook, is among hooks."""
-    return any(hook is one for one in hooks)
+    return any(hook is each for each in hooks)

@@ -104,8 +104,8 @@ def merge_options(callbacks: Iterable[HookCallback]) -> RunnerOptions:
     options = [callback.options() for callback in callbacks]
     merged: dict[str, Any] = {}
     for field in dataclasses.fields(RunnerOptions):
-        for one in options:
-            value = getattr(one, field.name)
+        for given in options:
+            value = getattr(given, field.name)
             if value is None:
                 continue
             if not _same(merged.setdefault(field.name, value), value):
@@ -117,8 +117,8 @@ def merge_options(callbacks: Iterable[HookCallback]) -> RunnerOptions:
     return RunnerOptions(**merged)
 
 
-def _same(one: Any, other: Any) -> bool:
+def _same(value: Any, other: Any) -> bool:
     try:
-        return one is other or bool(one == other)
+        return value is other or bool(value == other)
     except (RuntimeError, ValueError):  # tensors and arrays
         return False

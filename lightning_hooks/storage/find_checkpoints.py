@@ -10,9 +10,80 @@ import string
 from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.utils.arguments import check_path
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["best_series", "best_valid", "newest_valid", "numbered"]
+__all__ = [
+    "best_checkpoint",
+    "best_series",
+    "best_valid",
+    "last_checkpoint",
+    "newest_valid",
+    "nothing_found",
+    "numbered",
+]
+
+ENDINGS = (".pth", ".pt", ".ckpt", ".safetensors")
+"""The endings of files that may be checkpoints."""
+
+
+def best_checkpoint(directory: str | os.PathLike[str], key: str | None = None) -> str:
+    """Return the path of a run's best checkpoint, in any process.
+
+    The file is compared with its checksum; a warning names better files that are damaged. Of
+    several runs in the directory, the one that last saved a best checkpoint counts::
+
+        module = Digits.load_from_checkpoint(best_checkpoint("work_dirs/digits"))
+
+    Args:
+        directory: The work directory of a run.
+        key: The name of the score, as "val_loss"; None for the key of the latest best file.
+
+    Raises:
+        FileNotFoundError: if there is no intact file; with the files that are there.
+    """
+    checked = str(check_path("directory", directory))
+    path = best_valid(checked, key)
+    if path is None:
+        raise nothing_found(checked, f"best checkpoint by {key!r}" if key else "best checkpoint")
+    return path
+
+
+def last_checkpoint(directory: str | os.PathLike[str]) -> str:
+    """Return the path of a run's last checkpoint, in any process.
+
+    The file is compared with its checksum; a warning names newer files that are damaged.
+
+    Args:
+        directory: The work directory of a run.
+
+    Raises:
+        FileNotFoundError: if there is no intact file; with the files that are there.
+    """
+    checked = str(check_path("directory", directory))
+    path = newest_valid(checked)
+    if path is None:
+        raise nothing_found(checked, "checkpoint")
+    return path
+
+
+def nothing_found(directory: str, kind: str) -> FileNotFoundError:
+    """Return the error for a directory without a kind of checkpoint, with what is there.
+
+    >>> nothing_found("no/such/place", "best checkpoint")
+    FileNotFoundError('no/such/place has no intact best checkpoint: the directory is missing')
+    """
+    listed = [*dict.fromkeys(entry.name for entry in manifest.read(directory))]
+    if listed:
+        there = f"its list has {', '.join(listed)}"
+    elif not files.exists(directory):
+        there = "the directory is missing"
+    else:
+        fs, target = files.filesystem(directory)
+        paths = [str(path) for path in fs.ls(target, detail=False)]
+        names = sorted(os.path.basename(path) for path in paths if path.endswith(ENDINGS))
+        there = f"it has no {manifest.NAME}, and the files {', '.join(names) or '(none)'}"
+    return FileNotFoundError(f"{directory} has no intact {kind}: {there}")
 
 
 def best_series(key: str) -> str:

@@ -25,7 +25,7 @@ from support.processes import Forks, environment, free_port, run_python
 from support.training import NoValidation, TinyModule, make_loader
 
 DOCS = ROOT / "docs"
-TESTED_ELSEWHERE = {"first_steps", "extending", "gallery", "lightning", "several_gpus"}
+TESTED_ELSEWHERE = {"first_steps", "extending", "gallery", "lightning", "several_gpus", "clusters"}
 TESTED_ELSEWHERE |= {"inside_libraries"} | {  # by make peers
     page.stem for folder in ("dialects", "hooks") for page in (DOCS / folder).glob("*.md")
 }

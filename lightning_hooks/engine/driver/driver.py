@@ -499,18 +499,18 @@ def _drivers(trainer: L.Trainer) -> list[Driver]:
     return [callback for callback in callbacks if isinstance(callback, Driver)]
 
 
-def _end_earlier_fit(one: HookCallback, trainer: L.Trainer) -> None:
+def _end_earlier_fit(hook: HookCallback, trainer: L.Trainer) -> None:
     """End a hook's, or an adapter's, fit that was cut short.
 
     Raises:
         RuntimeError: if the hook takes part in a running fit of another Trainer.
     """
-    fit = one.joined_fit
+    fit = hook.joined_fit
     if fit is None:
         return
     if fit.is_running and fit.trainer is not trainer:
         raise RuntimeError(
-            f"{class_name(one)} is in a fit of another Trainer, which goes on: give "
+            f"{class_name(hook)} is in a fit of another Trainer, which goes on: give "
             "this Trainer a hook of its own"
         )
     fit.close()

@@ -29,8 +29,8 @@ class PointDispatcher:
         calls = self._by_point.get(point)
         if calls is None:
             hooks = self._runner.hooks
-            found = [(hook, hooks.method_at(hook, point)) for hook in hooks]
-            self._by_point[point] = calls = [(hook, method) for hook, method in found if method]
+            methods = [(hook, hooks.method_at(hook, point)) for hook in hooks]
+            self._by_point[point] = calls = [(hook, method) for hook, method in methods if method]
         return calls
 
     def forget(self) -> None:

@@ -76,11 +76,11 @@ class StepCapture:
         runner, ownership = self._runner, self._ownership
         if self._inside or not logged_values.in_training_step(runner.module):
             return  # a step of the learning rate finder, or called by a hook
-        found = as_outputs(outputs)
+        result = as_outputs(outputs)
         if not ownership.is_taken:
-            runner.outputs = StepOutputs.of(runner, _without_backward(found))
+            runner.outputs = StepOutputs.of(runner, _without_backward(result))
             return
-        runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(found))
+        runner.outputs = StepOutputs.of(runner, ownership.with_strategy_loss(result))
         self._feed_log_buffer(runner.outputs)
         calls, _ = ownership.inside_and_after_step(self._calls.calls_for("after_train_iter"))
         if outputs is None:

@@ -123,6 +123,13 @@ class TrainData:
                 self._runner.logger.warning("%s", _new_pass(trainer, reason))
                 return
             data.say_nothing_of_passes(trainer, self._fit)
+            lost = progress.batches_in_window(trainer)
+            if lost:
+                self._runner.logger.warning(
+                    "the file was written between the batches of an accumulated step: the next "
+                    "step has no gradients of the %d batches before the file",
+                    lost,
+                )
         resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
 
     def _iterate(self, for_run: bool) -> None:

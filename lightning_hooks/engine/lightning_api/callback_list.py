@@ -88,10 +88,10 @@ def insert(trainer: L.Trainer, new: Sequence[Callback], before: Callable[[Callba
 def take_out(trainer: L.Trainer, gone: Collection[Callback]) -> None:
     """Take callbacks out of the list."""
     callbacks = callbacks_of(trainer)
-    callbacks[:] = [one for one in callbacks if not is_one_of(one, gone)]
+    callbacks[:] = [callback for callback in callbacks if not is_one_of(callback, gone)]
 
 
 def leave(trainer: L.Trainer, callback: Callback) -> None:
     """Take a callback out by a new list; Lightning may walk over the former list."""
-    left = [one for one in callbacks_of(trainer) if one is not callback]
+    left = [each for each in callbacks_of(trainer) if each is not callback]
     trainer.callbacks = left  # type: ignore[attr-defined]

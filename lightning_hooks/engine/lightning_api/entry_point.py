@@ -30,8 +30,8 @@ def _arguments(trainer: L.Trainer) -> Mapping[str, Any]:
         if name in ENTRY_POINTS and frame.f_locals.get("self") is trainer:
             return frame.f_locals
         if name == LAUNCHED and frame.f_locals.get("trainer") is trainer:
-            found = frame.f_locals
-            return inspect.signature(found["function"]).bind(*found["args"]).arguments
+            launch = frame.f_locals
+            return inspect.signature(launch["function"]).bind(*launch["args"]).arguments
     return {}
 
 

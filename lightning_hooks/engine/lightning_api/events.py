@@ -104,8 +104,8 @@ def adds_to_step(trainer: Any) -> bool:
         (trainer.lightning_module, MODULE_METHODS),
         *((callback, CALLBACK_METHODS) for callback in trainer.callbacks),
     ]
-    for one, methods in called:
-        kind, own = type(one), vars(one)
+    for owner, methods in called:
+        kind, own = type(owner), vars(owner)
         for name, stock in methods:  # a skipped event (None) is no method
             if (own[name] is not None) if name in own else (getattr(kind, name) is not stock):
                 return True

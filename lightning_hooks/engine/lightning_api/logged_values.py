@@ -55,13 +55,13 @@ def step_metrics(trainer: L.Trainer, seen: dict[str, torch.Tensor]) -> dict[str,
         seen: The values of earlier steps by name, still kept by Lightning and left out here;
             updated.
     """
-    results, found = step_results(trainer), dict[str, torch.Tensor]()
+    results, new = step_results(trainer), dict[str, torch.Tensor]()
     for _, item in results.valid_items() if results else ():
         value, name = item._forward_cache if item.meta.on_step else None, item.meta.name
         if isinstance(value, torch.Tensor) and value.numel() == 1 and seen.get(name) is not value:
             seen[name] = value
-            found[name] = value.detach()
-    return found
+            new[name] = value.detach()
+    return new
 
 
 class LossNames:
@@ -113,8 +113,10 @@ def _is_same(value: torch.Tensor | Metric, loss: torch.Tensor) -> bool:
     The value of a metric is read from the device, once in a fit.
     """
     if isinstance(value, Metric):
-        found = value._forward_cache
-        return isinstance(found, torch.Tensor) and torch.equal(found, loss.detach().to(found))
+        step_value = value._forward_cache
+        return isinstance(step_value, torch.Tensor) and torch.equal(
+            step_value, loss.detach().to(step_value)
+        )
     if value is loss:
         return True
     return value.shape == loss.shape and value.data_ptr() == loss.data_ptr()
@@ -163,13 +165,13 @@ def loader_suffix(meta: Any) -> str:
 
 def epoch_means(results: Any) -> dict[str, torch.Tensor]:
     """Return the numbers of a whole pass in a collection of Lightning's logged values."""
-    found = {}
+    means = {}
     for item in results.values():
         if item.meta.on_epoch and not item.has_reset:
             value = item.compute()  # once: Lightning keeps the result
             if isinstance(value, torch.Tensor) and value.numel() == 1:
-                found[item.meta.name + loader_suffix(item.meta)] = value.detach()
-    return found
+                means[item.meta.name + loader_suffix(item.meta)] = value.detach()
+    return means
 
 
 def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
@@ -182,8 +184,8 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     if not results:
         return {}
     names = [item.meta.forked_name(on_step=False) for _, item in results.valid_items()]
-    found = results.metrics(on_step=False)
-    values = {**found["callback"], **found["log"]}  # the former has second names, too
+    metrics = results.metrics(on_step=False)
+    values = {**metrics["callback"], **metrics["log"]}  # the former has second names, too
     return {name: values[name] for name in names if name in values and values[name].numel() == 1}
 
 

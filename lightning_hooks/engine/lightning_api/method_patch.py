@@ -86,13 +86,13 @@ class MethodPatch:
         """Remove the patch; of several patches the last removal restores the method."""
         self._before = self._after = self._instead = None
         self.is_active = False
-        found = vars(self._module).get(self._name)
-        while isinstance(found, MethodPatch) and not found.is_active:
-            found = found.earlier
-        if found is None:
+        outer = vars(self._module).get(self._name)
+        while isinstance(outer, MethodPatch) and not outer.is_active:
+            outer = outer.earlier
+        if outer is None:
             vars(self._module).pop(self._name, None)
         else:
-            vars(self._module)[self._name] = found
+            vars(self._module)[self._name] = outer
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Any:
         if self.earlier is not None:

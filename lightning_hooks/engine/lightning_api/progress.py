@@ -10,9 +10,11 @@ from lightning_hooks.engine.lightning_api.method_patch import FitChanges, settin
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
 
 __all__ = [
+    "accumulates",
     "batch_idx",
     "batch_is_open",
     "batches",
+    "batches_in_window",
     "count_step",
     "epoch_is_over",
     "forget_minimum",
@@ -80,6 +82,18 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
     """
     return bool(trainer.fit_loop.epoch_loop.restarted_on_train_batch_end)
+
+
+def accumulates(trainer: L.Trainer) -> bool:
+    """Whether the gradients of the training batch wait for the step after a later batch."""
+    return batches_in_window(trainer) > 0 and not is_last_batch(trainer)
+
+
+def batches_in_window(trainer: L.Trainer) -> int:
+    """Return how many batches of the epoch have gradients that are not stepped yet."""
+    if not trainer.lightning_module.automatic_optimization:
+        return 0
+    return int(batches(trainer).current.processed % trainer.accumulate_grad_batches)
 
 
 def batch_is_open(trainer: L.Trainer) -> bool:

@@ -14,6 +14,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.events import restore_events
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.mmcv_checkpoint import file_name
 from lightning_hooks.engine.runner.runner import Runner
@@ -80,6 +81,8 @@ class LastFiles(DueFiles):
     """Counts from the last due file, or the beginning."""
     is_asked = False
     """Whether the hook's point was called in the run, not a subclass's alone."""
+    waits = False
+    """Whether a file is due after the batch with which accumulated gradients are stepped."""
     _series: str
     _choose_old: ChooseOld | None = None
     _others: Sequence[CheckpointStore] = ()
@@ -106,6 +109,7 @@ class LastFiles(DueFiles):
     def begin(self, runner: Runner, owner: SavingHook) -> None:
         """Begin a run of the hook."""
         super().begin(runner, owner)
+        self.waits = False
         self.store.template = self.store.template or filename_template(None, owner.by_epoch)
         self.clock, self.is_asked = Clock(runner.iter), False
 
@@ -183,9 +187,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
     ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
-    says that a new pass begins. Gradients accumulated since the last optimizer step are not saved:
-    the next step uses the other batches of its window. An ``interval`` that is a multiple of the
-    accumulated iterations avoids this.
+    says that a new pass begins. A file by iterations or minutes waits for the batch with which
+    Lightning steps accumulated gradients. Gradients are in no file: after a file at an exception, a
+    resumed run's first step lacks the batches of the window before the file, and a line says so.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
@@ -359,9 +363,17 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         is_due = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
         if last.every_minutes is not None and not is_due:
             is_due = last.clock.is_past(last.every_minutes, runner.iter + 1, runner.trainer)
-        if is_due:
+        last.waits |= is_due
+        if last.waits and not progress.accumulates(runner.trainer):
+            last.waits = False
             self._mark_due(runner, runner.iter + 1, "iterations")
             last.clock = Clock(runner.iter + 1)
+
+    def save_after_iter(self, runner: Runner) -> None:
+        """Write a file after the present iteration, whatever the interval."""
+        restore_events([self], ["on_train_batch_end"])
+        self._mark_due(runner, runner.iter + 1, "iterations")
+        self._last.clock = Clock(runner.iter + 1)
 
     def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
         self._last.mark_due(number, unit, self.by_epoch)

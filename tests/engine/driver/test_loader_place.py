@@ -10,11 +10,14 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from torch.utils.data import DataLoader
 
 from lightning_hooks import newest_valid
 from support.jobs import loader_place
 from support.processes import Job
 from support.torture.kills import Server, flatten, same
+from support.training import NoValidation, make_trainer
 
 RANKS = [kind for kind in loader_place.KINDS if "ranks" in kind]
 
@@ -77,3 +80,46 @@ def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
     Job("loader_place", killed, kind, kill_at).wait_for_all(240)
     Job("loader_place", killed, kind, 0).wait()
     check_equal(whole, killed, kill_at, ranks=2)
+
+
+class Inputs(NoValidation):
+    """Notes the inputs of each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.inputs: list[list[float]] = []
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.inputs.append(batch[0][:, 0].tolist())
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
+@pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
+@pytest.mark.parametrize("stateful", [False, True])
+def test_lightning_alone_does_what_the_table_of_the_docs_says(
+    tmp_path: Path, stateful: bool
+) -> None:
+    kind: Any = DataLoader
+    if stateful:
+        kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+
+    def run(seed: int, ckpt_path: Any = None) -> list[list[float]]:
+        torch.manual_seed(seed)
+        module, saves = (
+            Inputs(),
+            ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1),
+        )
+        arguments = {"enable_checkpointing": True, "max_epochs": 2}
+        trainer = make_trainer(tmp_path, saves, **arguments)
+        loader = kind(loader_place.Augmented(), batch_size=2, shuffle=True)
+        trainer.fit(module, loader, ckpt_path=ckpt_path)
+        return module.inputs
+
+    whole = run(0)
+    expected = whole[10:]
+    resumed = run(5, tmp_path / "step=10.ckpt")
+    assert resumed != expected  # random augmentations are never the same
+    samples = [[[*map(int, batch)] for batch in part] for part in (expected, resumed)]
+    assert (samples[0] == samples[1]) is stateful

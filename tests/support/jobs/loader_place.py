@@ -164,6 +164,7 @@ KINDS: dict[str, Callable[[], Any]] = {
     "shortest of two": lambda: several("min_size"),
     "shorter cycles": lambda: several("max_size_cycle"),
     "longest of two": lambda: several("max_size"),
+    "accumulated": lambda: workers(0),
     "reloaded": lambda: workers(0),
     "limited": lambda: workers(0),
     "limited, persistent": lambda: workers(2, persistent_workers=True),
@@ -172,6 +173,7 @@ KINDS: dict[str, Callable[[], Any]] = {
 }
 
 TRAINER: dict[str, dict[str, Any]] = {
+    "accumulated": {"accumulate_grad_batches": 2},
     "reloaded": {"reload_dataloaders_every_n_epochs": 1},
     "limited": {"limit_train_batches": 5},
     "limited, persistent": {"limit_train_batches": 5},

@@ -1,0 +1,59 @@
+"""``lightning-hooks files``: list the checkpoints of a run, and which is the last and the best."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from lightning_hooks.storage import find_checkpoints, manifest
+
+__all__ = ["lines_of", "listed_files", "table_of"]
+
+COLUMNS = "file", "epochs", "iterations", "score", "size", "what"
+
+
+def listed_files(directory: str) -> list[dict[str, Any]]:
+    """Return the listed checkpoints of a directory, oldest first, each compared with its checksum.
+
+    Raises:
+        FileNotFoundError: if no checkpoint is listed; with what is there.
+    """
+    entries = {entry.name: entry for entry in manifest.read(directory)}  # the last of each name
+    if not entries:
+        raise find_checkpoints.nothing_found(directory, "checkpoint")
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of damaged files, which have a word of their own
+        kinds = {"last": find_checkpoints.newest_valid(directory)}
+        for series in {entry.series for entry in entries.values() if entry.score is not None}:
+            key = series.removeprefix(find_checkpoints.best_series(""))
+            kinds[f"best {key}"] = find_checkpoints.best_valid(directory, key)
+    rows = []
+    for entry in entries.values():
+        flaw = manifest.flaw(directory, entry)
+        what = [kind for kind, path in kinds.items() if path and Path(path).name == entry.name]
+        what += [f"damaged: {flaw}"] if flaw else []
+        what += [] if entry.resumable else ["weights alone"]
+        numbers = entry.epoch, entry.iter, entry.score, entry.size
+        rows.append(dict(zip(COLUMNS, (entry.name, *numbers, ", ".join(what)), strict=True)))
+    return rows
+
+
+def lines_of(rows: Sequence[dict[str, Any]]) -> list[str]:
+    """Return a line for each file, with tabs between the columns."""
+    return ["\t".join(_shown(row[name]) for name in COLUMNS) for row in rows]
+
+
+def table_of(rows: Sequence[dict[str, Any]]) -> Any:
+    """Return the files as a table for rich."""
+    from rich.table import Table
+
+    table = Table(*COLUMNS)
+    for row in rows:
+        table.add_row(*(_shown(row[name]) for name in COLUMNS))
+    return table
+
+
+def _shown(value: Any) -> str:
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
