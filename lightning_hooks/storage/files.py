@@ -220,6 +220,21 @@ POLL_INTERVAL = 0.005
 """Seconds between attempts to take another process's lock."""
 
 
+_LOCKS: dict[object, int] = {}  # descriptors of the locks that this process holds
+
+
+def _forget_locks() -> None:
+    """Close the descriptors in a forked process: a lock ends with the process that took it."""
+    for descriptor in _LOCKS.values():
+        with contextlib.suppress(OSError):
+            os.close(descriptor)
+    _LOCKS.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_locks)
+
+
 @contextlib.contextmanager
 def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterator[bool | None]:
     """Lock a file or directory inside the block, or until the process ends; yield the success.
@@ -242,13 +257,15 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     is_locked = None
     with contextlib.suppress(OSError):
         is_locked = filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
+    _LOCKS[holder := object()] = descriptor
     try:
         yield is_locked
     finally:
-        if is_locked:  # closing is not enough if a forked worker has the file open too
-            with contextlib.suppress(OSError):
-                filelock.unlock_descriptor(descriptor)
-        os.close(descriptor)
+        if _LOCKS.pop(holder, None) is not None:  # else in a forked process, without the lock
+            if is_locked:
+                with contextlib.suppress(OSError):
+                    filelock.unlock_descriptor(descriptor)
+            os.close(descriptor)
         if beside and is_locked is not False:
             with contextlib.suppress(OSError):  # another process has it open
                 os.unlink(beside)

@@ -8,7 +8,13 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks import OneCycleMomentumUpdaterHook, schedules
+from lightning_hooks import (
+    FieldUpdaterHook,
+    OneCycleMomentumUpdaterHook,
+    PhasesLrUpdaterHook,
+    WSDLrUpdaterHook,
+    schedules,
+)
 from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
 from lightning_hooks.hooks.updaters.cyclic import OneCycleLrUpdaterHook
 from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
@@ -120,3 +126,22 @@ def test_a_warm_up_in_steps_is_shaded_over_its_batches(tmp_path: Path, axes: Any
     schedules.plot(hook, tmp_path / "plot.png", **options)
     box = axes[0].patches[0].get_bbox()
     assert (box.x0, box.x1) == (0, 7)
+
+
+@pytest.mark.parametrize("by_step", [True, False])
+def test_phases_a_decay_on_demand_and_fields_are_drawn(
+    axes: Any, tmp_path: Path, by_step: bool
+) -> None:
+    phases = [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}]
+    hooks = [
+        PhasesLrUpdaterHook(phases, by_epoch=False, by_step=by_step),
+        WSDLrUpdaterHook(decay=0.25, by_step=by_step),
+        FieldUpdaterHook("weight_decay", "phases", phases=phases),
+    ]
+    run = {"max_epochs": 4, "iters_per_epoch": 10, "accumulate_grad_batches": 2}
+    schedules.plot(hooks, tmp_path / "all.png", **run, fields={"weight_decay": 0.05})
+    assert [axis.get_ylabel() for axis in axes] == ["learning rate", "weight_decay"]
+    styles = {one.get_linestyle(): list(one.get_xdata()) for axis in axes for one in axis.lines}
+    assert styles[":"] == [20, 20]
+    # the planned decay begins at 30 of 40
+    assert [styles["--"][0], styles["--"][-1]] == ([14, 24] if by_step else [15, 25])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import itertools
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
@@ -41,13 +42,13 @@ __all__ = [
     "generators_of",
     "in_forward",
     "iterator_of",
-    "iterators",
     "keep_train_data",
     "leave_unread",
     "may_go_on_in_pass",
     "prepare_batch",
     "renew_iterator",
     "replace_loader",
+    "running_loaders",
     "say_nothing_of_passes",
     "set_train_length",
     "switch_loader",
@@ -78,18 +79,14 @@ def batches_ahead(trainer: L.Trainer) -> int:
     return read_ahead + int(current.ready - current.processed)
 
 
-def iterators(trainer: L.Trainer) -> dict[int, Any]:
-    """Return the iterators of the training loaders by the ``id`` of the loader."""
-    return _iterators(trainer.fit_loop)
-
-
-def _iterators(loop: Any) -> dict[int, Any]:
+def running_loaders(loop: Any) -> list[tuple[Any, Any]]:
+    """Return the loaders of a fit or validation loop with their iterators; None for none yet."""
     combined: Any = combined_loader(loop)
-    running = None if combined is None else combined._iterator
-    if running is None:
-        return {}
+    if combined is None:
+        return []
     # Lightning iterates validation loaders one after the other
-    return dict(zip(map(id, combined.flattened), running.iterators, strict=False))
+    iterators = () if combined._iterator is None else combined._iterator.iterators
+    return [*itertools.zip_longest(combined.flattened, iterators)]
 
 
 def batch_size(batch: Any) -> int | None:
@@ -113,9 +110,9 @@ def iterator_of(trainer: L.Trainer, loader: Any) -> Any:
         AttributeError: if the loader is not iterated.
     """
     for loop in (trainer.fit_loop, trainer.fit_loop.epoch_loop.val_loop):
-        by_loader = _iterators(loop)
-        if id(loader) in by_loader:
-            return by_loader[id(loader)]
+        for running, iterator in running_loaders(loop):
+            if running is loader and iterator is not None:
+                return iterator
     raise AttributeError("there is no iterator over the loader now")
 
 

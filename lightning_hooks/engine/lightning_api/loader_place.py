@@ -32,7 +32,7 @@ from torch.utils.data import DataLoader, IterableDataset
 from lightning_hooks.engine.lightning_api.data import (
     batches_ahead,
     generators_of,
-    iterators,
+    running_loaders,
     train_loaders,
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
@@ -96,17 +96,13 @@ class LoaderPlaces:
         """
         if not self._watched:
             return self._after_fit
-        ahead = batches_ahead(trainer)
-        running = iterators(trainer)
         in_pass = not is_last_batch(trainer)
+        ahead = batches_ahead(trainer) if in_pass else 0
         places: list[dict[str, Any]] = []
-        for loader in train_loaders(trainer):
-            watched = self._of(loader)
-            iterator = running.get(id(loader))
-            if watched is None or iterator is None:
-                places.append({})
-            else:
-                places.append(watched.place(loader, iterator, ahead, in_pass))
+        for loader, iterator in running_loaders(trainer.fit_loop):
+            watched = None if iterator is None else self._of(loader)
+            place = {} if watched is None else watched.place(loader, iterator, ahead, in_pass)
+            places.append(place)
         return places if any(places) else []
 
     def begin(self, trainer: L.Trainer, places: list[dict[str, Any]]) -> None:

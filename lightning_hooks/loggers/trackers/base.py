@@ -9,7 +9,6 @@ import itertools
 import logging
 import os
 import sys
-import tempfile
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -243,18 +242,22 @@ class TrackerHook(LoggerHook):
         """
         return None
 
+    def has_other_run(self, runner: Runner) -> bool:
+        """Whether the folder of a new run has files of another run, so a folder apart is needed."""
+        return False
+
     def parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
         if is_lightning_logger(self._client_run):
             return {}
         return flatten_params(logged_values.hyper_parameters(runner.module))
 
-    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
 
         Args:
             runner: The runner.
-            folder: A temporary folder for new files.
+            folders: A stack for temporary folders, which are removed when the files are sent.
         """
         return []
 
@@ -297,7 +300,8 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        if self._shares_folder(runner, peers):
+        is_new = self._tracked.after is None and runner.iter == 0 and in_fit(runner)
+        if self._shares_folder(runner, peers) or (is_new and self.has_other_run(runner)):
             self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
@@ -487,7 +491,7 @@ class TrackerHook(LoggerHook):
 
         Args:
             runner: The runner; None if the training has failed.
-            folders: The stack that removes the folder of the files.
+            folders: The stack that removes the temporary folders of the files.
         """
         session, self._peers = self._session, ()
         if session is None:
@@ -495,10 +499,9 @@ class TrackerHook(LoggerHook):
         files: list[tuple[str, str]] = []
         self._ended = session.entry()
         if runner is not None and in_fit(runner) and not session.sender.given_up:
-            folder = folders.enter_context(tempfile.TemporaryDirectory())
             try:
                 with tolerant():
-                    files = self.files(runner, folder)
+                    files = self.files(runner, folders)
             except Exception as error:
                 session.notices.failed("given the run's files", error)
         session.close(self.timeout, failed=runner is None, files=files)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ClearMLLoggerHook", "ClearMLWriter"]
 
-_PROJECT = "lightning_hooks"
+_PROJECT, _TAG = "lightning_hooks", "lightning_hooks.run:"
 _QUIET = {
     "auto_connect_arg_parser": False,
     "auto_connect_frameworks": False,
@@ -75,7 +75,7 @@ class ClearMLWriter(Writer):
             init: Arguments of ``Task.init``.
             offline: Whether no server is used; by default with a folder, or if none is configured.
             folder: The folder of offline tasks, unless the environment names a folder.
-            run_id: A task to continue; a run without a task has an id of another form.
+            run_id: A task to continue, or the key of a run, which is a tag of the task.
             after: The last step of the checkpoint of a continued task.
         """
         from clearml import Task
@@ -86,9 +86,6 @@ class ClearMLWriter(Writer):
         if offline is None:
             offline = folder is not None or not has_clearml_server()
         arguments = dict(init or {})
-        if run_id is not None and re.fullmatch("(offline-)?[0-9a-f]{32}", run_id):
-            # 0 is added to our iterations
-            arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
         with (
             one_at_a_time(cls.name),
             environment(**({"CLEARML_CACHE_DIR": os.path.abspath(folder)} if folder else {})),
@@ -101,6 +98,12 @@ class ClearMLWriter(Writer):
                 config_obj.set_overrides({"sdk": {"development": reports}})
             if offline:
                 Task.set_offline(True)
+            if run_id is not None and not re.fullmatch("(offline-)?[0-9a-f]{32}", run_id):
+                tag = f"{_TAG}{run_id}"
+                arguments["tags"] = [*(arguments.get("tags") or ()), tag]
+                run_id = None if after is None else _find_task(tag, offline)
+            if run_id is not None:  # 0 is added to our iterations
+                arguments.update(reuse_last_task_id=run_id, continue_last_task=0)
             task: Any = Task.current_task()
             is_shared = task is not None and cls._writers[task.id] > 0
             writer = cls(task if is_shared else Task.init(**arguments))
@@ -189,6 +192,22 @@ def _unseeded(task_class: Any) -> Iterator[None]:
         yield
     finally:
         task_class.set_random_seed(seed)
+
+
+def _find_task(tag: str, offline: bool) -> str | None:
+    """Return the id of the task with a tag, on the server or among the offline tasks."""
+    from clearml import Task
+    from clearml.config import get_offline_dir
+
+    if not offline:
+        found: Any = Task.query_tasks(tags=[tag])
+        return next(iter(found), None)
+    for path in get_offline_dir().glob("*/task.json"):
+        with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
+            task = json.load(file)
+            if tag in (task.get("tags") or ()):
+                return str(task["id"])
+    return None
 
 
 def _stored_steps(folder: str) -> dict[str, set[int]]:
@@ -289,7 +308,7 @@ class ClearMLLoggerHook(TrackerHook):
         chosen = named or os.environ.get("CLEARML_TASK_ID")  # a job's task
         return {
             **{"init": init, "offline": offline, "folder": folder if offline and local else None},
-            "run_id": None if chosen else self._tracked.run_id,
+            "run_id": None if chosen else self._tracked.run_id or self._tracked.key,
             "after": self._tracked.after,
         }
 

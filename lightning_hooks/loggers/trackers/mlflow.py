@@ -5,11 +5,13 @@ from __future__ import annotations
 import contextlib
 import importlib.metadata
 import json
+import math
 import os
 import re
 import secrets
 import sqlite3
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -225,7 +227,12 @@ class MlflowWriter(Writer):
         for name, table in record.tables.items():
             place = f"tables/{self._sample_keys.of(name)}/{step}.json"
             if place not in self._samples:
-                self.client.log_table(self.run, table.by_column(), place)
+                # in MLflow's JSON an infinite number would be null
+                columns = {
+                    column: [str(v) if v in (math.inf, -math.inf) else v for v in values]
+                    for column, values in table.by_column().items()
+                }
+                self.client.log_table(self.run, columns, place)
                 self._samples.add(place)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
@@ -589,12 +596,13 @@ class MlflowLoggerHook(TrackerHook):
         """Return the names of the user's arguments for a new run."""
         return [name for name in ("exp_name", "run_name", "tags") if getattr(self, name)]
 
-    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the files of the model, for ``mlflow.pytorch.load_model``."""
         if not self.log_model:
             return []
         from mlflow.utils.logging_utils import suppress_logs
 
+        folder = folders.enter_context(tempfile.TemporaryDirectory())
         model, path = unwrap(runner.model), os.path.join(folder, "models")
         with suppress_logs("mlflow.pytorch", re.compile("serialization_format")):
             self.mlflow_pytorch.save_model(

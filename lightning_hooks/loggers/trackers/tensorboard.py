@@ -20,7 +20,7 @@ from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
-from lightning_hooks.storage.files import join
+from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_path
 from lightning_hooks.utils.samples import Histogram, Table
 from lightning_hooks.utils.secrets import describe
@@ -165,7 +165,7 @@ def moments(counted: Histogram) -> dict[str, Any]:
 
 @HOOKS.register_module()
 class TensorboardLoggerHook(TrackerHook):
-    """Logs to TensorBoard, in ``{work_dir}/tf_logs``.
+    """Logs to TensorBoard, in ``{work_dir}/tf_logs``, or a folder below for each further run.
 
     The keys are the keys of ``get_loggable_tags``; strings are texts, and ``[C, H, W]`` tensors
     images. The tab HPARAMS has the module's hyper-parameters. Its metrics are the monitored values
@@ -188,7 +188,8 @@ class TensorboardLoggerHook(TrackerHook):
 
     Note:
         Departures from mmcv: a run does not change ``log_dir``, so a second run in another work
-        dir has another folder. tensorboardX is not used. In a resumed run TensorBoard drops old
+        dir has another folder, and so has a second run in one work dir, without a resume.
+        tensorboardX is not used. In a resumed run TensorBoard drops old
         points after the checkpoint (in mmcv old and new points stay).
     """
 
@@ -221,6 +222,18 @@ class TensorboardLoggerHook(TrackerHook):
     def run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the event files: TensorBoard follows one file of a folder."""
         return self.log_dir or join(runner.work_dir, "tf_logs")
+
+    def has_other_run(self, runner: Runner) -> bool:
+        """Whether the work dir has event files: in one folder two runs would be one zigzag line.
+
+        A given folder is taken as given, with a warning.
+        """
+        folder = str(self.run_folder(runner))
+        is_used = is_local(folder) and self.begins_run and any(Path(folder).glob("events.out.*"))
+        if is_used and self.log_dir is not None and runner.rank == 0 and runner.may_write:
+            text = "TensorboardLoggerHook: log_dir=%r has events of another run, drawn as one line"
+            runner.logger.warning(text, self.log_dir)
+        return is_used and self.log_dir is None
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""

@@ -10,6 +10,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -40,6 +41,7 @@ AXIS = "trainer/global_step"
 """The x-axis of the charts, as in Lightning's ``WandbLogger``."""
 
 _FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
+_LONGEST_FLUSH = 5.0  # seconds to wait for rows on the disk
 
 
 class WandbWriter(Writer):
@@ -65,6 +67,7 @@ class WandbWriter(Writer):
     takes = (*KINDS, "checkpoints")
 
     idle_run: ClassVar[Any] = None  # the offline run of the last fit
+    idle_in: ClassVar[int] = 0  # the process of the run, which a forked process leaves alone
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -137,6 +140,10 @@ class WandbWriter(Writer):
         import wandb
 
         run, WandbWriter.idle_run = WandbWriter.idle_run, None
+        if run is not None and WandbWriter.idle_in != os.getpid():
+            if wandb.run is run:  # of the process that this one was forked from
+                wandb.run = None
+            return None
         if run is None or (wandb.run is run and getattr(run, "id", None) == run_id):
             return run
         return run.finish()  # nothing, if the program has ended the run
@@ -146,6 +153,12 @@ class WandbWriter(Writer):
         import wandb
 
         row: dict[str, Any] = {**record.scalars, **record.texts, AXIS: record.step}
+        cut = [n for n, table in record.tables.items() if len(table.rows) > wandb.Table.MAX_ROWS]
+        if cut:
+            self.note = (
+                f"W&B truncates tables to {wandb.Table.MAX_ROWS} rows: {', '.join(cut)}; before "
+                "the fit wandb.Table.MAX_ROWS = 100_000 keeps more"
+            )
         row.update(media(record, wandb, self._file_names.of))  # files have these names
         if self._with_step:
             # an evaluation after the fit has the step of the fit's last row, which W&B has closed
@@ -200,7 +213,8 @@ class WandbWriter(Writer):
         if self._owned and is_on_disk and not failed and is_active:
             if self._with_step or not self._commit:  # a kill would cost the row that is not closed
                 self.run.log({}, commit=True)
-            WandbWriter.idle_run = self.run
+            _await_file(self.run.settings.sync_file, getattr(self.run.settings, _FLUSH))
+            WandbWriter.idle_run, WandbWriter.idle_in = self.run, os.getpid()
             atexit.register(self._wake)
         elif self._owned:
             self.run.finish(exit_code=255 if self.killed else int(failed))
@@ -224,6 +238,15 @@ class WandbWriter(Writer):
 
         if wandb.run is None:  # else the program uses it
             wandb.teardown()
+
+
+def _await_file(path: str, interval: float) -> None:
+    """Wait until W&B's service has written an offline run's file: it grows no more."""
+    size, quiet, end = -1, 0, time.monotonic() + _LONGEST_FLUSH
+    while quiet < 3 and time.monotonic() < end:
+        time.sleep(interval)
+        before, size = size, os.path.getsize(path) if os.path.exists(path) else 0
+        quiet = quiet + 1 if size == before else 0
 
 
 def _completed(config: Mapping[str, Any], params: Mapping[str, Any]) -> dict[str, Any]:
@@ -429,8 +452,8 @@ class WandbLoggerHook(TrackerHook):
 
     def target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
-        # flushed every second, which a kill may lose; W&B's default is every 15 seconds
-        wanted = {_FLUSH: 1, "init_timeout": 20, "finish_timeout": max(int(self.timeout), 1)}
+        # flushed so often as a kill may lose; W&B's default is every 15 seconds
+        wanted = {_FLUSH: 0.25, "init_timeout": 20, "finish_timeout": max(int(self.timeout), 1)}
         known = self.wandb.Settings.model_fields
         settings: dict[str, Any] = {name: v for name, v in wanted.items() if name in known}
         own = self.init_kwargs.get("settings") or {}
@@ -465,7 +488,7 @@ class WandbLoggerHook(TrackerHook):
         found = {} if of_logger else hyper_parameters(runner.module)
         return plain_params({**found, **given})
 
-    def files(self, runner: Runner, folder: str) -> list[tuple[str, str]]:
+    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the text files of the run."""
         if not self.log_artifact:
             return []

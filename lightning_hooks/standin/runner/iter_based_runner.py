@@ -59,8 +59,8 @@ class IterBasedRunner(BaseRunner, IterRunner):
     Takes the arguments of :class:`~lightning_hooks.standin.runner.base_runner.BaseRunner`.
 
     Note:
-        Departures from mmcv: see ``BaseRunner``; ``resume`` restores the hooks' messages, as the
-        best score, and works without a GPU by default.
+        Departures from mmcv: see ``BaseRunner``; ``resume`` restores the best score of
+        an evaluation hook, and works without a GPU by default.
     """
 
     stands_for: ClassVar[Any] = IterRunner

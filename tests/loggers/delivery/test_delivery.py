@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import json
 import os
@@ -9,6 +10,9 @@ import pickle
 import resource
 import shutil
 import signal
+import subprocess
+import sys
+import tempfile
 import threading
 import time
 from argparse import Namespace
@@ -29,7 +33,7 @@ from lightning_hooks.loggers.base import peak_memory
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool, exclusive, read_spool
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.storage import files
@@ -819,3 +823,51 @@ def test_bad_arguments_of_every_tracker() -> None:
         KeepHook(timeout=-1)
     with pytest.raises(TypeError, match="run must be the client's run or a Lightning Logger"):
         KeepHook(run="digits")
+
+
+LEFT_BY_A_KILL = """
+import os, sys, time
+from lightning_hooks.loggers.delivery.spool import Spool
+
+spool = Spool(sys.argv[1], {"writer": "kept"})
+child = os.fork()
+if child == 0:
+    os.close(1)
+    time.sleep(60)
+else:
+    print(child, flush=True)
+os._exit(0)
+"""
+
+
+def test_a_forked_process_keeps_no_lock_of_a_spool(tmp_path: Path) -> None:
+    path = str(tmp_path / "s.jsonl")
+    command = [sys.executable, "-c", LEFT_BY_A_KILL, path]
+    child = int(subprocess.check_output(command, env=environment(), text=True))
+    try:
+        with exclusive(path):
+            pass
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
+class NoFolder(KeepHook):
+    """Needs a temporary folder for its files."""
+
+    def files(self, runner: Any, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
+        folders.enter_context(tempfile.TemporaryDirectory())
+        return []
+
+
+@pytest.mark.parametrize("hook", [KeepHook, NoFolder])
+def test_a_full_temporary_folder_costs_a_warning_at_most(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, hook: Any
+) -> None:
+    def full(*args: Any, **kwargs: Any) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", full)
+    made = hook()
+    fit(tmp_path, made)
+    assert made.kept.closed == [False]
+    assert ("cannot be given the run's files" in caplog.text) == (hook is NoFolder)

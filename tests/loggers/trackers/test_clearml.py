@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from lightning_hooks import ClearMLLoggerHook, Hook
+from lightning_hooks.loggers.trackers.clearml import ClearMLWriter
 from support.logs.trackers import (
     REAL_CLIENTS,
     Odd,
@@ -119,6 +120,16 @@ def test_departure_the_programs_task_is_used_and_left_open(
     rows = read_clearml(tmp_path / "cache")
     assert rows.keys() == {2, 4, 5, 7}
     assert not (work / "clearml").exists()
+
+
+def test_a_task_without_an_id_in_the_checkpoint_is_found(work: Path) -> None:
+    given = {"init": {"project_name": "p", "task_name": "n"}, "folder": str(work), "run_id": "1f"}
+    tasks = []
+    for after in (None, 4):  # the second process is resumed
+        writer = ClearMLWriter.connect(**given, offline=True, after=after)
+        tasks.append(writer.run_id())
+        writer.close()
+    assert tasks[0] == tasks[1]
 
 
 class Current(TinyModule):

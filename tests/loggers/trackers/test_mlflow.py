@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import shutil
 import signal
@@ -330,7 +331,8 @@ def test_images_have_steps_and_tables_are_loaded(work: Path) -> None:
 
 def test_a_sample_is_stored_once(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     uri = f"sqlite:///{work}/mlflow.db"
-    images, tables = {"a b": torch.ones(3, 4, 5).numpy()}, {"t": Table(("id",), ((1,),))}
+    rows = ((1,), (float("inf"),), (float("-inf"),))
+    images, tables = {"a b": torch.ones(3, 4, 5).numpy()}, {"t": Table(("id",), rows)}
     record = Record(0, 1.0, 3, images=images, tables=tables)
     writer = MlflowWriter.connect(uri=uri)
 
@@ -346,7 +348,8 @@ def test_a_sample_is_stored_once(work: Path, monkeypatch: pytest.MonkeyPatch) ->
     again.write([record])
     assert len(writer.client.list_artifacts(writer.run, "images")) == 2  # and its preview
     mlflow.set_tracking_uri(uri)
-    assert mlflow.load_table("tables/t/3.json", [writer.run])["id"].tolist() == [1]
+    table = mlflow.load_table("tables/t/3.json", [writer.run])
+    assert table["id"].tolist() == [1, math.inf, -math.inf]
 
 
 def test_autolog_beside_the_hook_is_said_once(work: Path, caplog: pytest.LogCaptureFixture) -> None:

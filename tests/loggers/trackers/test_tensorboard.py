@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from lightning_hooks import BestCheckpointHook, HookAdapter, TensorboardLoggerHook
+from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, TensorboardLoggerHook
 from support.logs.trackers import (
     REAL_CLIENTS,
     Pictures,
@@ -149,3 +149,21 @@ def test_the_graph_is_drawn_on_request_and_changes_nothing(
         "TensorboardLoggerHook: graph=True draws nothing "
         "(TypeError: module.example_input_array is None)"
     )
+
+
+def test_departure_a_second_run_has_a_folder_of_its_own(
+    work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    saving = CheckpointHook(interval=1)
+    for epochs in (2, 1):
+        fit(work, saving, TensorboardLoggerHook(interval=1), epochs=epochs)
+    last = str(work / "epoch_1.pth")  # of the second run
+    fit(work, CheckpointHook(), TensorboardLoggerHook(interval=1), epochs=3, ckpt_path=last)
+    folders = {path.parent for path in (work / "tf_logs").rglob("events.out.*")}
+    steps = sorted(len(read_tensorboard(folder)[0]) for folder in folders)
+    assert steps == [9, 13]
+    assert "events of another run" not in caplog.text
+    for _ in range(2):
+        fit(work, TensorboardLoggerHook(str(tmp_path / "mine"), interval=1), epochs=1)
+    assert "has events of another run" in caplog.text
+    assert len([*(tmp_path / "mine").iterdir()]) == 2

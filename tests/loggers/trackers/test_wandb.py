@@ -15,8 +15,10 @@ import pytest
 import torch
 
 from lightning_hooks import Hook, WandbLoggerHook
+from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import read_spool
 from lightning_hooks.loggers.trackers.wandb import WandbWriter, has_wandb_key
+from lightning_hooks.utils.samples import Table
 from support.logs.trackers import (
     REAL_CLIENTS,
     Crash,
@@ -32,6 +34,7 @@ from support.logs.trackers import (
     warnings_in,
 )
 from support.paths import ROOT
+from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
 
 wandb = pytest.importorskip("wandb")
@@ -208,6 +211,16 @@ def test_a_run_that_goes_on_finds_the_rows_of_a_torn_file(tmp_path: Path) -> Non
     assert writer.stored["text"] == {*left}
 
 
+def test_a_table_that_wandb_truncates_is_named(work: Path) -> None:
+    writer = WandbWriter.connect(init={"dir": str(work), "mode": "offline"})
+    rows = tuple((row,) for row in range(10_001))
+    writer.write([Record(0, 1.0, 1, tables={"small": Table(("id",), rows[:10_000])})])
+    assert not writer.note
+    writer.write([Record(1, 1.0, 2, tables={"big": Table(("id",), rows)})])
+    assert writer.note.startswith("W&B truncates tables to 10000 rows: big; before")
+    writer.close(failed=True)
+
+
 class Figures(TinyModule):
     """Logs with the client from the first step on."""
 
@@ -324,3 +337,40 @@ def test_the_end_of_the_process_ends_the_run(work: Path) -> None:
     records = read_wandb(work)
     assert exit_code(records) == 0
     assert len(history(records)) == 2
+
+
+FORKS = """
+import multiprocessing, os, sys
+from pathlib import Path
+
+import wandb
+from lightning_hooks import WandbLoggerHook
+from support.logs.trackers import fit
+from support.training import make_loader, make_trainer
+
+hook, work = WandbLoggerHook(interval=2, log_artifact=False, timeout=60.0), Path(sys.argv[1])
+
+
+def child():
+    fit(work / "child", WandbLoggerHook(log_artifact=False, timeout=60.0), epochs=1)
+    wandb.finish()
+    os._exit(0)
+
+
+module = fit(work / "parent", hook, epochs=1)
+process = multiprocessing.get_context("fork").Process(target=child)
+process.start()
+process.join()
+assert process.exitcode == 0
+wandb.log({"after": 1.0})
+wandb.finish()
+"""
+
+
+@pytest.mark.slow
+def test_a_forked_process_leaves_the_run_of_its_parent_alone(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path)]
+    subprocess.run(command, env=environment(), check=True, timeout=240)
+    rows = history(read_wandb(tmp_path / "parent")).values()
+    assert [row["after"] for row in rows if "after" in row] == [1.0]
+    assert len([*tmp_path.glob("*/wandb/offline-run-*")]) == 2
