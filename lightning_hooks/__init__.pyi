@@ -126,6 +126,7 @@ from lightning_hooks.storage.find_checkpoints import (
     newest_valid as newest_valid,
 )
 from lightning_hooks.optim.groups import param_groups as param_groups
+from lightning_hooks.storage.average import average_checkpoints as average_checkpoints
 from lightning_hooks.train_step import TrainStepModule as TrainStepModule
 
 __version__: str

@@ -55,7 +55,7 @@ def parser() -> argparse.ArgumentParser:
     whole = argparse.ArgumentParser(
         "lightning-hooks",
         description="Check old mmcv projects, convert and draw configs, list and draw runs, end "
-        "one with a decay, replay logs.",
+        "one with a decay, average checkpoints, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -92,6 +92,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that registers hooks when it is imported; may be repeated",
     )
+    one = command(commands.average)
+    add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
+    which = one.add_mutually_exclusive_group()
+    which.add_argument("--best", type=_length, metavar="N", help="the N best files of the run")
+    which.add_argument("--last", type=_length, metavar="N", help="the N last files of the run")
+    add_path("--out", required=True, help="the file to write")
     one = command(commands.decay)
     add_path("run_dir", metavar="RUN", help="the work directory of a training run")
     one = command(commands.files)

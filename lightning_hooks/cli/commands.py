@@ -17,7 +17,7 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["check", "convert", "decay", "files", "hooks", "plot", "replay"]
+__all__ = ["average", "check", "convert", "decay", "files", "hooks", "plot", "replay"]
 
 DECAY_REQUEST = "start_decay"
 """The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
@@ -108,6 +108,26 @@ def hooks(given: Namespace) -> int:
     else:  # a whole line for each hook, for grep
         for row in rows:
             print(f"{row['name']}\t{row['origin']}\t{row['what']}")
+    return 0
+
+
+def average(given: Namespace) -> int:
+    """Average the weights of checkpoint files."""
+    for path in given.paths:
+        _check_path(path)
+    count = given.best or given.last
+    if count and len(given.paths) > 1:
+        raise ValueError(f"--best and --last are for one run, got {' '.join(given.paths)}")
+    if not count and Path(given.paths[0]).is_dir():
+        raise ValueError(f"{given.paths[0]} is a folder: write --best N or --last N with it")
+    from lightning_hooks.storage.average import average_checkpoints, best_files, last_files
+
+    paths = given.paths
+    if count:
+        paths = (best_files if given.best else last_files)(paths[0], count)
+    average_checkpoints(paths, given.out)
+    print("the mean of", *paths, sep="\n  ")
+    print(f"is in {given.out}")
     return 0
 
 

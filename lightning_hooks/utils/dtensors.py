@@ -102,12 +102,13 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
     if not any_sharded(state.values()):
         return dict(state)
     keeps = everywhere or torch.distributed.get_rank() == 0
-    state = {}
+    gathered = {}
     for key, value in state.items():
         whole = value.full_tensor() if is_sharded(value) else value
         if keeps:
-            state[uncompiled_key(key)] = whole.cpu() if isinstance(whole, torch.Tensor) else whole
-    return state
+            whole = whole.cpu() if isinstance(whole, torch.Tensor) else whole
+            gathered[uncompiled_key(key)] = whole
+    return gathered
 
 
 def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
@@ -162,7 +162,15 @@ class AppliedSteps:
         self._watches = ExitStack()
         if fit is not None:
             fit.callback(self.close)
+        self._before_next: Callable[[], None] | None = None
         self._follow()
+
+    def before_next(self, act: Callable[[], None]) -> None:
+        """Call a function before the next step; at once for optimizers of other libraries."""
+        if self._follows:
+            self._before_next = act
+        else:
+            act()
 
     def _follow(self) -> None:
         """Watch the Trainer's present optimizers."""
@@ -177,6 +185,9 @@ class AppliedSteps:
 
     def _begin(self, *_: Any) -> None:
         self._is_open = True
+        if self._before_next is not None:
+            act, self._before_next = self._before_next, None
+            act()
 
     def _end(self, *_: Any) -> None:
         self._made += self._is_open

@@ -604,9 +604,9 @@ class Runner:
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
             self.logger.info(
-                "this fit ran in processes of its own, and what its hooks hold, such as an "
-                "average, ends with them; it is in the checkpoints: "
-                "trainer.validate(..., ckpt_path='last')"
+                "this fit ran in processes of its own, and what its hooks hold ends with them, "
+                "but for averages; it is in the checkpoints: trainer.fit(..., ckpt_path='last') "
+                "of a new Trainer goes on"
             )
 
     def warn_once(self, text: str) -> None:

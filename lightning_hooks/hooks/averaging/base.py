@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import math
-import weakref
 from functools import partial
 from typing import Any, Literal
 
 import lightning as L
 import torch
-from lightning.pytorch.trainer.states import TrainerStatus
+from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.contents import restore_raw_weights
@@ -18,10 +17,12 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import class_name, listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
+from lightning_hooks.hooks.averaging.handover import Handover
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -47,9 +48,10 @@ class AveragingHook(Hook):
     optimizer skips on the device, and the unchanged weights are averaged once more.
 
     The module has the average's values from ``after_train_epoch`` (for hooks of lower priority
-    that evaluate at this point) to the end of the validation, and in ``Trainer.validate``, ``test``
-    and ``predict``; after an error or an interrupt the module has the raw weights. A Trainer with
-    several averages evaluates with the first.
+    that evaluate at this point) to the end of the validation, and for good after a fit that ended.
+    A further fit of the module goes on from the raw weights, unless the module was changed since;
+    then the average begins anew. After an error or an interrupt the module has the raw weights. A
+    Trainer with several averages evaluates with the first.
 
     =======================  =================================================================
     key in a checkpoint      value
@@ -96,6 +98,8 @@ class AveragingHook(Hook):
         device: The device of the average, ``"cpu"`` to leave the accelerator's memory to the model.
             Every update then copies the weights and waits for the accelerator: choose a larger
             ``interval``. None for the devices of the parameters.
+        after_fit: ``"average"``: the module has the average after a fit. ``"raw"``: the module has
+            the raw weights, and the average in ``Trainer.validate``, ``test`` and ``predict``.
         precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
             data with the averaged weights: after each epoch, before a validation within an epoch
             and with each checkpoint, if the average was updated since. True for 8192 samples, an
@@ -116,6 +120,7 @@ class AveragingHook(Hook):
     swap: Literal["auto", "copy"] = "auto"
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
+    after_fit: Literal["average", "raw"] = "average"
     precise_bn: bool | int | dict[str, Any] = False
     distinguishing: tuple[str, ...] = ("interval",)
     """Arguments of the class that distinguish two hooks in a checkpoint."""
@@ -124,11 +129,10 @@ class AveragingHook(Hook):
     """The averaged tensors, from the start of the first fit on."""
 
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
-    _is_evaluated: bool | None = None  # None: the first average is evaluated
+    _runs = False  # from before_run to on_train_end
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
-    _earlier: tuple[weakref.ref[L.LightningModule], ...] = ()  # modules of earlier fits
 
     def __init__(
         self,
@@ -141,6 +145,7 @@ class AveragingHook(Hook):
         swap: Literal["auto", "copy"] = "auto",
         check: Literal["sample", "all"] = "sample",
         device: str | None = None,
+        after_fit: Literal["average", "raw"] = "average",
         precise_bn: bool | int | dict[str, Any] = False,
     ) -> None:
         check_int("interval", interval, 1)
@@ -154,11 +159,14 @@ class AveragingHook(Hook):
         check_choice("buffers", buffers, ("ignore", "average", "copy"))
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
+        check_choice("after_fit", after_fit, ("average", "raw"))
         PreciseBNHook.of_average(precise_bn)  # raises for a bad argument
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
         self.device, self.precise_bn = check_device(device), precise_bn
+        self.after_fit = after_fit
+        self._handover = Handover()
 
     def state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two hooks of the class."""
@@ -208,6 +216,9 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: before the first fit.
         """
+        if self.average is None and self._loaded is None:
+            received = self._handover.receive()
+            self._loaded = SavedAverage(tensors=received) if received else None
         if self._loaded is not None and self._loaded.tensors:
             return dict(self._loaded.tensors)  # not trained with: the run to go on with is over
         if self.average is None:
@@ -256,20 +267,41 @@ class AveragingHook(Hook):
     # -- training --------------------------------------------------------------------------
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Check the strategy, and have the fit end with the raw weights."""
+        """Check the strategy; go on from the raw weights of an earlier fit of the module."""
         super().setup(trainer, pl_module, stage)
-        if stage == "fit":
-            check_strategy(self, trainer, self.resume_from)
-            self._is_evaluated = None
-        fit = Driver.of(trainer).fit
+        driver = Driver.of(trainer)
         # weights loaded after a fit that Lightning left in a validation replace the raw weights
-        fit.patch(pl_module, "load_state_dict")
-        fit.callback(self._end_fit)
+        driver.fit.patch(pl_module, "load_state_dict")
+        driver.fit.callback(self._end_fit, trainer, stage)
+        if stage != "fit":
+            return
+        check_strategy(self, trainer, self.resume_from)
+        self._loaded, self._runs = None, False
+        average = self.average
+        if average is not None and average.module is pl_module and not average.take_back():
+            self.average = None
+            line = "the module was changed since its last fit: %s begins anew with its weights"
+            driver.runner.logger.info(line, class_name(self))
 
-    def _end_fit(self) -> None:
-        """Restore the raw weights."""
+    def _end_fit(self, trainer: L.Trainer, stage: str) -> None:
+        """Leave the average in the module after a run; restore the raw weights after an error."""
         self._statistics = None
-        self._swap_out()
+        fails = trainer.state.status != TrainerStatus.RUNNING or self._runs
+        ended = stage == "fit" and not fails  # also where nothing was left to train
+        self._know_first(trainer)
+        if ended and self._stays(trainer):
+            self._swap_in(trainer, trainer.lightning_module)
+            if self.average is not None and self.average.module is trainer.lightning_module:
+                self.average.leave()
+        else:
+            self._swap_out()
+        if ended and self.average is not None and trainer.is_global_zero:
+            self._handover.send(self.average.state_dict())
+        self._runs = False
+
+    def _stays(self, trainer: L.Trainer) -> bool:
+        """Whether the average stays in the module after the fit."""
+        return self.after_fit == "average" and self.evaluates_in(trainer)
 
     def before_run(self, runner: Runner) -> None:
         """Start the average: from a checkpoint, an earlier fit or the present weights."""
@@ -284,12 +316,32 @@ class AveragingHook(Hook):
         if self._statistics is not None:
             self._statistics.check_run(runner)
         average = self.start(runner.module, goes_on=runner.iter > 0)
-        begins = self._begins(runner.iter, trainer.current_epoch)
-        if not begins and not average.steps:
+        if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
-        elif not average.has_begun:  # the fit before ended before averaging began
-            average.begin()
-        self._applied, self._counted = AppliedSteps(trainer, self.joined_fit), 0
+        self._runs, self._counted = True, 0
+        self._applied = AppliedSteps(trainer, self.joined_fit)
+        self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
+
+    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Look at the module before the first optimizer step of the epoch."""
+        average, applied = self.average, self._applied
+        if average is not None and applied is not None and average.module is pl_module:
+            if not average.has_begun:
+                average.take_buffers()
+            applied.before_next(partial(self._before_epoch, Driver.of(trainer).runner))
+
+    def _before_epoch(self, runner: Runner) -> None:
+        """Average parameters added or unfrozen since the last epoch; begin, if due."""
+        average, epoch = self.average, runner.trainer.current_epoch
+        assert average is not None
+        if names := average.new_parameters():
+            self._repair()
+            has_begun, average = average.has_begun, self._make(runner.module, average.saved())
+            average.has_begun = has_begun
+            line = "%s also averages the new %s from now on, beginning with their present values"
+            runner.logger.info(line, class_name(self), listed(names))
+        if not average.has_begun and self._begins(runner.iter, epoch):
+            average.begin(with_buffers=False)  # a forward may have come before
 
     def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint, an earlier fit or the present weights.
@@ -298,14 +350,11 @@ class AveragingHook(Hook):
             module: The module to train.
             goes_on: Whether the run continues an earlier run of this hook.
         """
-        self._swap_out()
         loaded, self._loaded = self._loaded, None
-        old = self.average
-        if loaded is None and goes_on and old is not None and old.is_of(module):
-            old.follow()
-            return old
-        if old is not None:
-            self._earlier = (*self._earlier, weakref.ref(old.module))
+        average = self.average
+        if loaded is None and goes_on and average is not None and average.is_of(module):
+            average.follow()
+            return average
         return self._make(module, loaded)
 
     def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
@@ -316,9 +365,15 @@ class AveragingHook(Hook):
         )
         return self.average
 
+    def _know_first(self, trainer: L.Trainer) -> None:
+        """Have the average read the module's own values where another average is in place."""
+        first = next(iter(averages_of(trainer)), self)
+        if self.average is not None:
+            self.average.beside = None if first is self else first.average
+
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
-        if averages_of(trainer)[0] is self:
+        if self.evaluates_in(trainer):
             check_rivals(self, trainer)
         runner = Driver.of(trainer).runner
         momentum = getattr(self, "momentum", 0.0)
@@ -348,20 +403,6 @@ class AveragingHook(Hook):
                 "model faster"
             )
 
-    def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Begin at epoch ``begin_epoch``; average parameters added in the last epoch."""
-        average = self.average
-        if average is None or average.module is not pl_module:
-            return
-        if names := average.new_parameters():
-            self._repair()
-            has_begun, average = average.has_begun, self._make(pl_module, average.saved())
-            average.has_begun = has_begun
-            line = "%s also averages the new %s from now on, beginning with their present values"
-            Driver.of(trainer).runner.logger.info(line, class_name(self), listed(names))
-        if not average.has_begun and 0 < self.begin_epoch <= trainer.current_epoch:
-            average.begin()
-
     def before_train_epoch(self, runner: Runner) -> None:
         """Train with the raw weights."""
         self._swap_out()
@@ -384,10 +425,13 @@ class AveragingHook(Hook):
         return iterations >= self.begin_iter and epoch >= self.begin_epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Estimate the statistics of the average for an export; warn of a young average again."""
+        """Leave the module with the average; warn of a young average again."""
         self._warn_if_young(Driver.of(trainer).runner, self.steps)
-        if self._statistics is not None:
-            self._prepare(trainer)
+        self._runs = False
+        if self._stays(trainer):
+            self._swap_in(trainer, pl_module)
+        elif self._statistics is not None:
+            self._prepare(trainer)  # for an export
 
     # -- evaluation ------------------------------------------------------------------------
 
@@ -396,8 +440,8 @@ class AveragingHook(Hook):
         self._swap_in(runner.trainer, runner.module)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Validate with the average, also during an epoch and outside of a fit."""
-        if not trainer.sanity_checking:
+        """Validate with the average, also during an epoch; check a resumed run with the average."""
+        if not trainer.sanity_checking or progress.batches(trainer).total.ready > 0:
             self._swap_in(trainer, pl_module)
 
     def on_test_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -413,25 +457,18 @@ class AveragingHook(Hook):
     on_test_end = on_predict_end = on_train_epoch_end = on_validation_end
 
     def _swap_in(self, trainer: L.Trainer, module: L.LightningModule) -> None:
-        if self._loaded is not None and self._loaded.tensors:  # evaluated without a fit
-            check_strategy(self, trainer)
+        """Put the average in place; not where a loaded file is evaluated, whose weights are it."""
+        loaded = self._loaded
+        if trainer.state.fn == TrainerFn.FITTING and loaded is not None and loaded.tensors:
             self.start(module, goes_on=False)
         average = self.average if self._loaded is None else None
-        if average is not None and self.evaluates_in(trainer):
-            if average.module is module:
-                self._prepare(trainer)
-                average.swap_in()
-            elif module in [earlier() for earlier in self._earlier]:
-                rank_zero_warn(
-                    f"{class_name(self)} averages the model of a later fit now: this model is "
-                    "evaluated with its raw weights. Give each Trainer its own hook"
-                )
+        if average is not None and average.module is module and self.evaluates_in(trainer):
+            self._prepare(trainer)
+            average.swap_in()
 
     def evaluates_in(self, trainer: L.Trainer) -> bool:
         """Whether the Trainer evaluates with this average."""
-        if self._is_evaluated is not None:  # as it was in the checkpoint that is evaluated
-            return self._is_evaluated
-        return averages_of(trainer)[0] is self
+        return next(iter(averages_of(trainer)), None) is self
 
     def _swap_out(self) -> None:
         if self.average is not None:
@@ -443,15 +480,19 @@ class AveragingHook(Hook):
         """Add the averages of all hooks, in the first hook's turn."""
         hooks = averages_of(file.trainer)
         if hooks[0] is self:
+            for hook in hooks:
+                hook._know_first(file.trainer)
             write_averages(file, [hook.saved(file.trainer) for hook in hooks])
 
     def saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
         of, evaluated = Identity.of(self), self.evaluates_in(trainer)
         if self._loaded is not None:  # not started yet: a tuner saves before the run
-            return dataclasses.replace(self._loaded, of=of, is_validated=evaluated)
+            fits = trainer.state.fn == TrainerFn.FITTING
+            loaded = self._loaded if fits else SavedAverage()
+            return dataclasses.replace(loaded, of=of, is_validated=evaluated)
         average = self.average
-        if average is None or average.module is not trainer.lightning_module:
+        if average is None or average.module is not trainer.lightning_module or average.was_changed:
             return SavedAverage(of)
         self._prepare(trainer)
         return average.saved(of, evaluated)
@@ -465,22 +506,23 @@ class AveragingHook(Hook):
         averages = find_averages(file.contents, file.module, hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
             hook.take(saved, for_fit=file.resumes)
-        if any(saved is not None and saved.is_validated for saved in averages):
+        if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
             restore_raw_weights(file)
 
     def take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
         """Continue with a checkpoint's average; None if the checkpoint has none."""
         if saved is None and for_fit:
             rank_zero_warn(finds_none("no average", Identity.of(self)))
+        self._swap_out()  # else the file's weights are loaded into the average
         self._loaded = loaded = saved or SavedAverage()
         if loaded.steps is None:  # a file of Lightning's counts the updates only
             loaded.steps = loaded.updates * self.interval
-        self._is_evaluated = None if for_fit else loaded.is_validated
 
     def __getstate__(self) -> dict[str, Any]:
         # a copy has the same arguments and no state of a run
         state = super().__getstate__()
-        return {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
+        state = {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
+        return {**state, "_handover": self._handover.of_copy()}
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:

@@ -107,5 +107,9 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
 
 def _arguments(hook: Any) -> tuple[type, dict[str, Any]]:
     """Return the class of an average and its arguments."""
-    state = {name: value for name, value in hook.__getstate__().items() if name != "hosted_at"}
+    state = {
+        name: value
+        for name, value in hook.__getstate__().items()
+        if name not in ("hosted_at", "_handover")
+    }
     return type(hook), state

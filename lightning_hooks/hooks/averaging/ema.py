@@ -41,8 +41,9 @@ class EMAHook(AveragingHook):
         interval: Optimizer steps from one update to the next.
         warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
         resume_from: A checkpoint to resume from.
-        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
+            ``after_fit`` and ``precise_bn`` of
+            :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -56,9 +57,8 @@ class EMAHook(AveragingHook):
         gives k times the weight, not ``momentum ** k``; optimizer steps are counted, not batches;
         steps skipped by a gradient scaler do not count (except with fused optimizers, see
         :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`); the update is a lerp,
-        closer to the exact value; a step to NaN is left out; after the run the model holds the
-        raw weights (in checkpoints ``state_dict`` is the average, as in mmcv); the average is no
-        buffer of the model.
+        closer to the exact value; a step to NaN is left out; the average is no buffer of the
+        model; frozen parameters have no average of their own.
     """
 
     distinguishing = ("momentum", "interval", "warm_up")
@@ -102,8 +102,8 @@ class BaseEMAHook(AveragingHook):
         skip_buffers: Use the model's own buffers with the average.
         resume_from: A checkpoint to resume from.
         momentum_fun: A function of the optimizer step, counted from 0, for the weight.
-        options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and ``precise_bn``
-            of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
+        options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``, ``after_fit`` and
+            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -115,8 +115,8 @@ class BaseEMAHook(AveragingHook):
     Note:
         Departures from mmdetection: optimizer steps are counted, not batches; the update is a
         lerp; a step to NaN is left out; integer buffers are always the model's (in mmdetection
-        the average keeps the integers of the start of the run); after the run the model holds the
-        raw weights; the average is no buffer of the model.
+        the average keeps the integers of the start of the run); the average is no buffer of the
+        model; frozen parameters have no average of their own.
     """
 
     distinguishing: tuple[str, ...] = ("momentum", "interval")
@@ -252,8 +252,9 @@ class MomentumAnnealingEMAHook(AveragingHook):
         interval: Optimizer steps from one update to the next.
         resume_from: A checkpoint to resume from.
         power: The speed of the fall, above 0; a lower power gives the newest models more weight.
-        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
+            ``after_fit`` and ``precise_bn`` of
+            :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -301,8 +302,9 @@ class StochasticWeightAverageHook(AveragingHook):
     Args:
         interval: Optimizer steps between two models of the mean.
         resume_from: A checkpoint to resume from.
-        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
+        options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
+            ``after_fit`` and ``precise_bn`` of
+            :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import lightning as L
 import torch
+from torch.nn.functional import normalize
 from torch.nn.modules.batchnorm import _BatchNorm
+from torch.nn.utils.parametrizations import _SpectralNorm
+from torch.nn.utils.parametrize import ParametrizationList
+from torch.nn.utils.prune import BasePruningMethod
+from torch.nn.utils.spectral_norm import SpectralNorm
 
 from lightning_hooks.engine.hook_states import Identity
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
@@ -21,14 +26,17 @@ class ModuleAverage:
     """A second set of values for a module's parameters and, if wanted, buffers.
 
     Parameters of floating-point or complex type are averaged on their device, in float32 where
-    their own type is lower (a step of 0.0002 is lost in bfloat16). Integers are never averaged. The
-    values of buffers in the state dict:
+    their own type is lower (a step of 0.0002 is lost in bfloat16). Integers are never averaged, and
+    frozen parameters are the module's own until they are trained. The values of buffers in the
+    state dict:
 
     ================  ==========================================================================
     ``buffers``       values in the average
     ================  ==========================================================================
     ``"ignore"``      the module's own
-    ``"average"``     averaged, if of floating-point or complex type
+    ``"average"``     averaged, if of floating-point or complex type; the vectors of spectral norm
+                      are the averaged weight's, by a power iteration after an update, and masks
+                      of pruning are the module's own
     ``"copy"``        copied from the module at every update
     ``"statistics"``  of BatchNorm layers set by :meth:`estimate_statistics`, else the module's own
     ================  ==========================================================================
@@ -60,6 +68,12 @@ class ModuleAverage:
     updates: int = 0
     """Updates since averaging began."""
 
+    is_left = False
+    """Whether the average was left in the module after a fit."""
+
+    beside: ModuleAverage | None = None
+    """The average that may be in the module's place, where it is another one."""
+
     def __init__(
         self,
         module: L.LightningModule,
@@ -86,6 +100,12 @@ class ModuleAverage:
             *parameters,
             *(getattr(owner, name) for owner, name in self._slots),
         ]
+        places = {id(tensor): place for place, tensor in enumerate(self._tensors)}
+        self._spectral_norms = [
+            (*(places[id(tensor)] for tensor in tensors), dim)
+            for *tensors, dim in _spectral_norms(module)
+            if places.keys() >= {*map(id, tensors)} and not self._shards
+        ]
         local = [dtensors.local_part(tensor) for tensor in self._tensors]
         averaged = self._tensors if buffers == "average" else parameters
         types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in averaged}
@@ -103,28 +123,36 @@ class ModuleAverage:
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
     def is_of(self, module: L.LightningModule) -> bool:
-        """Whether this average has exactly the module's present parameters."""
+        """Whether the module has all averaged parameters."""
         dtensors.reshard(module)
-        now, then = _averaged(module), self._tensors[: self._first_buffer]
-        return len(now) == len(then) and all(a is b for a, b in zip(now, then, strict=True))
+        present = {*map(id, module.parameters())}
+        return present.issuperset(map(id, self._tensors[: self._first_buffer]))
 
     def new_parameters(self) -> list[str]:
-        """Return the names of parameters added to the module since the average was made."""
+        """Return the names of parameters added or unfrozen since the average was made."""
         dtensors.reshard(self.module)
         known = {*map(id, self._tensors)}
         named = self.module.named_parameters()
-        return [name for name, one in named if _is_number(one) and id(one) not in known]
+        return [name for name, value in named if _is_averaged(value) and id(value) not in known]
 
     # -- training --------------------------------------------------------------------------
 
-    def begin(self) -> None:
-        """Start the average with the model's present weights."""
+    def begin(self, *, with_buffers: bool = True) -> None:
+        """Start the average with the model's present weights, and buffers."""
         self.has_begun, self._is_estimated = True, False
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
-            foreach.copy_(self.swap.replacement, self.swap.parameters)
+            end = None if with_buffers else self._first_buffer
+            if self.swap.replacement[:end]:  # torch refuses an empty list
+                foreach.copy_(self.swap.replacement[:end], self.swap.parameters[:end])
 
+    def take_buffers(self) -> None:
+        """Copy the module's present buffers to the average."""
+        self._look_up()
+        self._copy_buffers()
+
+    @torch.no_grad()
     def update(self, weight: float) -> None:
         """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
         self._is_estimated = False
@@ -132,6 +160,11 @@ class ModuleAverage:
             self._look_up()
         for update in self._staged_updates():
             update(weight)
+        for *places, dim in self._spectral_norms:
+            kernel, left, right = (self.swap.replacement[place] for place in places)
+            matrix = kernel.movedim(dim, 0).flatten(1)
+            right.copy_(normalize(matrix.T @ left, dim=0))
+            left.copy_(normalize(matrix @ right, dim=0))
         self.updates += 1
 
     def _staged_updates(self) -> list[NanSafeUpdate]:
@@ -192,10 +225,35 @@ class ModuleAverage:
                 self._updates = []  # they read the old memory
 
     def swap_out(self) -> None:
-        """Restore the module's weights, if the average is in place."""
-        if self.swap.is_in:
+        """Restore the module's weights, if the average is in place and was not left there."""
+        if self.swap.is_in and not self.is_left:
             self._look_up(reshard=True)
             self.swap.swap_out()
+
+    def leave(self) -> None:
+        """Leave the average in the module, whose weights are the user's from then on."""
+        self.swap_in()
+        if self.swap.is_in:
+            self.swap.separate()
+            self.is_left = True
+
+    @property
+    def was_changed(self) -> bool:
+        """Whether the average was left in the module, and the module has other weights now."""
+        if not self.is_left:
+            return False
+        pairs = [*zip(self.swap.parameters, self.swap.replacement, strict=True)]
+        left = pairs[: self._first_buffer]  # a forward alone changes buffers
+        same = (torch.equal(own, value.to(own.device, own.dtype)) for own, value in left)
+        return not (self.is_of(self.module) and all(same))
+
+    def take_back(self) -> bool:
+        """Restore the raw weights after :meth:`leave`; return False if the module was changed."""
+        if self.was_changed:
+            return False
+        self.is_left = False
+        self.swap_out()
+        return True
 
     def estimate_statistics(self, estimate: Callable[[], object]) -> None:
         """Estimate the statistics of BatchNorm layers, if the average has changed.
@@ -280,12 +338,22 @@ class ModuleAverage:
                 value = value if exact else value.to(tensor.dtype)
                 state[key] = dtensors.sharded_like(tensor, value)
             else:
+                tensor = tensor if self.beside is None else self.beside.raw_of(tensor)
                 state[key] = tensor.detach() if isinstance(tensor, torch.Tensor) else tensor
         return state
 
+    def raw_of(self, value: Any) -> Any:
+        """Return the raw value of a tensor of the module, also during a swap."""
+        places = [place for place, tensor in enumerate(self._tensors) if tensor is value]
+        return self.swap.raw[places[0]] if places and self.swap.is_in else value
+
 
 def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
-    return [p for p in module.parameters() if _is_number(p)]
+    return [p for p in module.parameters() if _is_averaged(p)]
+
+
+def _is_averaged(parameter: torch.nn.Parameter) -> bool:
+    return parameter.requires_grad and _is_number(parameter)
 
 
 def _is_number(value: torch.Tensor) -> bool:
@@ -295,14 +363,35 @@ def _is_number(value: torch.Tensor) -> bool:
 def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
     """Return owner and name of the averaged buffers in the state dict, each tensor once."""
     saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
-    found: dict[int, tuple[torch.nn.Module, str]] = {}
+    slots: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
             continue
+        masks = {f"{hook._tensor_name}_mask" for hook in _hooks_of(owner, BasePruningMethod)}
         for name, buffer in owner.named_buffers(recurse=False):
-            if id(buffer) in saved and (which == "copy" or _is_number(buffer)):
-                found.setdefault(id(buffer), (owner, name))
-    return [*found.values()]
+            is_wanted = id(buffer) in saved and (which == "copy" or _is_number(buffer))
+            if is_wanted and name not in masks:  # a mean of masks would be no mask
+                slots.setdefault(id(buffer), (owner, name))
+    return [*slots.values()]
+
+
+def _spectral_norms(module: torch.nn.Module) -> Iterator[tuple[Any, Any, Any, int]]:
+    """Yield weight, left and right singular vector, and output dimension, of spectral norms."""
+    for owner in module.modules():
+        for hook in _hooks_of(owner, SpectralNorm):
+            name = hook.name
+            tensors = (getattr(owner, f"{name}_{part}") for part in ("orig", "u", "v"))
+            yield (*tensors, hook.dim)
+        if isinstance(owner, ParametrizationList):
+            for norm in owner:
+                if isinstance(norm, _SpectralNorm) and hasattr(norm, "_u"):
+                    yield owner.original, norm._u, norm._v, norm.dim
+
+
+def _hooks_of(module: torch.nn.Module, kind: type) -> list[Any]:
+    """Return the hooks with which torch computes a weight of a module."""
+    hooks = vars(module).get("_forward_pre_hooks", {}).values()
+    return [hook for hook in hooks if isinstance(hook, kind)]
 
 
 def _is_compiled_for_cuda(module: torch.nn.Module) -> bool:
@@ -386,6 +475,11 @@ class WeightSwap:
             self._set(self.replacement)
         return has_moved
 
+    def separate(self) -> None:
+        """Give the parameters, which have the replacement, memory of their own."""
+        pairs = zip(self.replacement, self._copies, strict=True)
+        self.replacement = [other if copies else other.clone() for other, copies in pairs]
+
     def swap_out(self) -> None:
         """Restore the parameters' own values, if the replacement is in place."""
         if self._raw is not None:
@@ -398,7 +492,7 @@ class WeightSwap:
             if copies:
                 parameter.copy_(value)
             else:
-                parameter.data = value
+                parameter.data = value.to(parameter.device)
 
     def follow(self) -> None:
         """Move the replacement to the parameters' devices."""

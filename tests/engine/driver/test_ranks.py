@@ -133,11 +133,14 @@ def test_what_stays_in_the_processes_of_a_notebook_is_named(hosted: bool, tmp_pa
     hooks = [HookAdapter([hook]) if hosted else hook]
     trainer = make_trainer(tmp_path, *hooks, max_epochs=1, strategy="ddp_notebook", devices=1)
     try:
-        trainer.fit(NoValidation(), make_loader(2))
+        trainer.fit(module := NoValidation(), make_loader(2))
     finally:
         logging.getLogger("lightning_hooks").removeHandler(log)
         log.close()
-    line = "this fit ran in processes of its own, and what its hooks hold, such as an average, ends"
+    line = "this fit ran in processes of its own, and what its hooks hold ends with them"
     assert (tmp_path / "log.txt").read_text().count(line) == 1
-    with pytest.raises(RuntimeError, match="EMAHook has no average yet"):
-        hook.ema_state_dict()
+    average = hook.ema_state_dict()
+    assert average.keys() == module.state_dict().keys()
+    assert all(torch.equal(average[name], value) for name, value in module.state_dict().items())
+    hook.apply_to(other := NoValidation(seed=5))
+    assert torch.equal(other.net.weight, module.net.weight)

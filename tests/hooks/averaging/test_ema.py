@@ -159,7 +159,7 @@ def test_departure_a_lerp_is_closer_to_the_exact_average_than_mmcvs_update():
 
 
 def test_buffers_are_the_models_own(tmp_path):
-    ema, module = EMAHook(momentum=0.1), TinyNormModule()
+    ema, module = EMAHook(momentum=0.1, after_fit="raw"), TinyNormModule()
     make_trainer(tmp_path, ema, max_epochs=2).fit(module, make_loader())
     state = ema.ema_state_dict()
     for name, buffer in module.named_buffers():
@@ -186,8 +186,7 @@ def test_departure_validation_sees_the_average_and_training_never_does(tmp_path,
     assert not any(equal(a, b) for a, b in zip(plain.val, probe.val, strict=True))
     assert equal(probe.val[-1], ema.ema_state_dict())
     reference.check(probe.val[-1])
-    # departure: the model ends with the raw weights
-    assert equal(weights(module), plain.val[-1])
+    assert equal(weights(module), probe.val[-1])  # as in mmcv
 
 
 def test_validation_of_a_run_counted_in_iterations_sees_it(tmp_path):
@@ -208,7 +207,7 @@ def test_hooks_of_lower_priority_evaluate_with_it_where_nothing_validates(tmp_pa
         def before_train_epoch(self, runner: Any) -> None:
             self.trains_with = weights(runner.module)
 
-    look, ema, module = Look(), EMAHook(momentum=0.1), TinyModule()
+    look, ema, module = Look(), EMAHook(momentum=0.1, after_fit="raw"), TinyModule()
     make_trainer(tmp_path, HookAdapter([ema, (look, "LOW")])).fit(module, make_loader())
     assert equal(look.seen, ema.ema_state_dict())
     assert not equal(look.seen, weights(module))
@@ -376,7 +375,7 @@ def test_tied_parameters_stay_tied(tmp_path):
             net[1].weight = net[0].weight
             return torch.nn.Sequential(net, torch.nn.Linear(4, 2))
 
-    ema, module = EMAHook(momentum=0.1), Tied()
+    ema, module = EMAHook(momentum=0.1, after_fit="raw"), Tied()
     make_trainer(tmp_path, ema).fit(module, make_loader(), make_loader(1))
     assert module.net[0][0].weight is module.net[0][1].weight
     state = ema.ema_state_dict()
@@ -420,13 +419,15 @@ def test_departure_a_checkpoint_has_the_average_and_the_raw_weights_also_while_s
     trainer.save_checkpoint(tmp_path / "after.ckpt", weights_only=False)
     after = torch.load(tmp_path / "after.ckpt", weights_only=True)
     assert equal(after["state_dict"], ema.ema_state_dict())
-    assert equal(after["current_model_state"], weights(module))
+    assert equal(after["current_model_state"], save.raw)
     assert not {"on_save_checkpoint", "on_load_checkpoint"} & set(module.__dict__)
 
 
 @adapted
-def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host):
-    ema, swa = EMAHook(momentum=0.1), StochasticWeightAverageHook()
+@pytest.mark.parametrize("after_fit", ["average", "raw"])
+def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host, after_fit):
+    ema, swa = EMAHook(momentum=0.1, after_fit=after_fit), StochasticWeightAverageHook()
+    raw: dict[str, Any] = {}
     module, trainer = TinyNormModule(), make_trainer(tmp_path, host(ema), host(swa))
     path = tmp_path / "a.ckpt"
 
@@ -434,13 +435,19 @@ def test_a_file_of_weights_saved_after_the_fit_has_the_average(tmp_path, host):
         trainer.save_checkpoint(path, weights_only=weights_only)
         return torch.load(path, weights_only=True)
 
+    class Raw(Callback):
+        def on_train_batch_end(self, trainer, module, *args: Any) -> None:
+            raw.update(weights(module))
+
+    trainer.callbacks.append(Raw())
     for epochs in (1, 2):  # the same after a second fit
         trainer.fit_loop.max_epochs = epochs
         trainer.fit(module, make_loader())
         for weights_only in (True, False):
             file = saved(weights_only)
             assert equal(file["state_dict"], ema.ema_state_dict())
-            assert equal(file["current_model_state"], weights(module))
+            assert equal(file["current_model_state"], raw)
+            assert equal(weights(module), raw if after_fit == "raw" else file["state_dict"])
             assert equal(averages_in(file)[1], swa.ema_state_dict())
     trainer.validate(module, make_loader(1), verbose=False)
     assert equal(saved()["state_dict"], ema.ema_state_dict())
@@ -517,11 +524,11 @@ def test_evaluating_a_checkpoint_uses_its_average(tmp_path):
         fresh.validate(module, make_loader(1), ckpt_path=path, verbose=False)
         saved = torch.load(path, weights_only=True)
         assert equal(module.seen, saved["state_dict"])
-        assert equal(weights(module), saved["current_model_state"])
+        assert equal(weights(module), saved["state_dict"])
 
 
 def test_resume_from(tmp_path):
-    first = EMAHook(momentum=0.1)
+    first = EMAHook(momentum=0.1, after_fit="raw")
     trainer = make_trainer(tmp_path, first, max_epochs=1)
     trainer.fit(TinyModule(), make_loader())
     trainer.save_checkpoint(tmp_path / "a.ckpt", weights_only=False)
@@ -538,7 +545,8 @@ def test_resume_from(tmp_path):
 
 
 def test_several_coexist(tmp_path):
-    slow, fast = EMAHook(momentum=0.01, warm_up=0), EMAHook(momentum=0.3, warm_up=0)
+    slow = EMAHook(momentum=0.01, warm_up=0, after_fit="raw")
+    fast = EMAHook(momentum=0.3, warm_up=0)
     trainer = make_trainer(tmp_path, slow, fast, max_epochs=2)
     module = TinyModule()
     trainer.fit(module, make_loader(), make_loader(1))
@@ -555,7 +563,7 @@ def test_several_coexist(tmp_path):
     )
     assert equal(again[0].ema_state_dict(), slow.ema_state_dict())
     assert equal(again[1].ema_state_dict(), fast.ema_state_dict())
-    assert equal(weights(module), checkpoint["current_model_state"])
+    assert equal(weights(module), checkpoint["state_dict"])
 
 
 @adapted
@@ -573,7 +581,7 @@ def test_of_several_the_first_is_evaluated_with_and_training_sees_none(tmp_path,
         assert equal(averages_in(checkpoint)[1], fast.ema_state_dict())
     assert all(equal(a, b) for a, b in zip(plain.train, probe.train, strict=True))
     assert equal(probe.val[-1], slow.ema_state_dict())
-    assert equal(weights(module), plain.val[-1])
+    assert equal(weights(module), slow.ema_state_dict())
 
 
 def test_two_equal_ones_coexist_and_a_line_says_so(tmp_path, caplog):
@@ -590,10 +598,11 @@ def test_two_equal_ones_coexist_and_a_line_says_so(tmp_path, caplog):
 # -- the rest ----------------------------------------------------------------------------------
 
 
-def test_departure_the_average_is_no_buffer_and_the_raw_weights_stay(tmp_path):
+def test_departure_the_average_is_no_buffer_of_the_model(tmp_path):
     module, plain = TinyModule(), TinyModule()
     names = [*dict(module.named_buffers()), *module.state_dict()]
-    make_trainer(tmp_path, EMAHook(momentum=0.1), max_epochs=2).fit(module, make_loader())
+    ema = EMAHook(momentum=0.1, after_fit="raw")
+    make_trainer(tmp_path, ema, max_epochs=2).fit(module, make_loader())
     make_trainer(tmp_path, max_epochs=2).fit(plain, make_loader())
     assert [*dict(module.named_buffers()), *module.state_dict()] == names
     assert equal(weights(module), weights(plain))

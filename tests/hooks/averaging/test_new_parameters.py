@@ -16,7 +16,7 @@ from lightning_hooks import EMAHook, StochasticWeightAverageHook
 from support.training import NoValidation, TinyModule, fit
 
 BATCHES, EPOCHS = 2, 3
-HALF = {"momentum": 0.5, "warm_up": 0}
+HALF: Any = {"momentum": 0.5, "warm_up": 0, "after_fit": "raw"}
 
 
 class Growing(TinyModule):
@@ -121,7 +121,7 @@ def test_a_resumed_run_goes_on_with_them(tmp_path: Path) -> None:
 
 
 def test_before_averaging_begins(tmp_path: Path) -> None:
-    swa = StochasticWeightAverageHook(begin_epoch=2)
+    swa = StochasticWeightAverageHook(begin_epoch=2, after_fit="raw")
     module = Growing()
     fit(tmp_path, swa, module=module, batches=BATCHES, max_epochs=EPOCHS, val=1)
     assert swa.steps == BATCHES

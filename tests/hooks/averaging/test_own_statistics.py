@@ -197,7 +197,7 @@ def test_a_resumed_run_goes_on(tmp_path: Path, other: dict[str, Any]) -> None:
 
 
 def test_evaluated_from_a_file_nothing_is_estimated_again(tmp_path: Path) -> None:
-    module, average = Module(), EMAHook(0.01, precise_bn=True)
+    module, average = Module(), EMAHook(0.01, precise_bn=True, after_fit="raw")
     run = {"module": module, "batches": DATA, "val": 1, "max_epochs": 1}
     trainer = fit(tmp_path, average, CheckpointHook(), **run)
     again, look = Module(), Look()

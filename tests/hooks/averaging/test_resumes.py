@@ -38,18 +38,27 @@ class Saves(Callback):
             trainer.save_checkpoint(self.path, weights_only=False)
 
 
+class Raw(Callback):
+    """Keeps the weights that the last batch of a run has trained."""
+
+    weights: dict[str, Any]
+
+    def on_train_batch_end(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        self.weights = weights(pl_module)
+
+
 def train(
     folder: Path, *callbacks: Any, epochs: int, ckpt: Path | None = None
 ) -> tuple[dict[str, Any], list[str]]:
     """Train; return the raw weights at the end, and the warnings about states."""
-    module = Module()
+    raw = Raw()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        make_trainer(folder, *callbacks, max_epochs=epochs).fit(
-            module, make_loader(3), ckpt_path=ckpt
+        make_trainer(folder, *callbacks, raw, max_epochs=epochs).fit(
+            Module(), make_loader(3), ckpt_path=ckpt
         )
     told = [str(w.message) for w in caught]
-    return weights(module), [t for t in told if "Trainer takes it" in t or "finds no" in t]
+    return raw.weights, [t for t in told if "Trainer takes it" in t or "finds no" in t]
 
 
 def hosted(*hooks: Any) -> list[Any]:

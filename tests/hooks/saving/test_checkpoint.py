@@ -427,7 +427,8 @@ def test_from_within_a_pass_a_plain_loader_begins_anew_and_gradients_are_lost(tm
 
 
 def test_without_the_optimizer_it_is_a_file_of_weights(tmp_path):
-    hook, ema = CheckpointHook(interval=1, save_optimizer=False), EMAHook(momentum=0.1)
+    hook = CheckpointHook(interval=1, save_optimizer=False)
+    ema = EMAHook(momentum=0.1, after_fit="raw")
     trainer = trainer_of(tmp_path, ema, hook, max_epochs=2)
     trainer.fit(TinyModule(), make_loader(), make_loader(1))
     checkpoint = load(tmp_path / "epoch_2.pth")
@@ -519,7 +520,7 @@ def size(path: Path) -> int:
 
 def test_a_train_step_modules_file_has_the_bare_models_keys(tmp_path):
     model = job.make_model(0, "conv")
-    hooks = HookAdapter([CheckpointHook(interval=1), EMAHook(momentum=0.1)])
+    hooks = HookAdapter([CheckpointHook(interval=1), EMAHook(momentum=0.1, after_fit="raw")])
     make_trainer(tmp_path, hooks, max_epochs=1).fit(
         TrainStepModule(model, job.make_optimizer(model)), *job.make_data(0)
     )

@@ -51,7 +51,7 @@ def test_export_writes_the_state_dict_of_the_hooks_file(
 ) -> None:
     last = CheckpointHook(interval=1, background=background)
     best = BestCheckpointHook("val_loss", background=background)
-    hooks = [EMAHook(momentum=0.3, warm_up=0)] if averages else []
+    hooks = [EMAHook(momentum=0.3, warm_up=0, after_fit="raw")] if averages else []
     trainer = fit(
         tmp_path, *hooks, last, best, callbacks=[Worsens()], host=host, val=VAL, max_epochs=3
     )
@@ -154,7 +154,7 @@ def test_a_checkpoint_io_of_the_users_reads_its_files(tmp_path: Path, wrap: Any)
     hook = CheckpointHook(interval=1)
     trainer = fit(
         tmp_path,
-        EMAHook(momentum=0.3, warm_up=0),
+        EMAHook(momentum=0.3, warm_up=0, after_fit="raw"),
         hook,
         module=NoValidation,
         plugins=[wrap(Zipped())],

@@ -63,7 +63,7 @@ def main(out: Path) -> None:
         out / "stop",
         {2: INPUT},
         CheckInvalidLossHook(interval=2, action="stop"),
-        EMAHook(),
+        EMAHook(after_fit="raw"),
         CheckpointHook(interval=1),
     )
     found["restore"] = results(out, bad, CheckInvalidLossHook(interval=2, action="restore"))

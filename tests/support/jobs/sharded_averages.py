@@ -98,7 +98,7 @@ def whole(module: nn.Module) -> dict[str, torch.Tensor]:
 
 
 def averages() -> list[Any]:
-    return [EMAHook(momentum=0.1, warm_up=0), StochasticWeightAverageHook()]
+    return [EMAHook(momentum=0.1, warm_up=0, after_fit="raw"), StochasticWeightAverageHook()]
 
 
 def trainer_of(out: Path, kind: str, *callbacks: Any, **kwargs: Any) -> L.Trainer:

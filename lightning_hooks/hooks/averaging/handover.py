@@ -1,0 +1,54 @@
+"""``Handover``: bring an average home from a process that a launcher has started for a fit."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+import uuid
+import weakref
+from collections.abc import Mapping
+from multiprocessing.context import get_spawning_popen
+from typing import Any
+
+from lightning_hooks.storage import torch_files
+
+__all__ = ["Handover"]
+
+
+class Handover:
+    """Passes a state dict from a started process to the process in which the hook was made.
+
+    ``ddp_fork``, ``ddp_spawn`` and ``ddp_notebook`` train in processes of their own. Lightning
+    passes the module's state dict through a temporary file, and so does this class with the
+    average's.
+    """
+
+    def __init__(self) -> None:
+        self._home = os.getpid()
+        self._path = os.path.join(tempfile.gettempdir(), f"lightning_hooks_{uuid.uuid4().hex}.pth")
+        weakref.finalize(self, _remove, self._path, self._home)
+
+    def of_copy(self) -> Handover:
+        """Return the handover of a hook's copy: in a started process, the one of the hook."""
+        return self if get_spawning_popen() is not None else Handover()
+
+    def send(self, state: Mapping[str, Any]) -> None:
+        """Write the state dict, if this process is not the hook's own."""
+        if os.getpid() != self._home:
+            with contextlib.suppress(OSError):  # as full as Lightning's own, which then raises
+                torch_files.save_torch(dict(state), self._path)
+
+    def receive(self) -> dict[str, Any]:
+        """Return the state dict of a fit in another process; empty without such a fit."""
+        if os.getpid() != self._home or not os.path.exists(self._path):
+            return {}
+        state: dict[str, Any] = torch_files.load_torch(self._path)
+        _remove(self._path, self._home)
+        return state
+
+
+def _remove(path: str, home: int) -> None:
+    if os.getpid() == home:
+        with contextlib.suppress(OSError):
+            os.remove(path)

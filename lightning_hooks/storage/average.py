@@ -1,0 +1,128 @@
+"""Average the weights of several checkpoint files: the last, the best, or any of one model."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from lightning_hooks.storage import files, manifest, torch_files, verification
+from lightning_hooks.storage.entry import Entry, flaw
+
+__all__ = ["average_checkpoints", "best_files", "last_files"]
+
+KEPT = (
+    *("pytorch-lightning_version", "epoch", "global_step"),
+    *("hparams_name", "hparams_type", "hyper_parameters"),
+    *("datamodule_hparams_name", "datamodule_hparams_type", "datamodule_hyper_parameters"),
+)
+"""What ``load_from_checkpoint`` reads beside the weights."""
+
+
+def average_checkpoints(
+    paths: Sequence[str | os.PathLike[str]], out: str | os.PathLike[str] | None = None
+) -> dict[str, Any]:
+    """Return a checkpoint with the mean of the weights of several files.
+
+    ``mean = sum(weights of each file) / number of files``, in float32, or float64 for weights of
+    this type. Integers, as BatchNorm's counts, are the last file's. Of files with an average as
+    ``state_dict`` the averages are taken. Memory is needed for two files, however many are given.
+
+    The result loads with ``load_from_checkpoint`` and ``load_state_dict``. No run is resumed from
+    it: it has neither counters nor the states of optimizers and hooks.
+
+    Args:
+        paths: At least two files of one model, local or remote; hyper-parameters are the last's.
+        out: A file to write.
+
+    Raises:
+        ValueError: for fewer than two files, or files with other keys or shapes; the message names
+            both files.
+        FileNotFoundError: for a missing file.
+        DamagedCheckpointError: for a damaged file.
+
+    >>> import tempfile
+    >>> folder = tempfile.mkdtemp()
+    >>> paths = [f"{folder}/{n}.pth" for n in (1, 2)]
+    >>> for n, path in enumerate(paths):
+    ...     torch.save({"state_dict": {"w": torch.tensor([2.0 * n]), "n": torch.tensor(n)}}, path)
+    >>> average_checkpoints(paths)["state_dict"]
+    {'w': tensor([1.]), 'n': tensor(1)}
+
+    Source: "Averaging Weights Leads to Wider Optima" (2018) and "Model soups" (2022), as fairseq's
+    ``average_checkpoints.py``.
+    """
+    names = [os.path.expanduser(os.fspath(path)) for path in paths]
+    if len(names) < 2:
+        raise ValueError(f"an average needs at least two files, got {names}")
+    sums: dict[str, torch.Tensor] = {}
+    weights: dict[str, Any] = {}
+    for number, name in enumerate(names):
+        checkpoint = verification.load(name)
+        weights = dict(checkpoint.get("state_dict", checkpoint))
+        tensors = {k: v for k, v in weights.items() if isinstance(v, torch.Tensor)}
+        numbers = {k: v for k, v in tensors.items() if v.is_floating_point() or v.is_complex()}
+        if number == 0:
+            sums = {k: v.to(_wide(v.dtype), copy=True) for k, v in numbers.items()}
+            shapes = {k: v.shape for k, v in tensors.items()}
+            continue
+        _check_same(shapes, {k: v.shape for k, v in tensors.items()}, names[0], name)
+        for key, value in numbers.items():
+            sums[key] += value
+    means = {k: (v / len(names)).to(weights[k].dtype) for k, v in sums.items()}
+    kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
+    soup = {**kept, "state_dict": {**weights, **means}}
+    if out is not None:
+        torch_files.save_torch(soup, os.path.expanduser(os.fspath(out)))
+    return soup
+
+
+def _wide(dtype: torch.dtype) -> torch.dtype:
+    return torch.promote_types(dtype, torch.float32)
+
+
+def _check_same(
+    first: dict[str, torch.Size], other: dict[str, torch.Size], name: str, other_name: str
+) -> None:
+    for one, where, lacking in ((first, name, other_name), (other, other_name, name)):
+        missing = sorted(one.keys() - first.keys()) or sorted(one.keys() - other.keys())
+        if missing:
+            raise ValueError(f"{where} has the weight {missing[0]!r}, and {lacking} has not")
+    for key, shape in first.items():
+        if other[key] != shape:
+            raise ValueError(
+                f"the weight {key!r} has the shape {[*shape]} in {name}, and {[*other[key]]} in "
+                f"{other_name}"
+            )
+
+
+def best_files(directory: str, count: int) -> list[str]:
+    """Return the paths of the best files of the run that has saved one last, the best first."""
+    scored = [e for e in manifest.read(directory) if isinstance(e.score, (int, float))]
+    of_run = [e for e in scored if (e.run, e.series) == (scored[-1].run, scored[-1].series)]
+    greater_first = any(entry.rule == "greater" for entry in of_run)
+    best_first = sorted(of_run, key=lambda entry: entry.score or 0, reverse=greater_first)
+    return _intact(directory, best_first, count)
+
+
+def last_files(directory: str, count: int) -> list[str]:
+    """Return the paths of the last files of the newest run, the oldest first."""
+    entries = [entry for entry in manifest.read(directory) if entry.score is None]
+    of_run = [entry for entry in entries if entry.run == entries[-1].run]
+    return _intact(directory, of_run[::-1], count)[::-1]
+
+
+def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
+    by_name = {entry.name: entry for entry in reversed(entries)}  # the last entry of each name
+    names = dict.fromkeys(entry.name for entry in entries)
+    listed = [by_name[name] for name in names][:count]
+    for entry in listed:
+        if problem := flaw(directory, entry):
+            raise verification.DamagedCheckpointError(
+                f"{files.join(directory, entry.name)} {problem}"
+            )
+    if len(listed) < count:
+        raise ValueError(f"{directory} has {len(listed)} such files in its list, of {count}")
+    return [files.join(directory, entry.name) for entry in listed]
