@@ -89,9 +89,9 @@ class FieldUpdaterHook(Updater):
     Source: Ignite's ``ParamGroupScheduler`` and MMEngine's ``param_name`` set any entry, too.
 
     >>> from lightning_hooks.schedules import sample
-    >>> hook = FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.4)
-    >>> sample(hook, max_epochs=4, iters_per_epoch=1, fields={"weight_decay": 0.0625})
-    [0.0625, 0.146875, 0.23125, 0.315625]
+    >>> hook = FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.5)
+    >>> sample(hook, max_epochs=4, iters_per_epoch=1, fields={"weight_decay": 0.25})
+    [0.25, 0.3125, 0.375, 0.4375]
     """
 
     reads_step = False
