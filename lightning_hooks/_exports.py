@@ -46,7 +46,9 @@ def import_name(name: str) -> Any:
     elif not name.startswith("_") and importlib.util.find_spec(f"{PACKAGE}.{name}"):
         exported = importlib.import_module(f"{PACKAGE}.{name}")
     else:
-        raise unknown_name_error(PACKAGE, name, suggest(name, PUBLIC, f"dir({PACKAGE})"))
+        is_probe = name.startswith("__")  # as of inspect and doctest, many times a module
+        advice = "" if is_probe else suggest(name, PUBLIC, f"dir({PACKAGE})")
+        raise unknown_name_error(PACKAGE, name, advice)
     vars(sys.modules[PACKAGE])[name] = exported  # the next access does not call the function
     return exported
 

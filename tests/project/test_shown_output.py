@@ -51,6 +51,8 @@ def test_lines_and_tables(tmp_path: Path, caplog: Any, capsys: Any) -> None:
     for hooks in (clipped, timed, [IterTimerHook(), logger]):
         fit(tmp_path, *hooks, module=Scores, batches=20, val=4, max_epochs=1)
     fit(tmp_path, *saved, module=Scores, batches=10, val=4, max_epochs=2)
+    phases = (DOCS / "families" / "learning_rate.md").read_text(encoding="utf-8")
+    exec(phases.partition("## Phases")[2].partition("```python\n")[2].partition("```")[0], {})
     with pytest.raises(InvalidLossError) as error:
         fit(tmp_path, CheckInvalidLossHook(), module=Scores, batches=20, val=1, max_epochs=2)
     notebook = json.loads((ROOT / "notebooks" / "07_averages.ipynb").read_text(encoding="utf-8"))

@@ -138,4 +138,7 @@ def test_a_name_of_the_best_that_no_file_system_takes(
     training.fit(tmp_path, HookAdapter([hook]), module=Logs, val=1)
     assert hook.best_model_path == str(tmp_path / "best___epoch_1.pth")
     assert Path(hook.best_model_path).is_file()
-    assert {entry.series for entry in manifest.read(str(tmp_path))} == {hook._series, "best \ud800"}
+    assert {entry.series for entry in manifest.read(str(tmp_path))} == {
+        hook._last._series,
+        "best \ud800",
+    }

@@ -32,7 +32,7 @@ def test_of_a_config() -> None:
         warnings.simplefilter("always")
         register_training_hooks(evaluation={"interval": 1, "metric": "bbox"})
     wanted = 'register_training_hooks(evaluation={"interval": 1, "metric": "bbox"})'
-    assert lines(caught, "are for a data set's evaluate()") == [wanted]
+    assert lines(caught, "is for a data set's evaluate()") == [wanted]
 
 
 def test_of_an_adapter_beside_lightnings_own_checkpoints(tmp_path: Path) -> None:

@@ -384,6 +384,8 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         names are less, as in ``EvalHook``.
     """
 
+    priority = "LOW"
+
     def __init__(
         self,
         save_best: str | list[str] = "auto",

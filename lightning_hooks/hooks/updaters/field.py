@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import partial
 from operator import mul
 from typing import Any
 
@@ -30,23 +31,23 @@ OWN_HOOKS = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}
 def field_of(name: str) -> Quantity:
     """Return an entry of a group as a quantity; ``"betas.1"`` is the second of ``betas``."""
     key, _, item = name.partition(".")
-
-    def read(group: dict[str, Any]) -> Any:
-        entry = group.get(key)
-        if item and isinstance(entry, (tuple, list)):
-            return entry[int(item)] if int(item) < len(entry) else None
-        return None if item else entry
-
     is_share = key in ("betas", "alpha", "dampening")
     return Quantity(
         name,
         name,
-        read,
+        partial(_read, key, item),
         f"no {name}",
         highest=math.nextafter(1, 0) if is_share else LARGEST_RATE,
         valid_range="in [0, 1)" if is_share else f"between 0 and {LARGEST_RATE:.2g}",
         warm_up=mul,
     )
+
+
+def _read(key: str, item: str, group: dict[str, Any]) -> Any:
+    entry = group.get(key)
+    if item and isinstance(entry, (tuple, list)):
+        return entry[int(item)] if int(item) < len(entry) else None
+    return None if item else entry
 
 
 @HOOKS.register_module()
@@ -88,9 +89,9 @@ class FieldUpdaterHook(Updater):
     Source: Ignite's ``ParamGroupScheduler`` and MMEngine's ``param_name`` set any entry, too.
 
     >>> from lightning_hooks.schedules import sample
-    >>> hook = FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.4)
-    >>> sample(hook, max_epochs=4, iters_per_epoch=1, fields={"weight_decay": 0.0625})
-    [0.0625, 0.146875, 0.23125, 0.315625]
+    >>> hook = FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.5)
+    >>> sample(hook, max_epochs=4, iters_per_epoch=1, fields={"weight_decay": 0.25})
+    [0.25, 0.3125, 0.375, 0.4375]
     """
 
     reads_step = False

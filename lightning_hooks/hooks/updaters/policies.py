@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
@@ -73,7 +74,7 @@ def value_of(hook: Updater) -> Callable[[Any, int, Any], float]:
     A user's policy may have ``get_lr(runner, base_lr)`` in place of ``value``.
     """
     if hook.own_total is None and hook.is_predictable():
-        return hook.value
+        return partial(type(hook).value, hook)  # a bound method with another name has no pickle
     return _Policy(hook)
 
 
