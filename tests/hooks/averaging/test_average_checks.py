@@ -51,7 +51,7 @@ class Jump(Callback):
         for parameter in pl_module.parameters():
             torch.nn.init.zeros_(parameter)
 
-    def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
+    def on_after_backward(self, trainer: Any, pl_module: Any) -> None:
         if trainer.current_epoch >= self.epoch:
             for parameter in pl_module.parameters():
                 torch.nn.init.ones_(parameter)

@@ -545,7 +545,7 @@ def run(folder: Path, how: str | None, options: dict[str, Any], **words: Any) ->
 def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int:
     script = f"""
         from pathlib import Path
-        from hooks.saving.test_resuming_page import run
+        from {__name__} import run
         run(Path({str(folder)!r}), {how!r}, {options!r})
     """
     path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
