@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 from torch import nn
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -62,6 +63,8 @@ class SyncBuffersHook(Hook):
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Make the buffers equal, unless the end of the epoch has made the buffers equal."""
+        if trainer.state.fn != TrainerFn.FITTING:
+            return
         runner = Driver.of(trainer).runner
         if runner.in_epoch:
             self.after_epoch(runner)

@@ -74,6 +74,8 @@ class LoaderPlaces:
 
     def _end(self, trainer: L.Trainer) -> None:
         """Keep the states of persistent workers, for files saved after the fit."""
+        for loader, iterator in running_loaders(trainer.fit_loop):  # some are left by an error
+            _give_back_sampler(loader, iterator)
         watched = [self._of(loader) for loader in train_loaders(trainer)]
         places = [{} if loader is None else loader.place_after_fit() for loader in watched]
         self._after_fit = places if any(places) else []
@@ -232,6 +234,13 @@ def _shown(sampler: NotedSampler, loader: Any) -> Iterator[None]:
         vars(loader)[name] = own
 
 
+def _give_back_sampler(loader: Any, iterator: Any) -> None:
+    """Give an iterator the loader's own sampler; persistent workers are for the next fit too."""
+    sampler = getattr(iterator, "_index_sampler", None)
+    if isinstance(sampler, NotedSampler) and not loader.persistent_workers:
+        iterator._index_sampler, iterator._sampler_iter = sampler.own, sampler.indices
+
+
 def _stateful_part(loader: Any) -> Any:
     """Return what has a state of its own: an iterable data set or a sampler; None without."""
     parts: list[Any] = [loader.dataset]
@@ -252,10 +261,13 @@ class NotedSampler:
         place: Where the iterator is to begin; empty: at the beginning of a pass.
     """
 
+    indices: Iterator[Any]
+    """The sampler's own iterator in the present pass."""
+
     def __init__(
         self, sampler: Any, generators: Generators, workers: _Workers | None, place: dict[str, Any]
     ) -> None:
-        self._sampler, self._generators, self._workers = sampler, generators, workers
+        self.own, self._generators, self._workers = sampler, generators, workers
         self._place = place if "start" in place else {}
         self._iterator: Callable[[], Any] | None = None  # None while the iterator is made
         self._noted: dict[str, Any] = {}
@@ -267,7 +279,7 @@ class NotedSampler:
         self._iterator, self._expected = weakref.ref(iterator), self._generators.states()
 
     def __len__(self) -> int:
-        return len(self._sampler)
+        return len(self.own)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; note the random state, or restore the saved one."""
@@ -279,9 +291,9 @@ class NotedSampler:
             if self._place:
                 self._generators.load(self._place["start"])
             self._noted = {"start": self._generators.states(), "again": again}
-        indices = iter(self._sampler)
+        self.indices = iter(self.own)
         self._expected = self._generators.states()
-        return chain.from_iterable(self._parts(indices))
+        return chain.from_iterable(self._parts(self.indices))
 
     def _parts(self, indices: Iterator[Any]) -> Iterator[Any]:
         """Yield the first indices, which may be skipped, and the iterator over all others."""
@@ -312,7 +324,7 @@ class NotedSampler:
         for _ in islice(indices, max(count - 1, 0)):
             pass
         after = self._generators.states()
-        name = type(getattr(self._sampler, "sampler", self._sampler)).__name__
+        name = type(getattr(self.own, "sampler", self.own)).__name__
         if self._noted["check"] != place["check"]:
             warn(
                 f"{name} gives other indices than in the run that wrote the file: the rest of the "

@@ -159,6 +159,7 @@ OF_TORCH = {
     "_get_iterator",
     "_index_sampler",
     "_num_yielded",
+    "_sampler_iter",
     "_send_idx",
     "_iterator",
     "_step_supports_amp_scaling",
