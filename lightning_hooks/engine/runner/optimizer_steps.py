@@ -167,6 +167,8 @@ class AppliedSteps:
 
     def before_next(self, act: Callable[[], None]) -> None:
         """Call a function before the next step; at once for optimizers of other libraries."""
+        if self._trainer.optimizers is not self._optimizers:  # replaced, as in before_run
+            self._follow()
         if self._follows:
             self._before_next = act
         else:

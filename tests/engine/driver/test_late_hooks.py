@@ -107,7 +107,7 @@ def test_a_hook_of_ones_own_has_the_points_that_follow_as_in_mmcv(tmp_path: Path
 
 
 def test_a_second_fit_registers_it_again(tmp_path: Path) -> None:
-    ema = EMAHook()
+    ema = EMAHook(after_fit="raw")
     hook = old(after_train_iter=lambda r: ema in r.hooks or r.register_hook(ema))
     trainer = fit(tmp_path, hook, host=True, module=NoValidation, batches=BATCHES)
     assert ema.steps == BATCHES - 1

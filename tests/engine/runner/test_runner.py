@@ -611,7 +611,7 @@ def test_a_model_assigned_before_the_run_is_the_one_of_which_hooks_keep_an_avera
         runner.model = second
         runner.optimizer = torch.optim.SGD(second.parameters(), lr=0.1)
 
-    ema = EMAHook(momentum=0.25, warm_up=0)
+    ema = EMAHook(momentum=0.25, warm_up=0, after_fit="raw")
     hooks = [(old(before_run=replace), "VERY_HIGH"), ema, *([OptimizerHook()] if owned else [])]
     module = TrainStepModule(first, torch.optim.SGD(first.parameters(), lr=0.1))
     fit(tmp_path, *hooks, module=module, limit_train_batches=1)

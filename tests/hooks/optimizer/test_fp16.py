@@ -190,7 +190,7 @@ def test_departure_a_scale_may_be_an_int_and_trains_as_a_plain_loop_does(
 
 @pytest.mark.parametrize("fused", [False, True])
 def test_a_step_that_overflows_is_none(tmp_path: Path, fused: bool) -> None:
-    model, seen, ema = Overflows(), Scales(), EMAHook(momentum=0.5)
+    model, seen, ema = Overflows(), Scales(), EMAHook(momentum=0.5, after_fit="raw")
     hook = Fp16OptimizerHook(loss_scale={"init_scale": 8.0})
     trainer = make_trainer(tmp_path, hook, seen, ema)
     trainer.fit(old_module(model, fused=fused), make_loader(6))
