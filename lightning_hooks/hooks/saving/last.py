@@ -188,8 +188,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
     ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
     says that a new pass begins. A file by iterations or minutes waits for the batch with which
-    Lightning steps accumulated gradients. Gradients are in no file: after a file at an exception, a
-    resumed run's first step lacks the batches of the window before the file, and a line says so.
+    Lightning steps accumulated gradients. A file at an exception has no loader's place: the resumed
+    run begins a new pass, and a line says so. Gradients are in no file: after a file at an
+    exception the first step lacks the batches of the window before the file.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits
