@@ -41,7 +41,7 @@ def average_checkpoints(
         ValueError: for fewer than two files, or files with other keys or shapes; the message names
             both files.
         FileNotFoundError: for a missing file.
-        DamagedCheckpointError: for a damaged file.
+        RuntimeError: for a damaged file.
 
     >>> import tempfile
     >>> folder = tempfile.mkdtemp()

@@ -62,7 +62,7 @@ def execute(path: Path, folder: Path) -> Any:
     environment = {name: value for name, value in os.environ.items() if name != "MPLBACKEND"}
     nbclient.NotebookClient(
         notebook,
-        timeout=60,
+        timeout=180,
         kernel_name="python3",
         resources={"metadata": {"path": str(folder)}},
         coalesce_streams=True,

@@ -92,7 +92,7 @@ class SavingHook(Hook):
     the last batch of an epoch, at the end of the epoch. If the validation raises an error, the due
     files are written then, in a run of one process.
 
-    A subclass has :class:`DueFiles`, and adds due files at a point; with ``fast_dev_run`` no file
+    A subclass has ``DueFiles``, and adds due files at a point; with ``fast_dev_run`` no file
     is written. A subclass that is a ``ModelCheckpoint`` too answers ``ckpt_path="last"`` and
     ``"best"``.
     """

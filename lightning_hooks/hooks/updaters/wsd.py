@@ -27,7 +27,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
     """Keeps the rate and decays it at the end of the run: :func:`~lightning_hooks.schedules.wsd`.
 
     "Warm-up, stable, decay": with a warm-up, as ``warmup="linear", warmup_iters=0.01``. The decay
-    may also begin on demand: :meth:`start_decay`, or ``lightning-hooks decay RUN`` from another
+    may also begin on demand: ``start_decay(runner)``, or ``lightning-hooks decay RUN`` from another
     terminal, decays the rate from now on, over the same length, and ends the run there. A run looks
     for the command where an epoch begins and where a validation has ended.
 

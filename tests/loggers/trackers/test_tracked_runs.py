@@ -167,6 +167,9 @@ def test_a_run_of_a_job_that_is_not_there_is_named(
 
 
 def test_wandbs_variables_name_its_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import wandb
+
+    wandb.teardown()  # the client reads its variables once a process
     named = {"RUN_ID": "job7", "SWEEP_ID": "s1", "PROJECT": "digits", "NAME": "seven"}
     for name, value in named.items():
         monkeypatch.setenv(f"WANDB_{name}", value)
