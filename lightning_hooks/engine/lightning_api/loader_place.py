@@ -156,8 +156,8 @@ class WatchedLoader:
         if loader.num_workers and getattr(loader, "_iterator", None) is not None:
             warn(
                 "the persistent workers of a training loader were started before the fit: a run "
-                "resumed from a file of the first pass begins a new pass. Do not iterate the loader "
-                "before the fit"
+                "resumed from a file of the first pass begins a new pass. Iterate the loader in "
+                "the fit alone"
             )
         make = partial(self._make, weakref.ref(loader), loader._get_iterator)
         fit.patch(loader, "_get_iterator", instead=make)
