@@ -11,6 +11,7 @@ import json
 import os
 import re
 import shlex
+import tempfile
 from collections.abc import Mapping
 from typing import Any
 
@@ -22,7 +23,8 @@ from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.storage import files, find_checkpoints, manifest
+from lightning_hooks.hooks.saving.export import weights_in
+from lightning_hooks.storage import files, find_checkpoints, weights
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import describe, masked
@@ -48,10 +50,11 @@ class HubCheckpointHook(Hook):
     """Upload the best or the last checkpoint to the Hugging Face Hub, with a model card.
 
     The checkpoint is a file of a ``BestCheckpointHook``, ``EvalHook`` or ``CheckpointHook`` in the
-    same Trainer. The Hub's file is ``best.pth`` or ``last.pth``; earlier versions stay in the
-    repository's history. An upload begins when the file is complete and on the disk, and runs in
-    the Hub client's thread (``HfApi.run_as_future``) beside the training. A file that is superseded
-    before its upload begins is left out.
+    same Trainer. The Hub's file is ``best.pth`` or ``last.pth``, with ``format="safetensors"``
+    ``best.safetensors`` or ``last.safetensors``; earlier versions stay in the repository's history.
+    An upload begins when the file is complete and on the disk, and runs in the Hub client's thread
+    (``HfApi.run_as_future``) beside the training. A file that is superseded before its upload
+    begins is left out.
 
     ``README.md``, the model card, lists metrics, hyper-parameters and hooks of the run, with
     ``***`` for passwords and keys. A card written by a person is not replaced.
@@ -70,12 +73,14 @@ class HubCheckpointHook(Hook):
         card: Whether to write a model card.
         timeout: Seconds to wait for the upload at the end of the run, plus one second for each
             megabyte of the file; at least 0.
+        format: ``"checkpoint"``: the whole file, from which a run can be resumed.
+            ``"safetensors"``: its weights alone, with the hyper-parameters in the card.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for a malformed ``repo_id`` or an unknown ``upload``; when training begins, if
-            the checkpoints are not local files.
-        ImportError: if huggingface_hub is not installed.
+        ValueError: for a malformed ``repo_id``, or an unknown ``upload`` or ``format``; when
+            training begins, if the checkpoints are not local files.
+        ImportError: if huggingface_hub, or safetensors for this format, is not installed.
 
     Note:
         mmcv has no such hook.
@@ -97,6 +102,7 @@ class HubCheckpointHook(Hook):
         private: bool = True,
         card: bool = True,
         timeout: float = 10.0,
+        format: str = "checkpoint",
     ) -> None:
         super().__init__()
         if not isinstance(repo_id, str):
@@ -106,13 +112,16 @@ class HubCheckpointHook(Hook):
         check_choice("upload", upload, [*WRITERS])
         check_bool(private=private, card=card)
         check_number("timeout", timeout, 0)
+        check_choice("format", format, ("checkpoint", "safetensors"))
         if importlib.util.find_spec("huggingface_hub") is None:
             raise ImportError(
                 "HubCheckpointHook needs huggingface_hub: pip install huggingface_hub",
                 name="huggingface_hub",
             )
+        if format == "safetensors":
+            weights.require_safetensors("HubCheckpointHook")
         self.repo_id, self.upload, self.private = repo_id, upload, private
-        self.card, self.timeout = card, timeout
+        self.card, self.timeout, self.format = card, timeout, format
         self._metrics: dict[int, dict[str, float]] = {}  # by the iterations done
 
     def before_run(self, runner: Runner) -> None:
@@ -179,7 +188,13 @@ class HubCheckpointHook(Hook):
                 if not bars.are_progress_bars_disabled():
                     bars.disable_progress_bars()
                     after.callback(bars.enable_progress_bars)
-                url = self._commit(api, path, caption, metrics)
+                file = path
+                if self.format == "safetensors":
+                    folder = after.enter_context(tempfile.TemporaryDirectory())
+                    file = os.path.join(folder, f"{self.upload}.safetensors")
+                    state = weights_in(path, self._runner.trainer)
+                    weights.write_weights(state, file, weights.facts_of(path))
+                url = self._commit(api, file, caption, metrics)
         except Exception as error:
             if os.path.exists(path):  # else a newer file has superseded this one
                 problem = f"{self.repo_id} has not taken the {caption} ({describe(error)})"
@@ -190,9 +205,8 @@ class HubCheckpointHook(Hook):
 
     def _describe(self, path: str) -> tuple[str, dict[str, float]]:
         """Return a caption, with score, epoch and iteration, and the metrics of a file."""
-        directory, name = os.path.split(path)
         caption = f"{self.upload} checkpoint"
-        entry = {entry.name: entry for entry in manifest.read(directory)}.get(name)
+        entry = weights.entry_of(path)
         if entry is None:
             return caption, {}
         key = entry.series.removeprefix(find_checkpoints.best_series(""))
@@ -288,7 +302,7 @@ def model_card(
     module: str,
     settings: Mapping[str, Any],
 ) -> str:
-    """Return the text of a model card.
+    """Return the text of a model card, with the lines that load the file.
 
     Args:
         repo_id: The repository, ``"user/name"``.
@@ -308,14 +322,17 @@ def model_card(
         f"# {repo_id.rpartition('/')[2]}",
         f"`{file}` is the {caption}.",
     ]
+    imports, load = "", f"model = {module}.load_from_checkpoint(path)"
+    if weights.is_safetensors(file):
+        imports = "from safetensors.torch import load_model\n"
+        load = f"model = {module}(...)\nload_model(model, path)"
     if metrics:
         rows = [f"| `{_cell(name)}` | {value:.6g} |" for name, value in sorted(metrics.items())]
         parts.append("\n".join(["| metric | value |", "|---|---|", *rows]))
     parts += [
         "## Use",
-        "```python\nfrom huggingface_hub import hf_hub_download\n\n"
-        f'path = hf_hub_download("{repo_id}", "{file}")\n'
-        f"model = {module}.load_from_checkpoint(path)\n```",
+        "```python\nfrom huggingface_hub import hf_hub_download\n"
+        f'{imports}\npath = hf_hub_download("{repo_id}", "{file}")\n{load}\n```',
         "## Configuration",
         f"```json\n{json.dumps(settings, indent=2, default=str)}\n```",
     ]

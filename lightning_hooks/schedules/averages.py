@@ -13,6 +13,7 @@ MMEngine                    ``EMAHook(warm_up=0)``; ``MomentumAnnealingEMAHook``
                             ``StochasticWeightAverageHook``
 Lightning                   ``EMAHook(1 - decay, warm_up=0, begin_iter=1)``
 timm                        ``MomentumAnnealingEMAHook(1 - decay, gamma=1, power=2 / 3)``
+TensorFlow, diffusers       ``EMAHook(1 - decay, warm_up="fast")``: ``fast_momentum``
 Ignite                      ``BaseEMAHook(momentum_fun=partial(ramped_momentum, ...))``
 Composer                    ``EMAHook(half_life_momentum(steps), warm_up=0)``
 ==========================  ========================================================================
@@ -21,12 +22,14 @@ Composer                    ``EMAHook(half_life_momentum(steps), warm_up=0)``
 from __future__ import annotations
 
 import math
+from typing import Literal
 
 __all__ = [
     "annealing_momentum",
     "ema_momentum",
     "equal_share",
     "exp_momentum",
+    "fast_momentum",
     "half_life_momentum",
     "linear_momentum",
     "over_interval",
@@ -70,10 +73,25 @@ def ema_momentum(step: int, momentum: float, warm_up: int) -> float:
     return momentum * min(1.0, (1 + step) / max(warm_up, 1))
 
 
-def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int = 1) -> float:
+def fast_momentum(updates: int, momentum: float) -> float:
+    """Return the weight of a fast warm-up: a decay of ``min(1 - momentum, (1 + t) / (10 + t))``.
+
+    ``max(momentum, 9 / (10 + t))``, with ``t`` the earlier updates: the average follows the first
+    models closely, and forgets the first weights.
+
+    >>> [round(fast_momentum(t, 0.1), 4) for t in (0, 8, 80, 800)]
+    [0.9, 0.5, 0.1, 0.1]
+    """
+    return max(momentum, 9 / (10 + updates))
+
+
+def share_of_beginning(
+    momentum: float, warm_up: int | Literal["fast"], steps: int, interval: int = 1
+) -> float:
     """Return the share of the first weights in an ``EMAHook``'s average after some steps.
 
-    The product of ``1 - ema_momentum(step, ...)`` over the steps with an update.
+    The product of ``1 - ema_momentum(step, ...)``, or ``1 - fast_momentum(update, ...)``, over the
+    steps with an update.
 
     >>> share_of_beginning(0.5, 0, steps=2)
     0.25
@@ -81,8 +99,14 @@ def share_of_beginning(momentum: float, warm_up: int, steps: int, interval: int 
     0.015625
     >>> round(share_of_beginning(0.1, 100, steps=6), 2)
     0.81
+    >>> share_of_beginning(0.1, "fast", steps=2)  # 1 / 10 * 2 / 11
+    0.01818181818181818
     """
     full, share = over_interval(momentum, interval), 1.0
+    if warm_up == "fast":  # n! 9! / (n + 9)! after n updates of the warm-up
+        updates = len(range(0, steps, interval))
+        warming = min(updates, max(0, math.ceil(9 / full) - 10))
+        return (1 - full) ** (updates - warming) / math.comb(warming + 9, 9)
     for step in range(0, steps, interval):
         weight = ema_momentum(step, full, warm_up)
         if weight >= full:  # the warm-up is over

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.storage import files, manifest, torch_files, verification
+from lightning_hooks.storage import files, manifest, torch_files, verification, weights
 from lightning_hooks.storage.entry import Entry, flaw
 
 __all__ = ["average_checkpoints", "best_files", "last_files"]
@@ -35,11 +35,13 @@ def average_checkpoints(
 
     Args:
         paths: At least two files of one model, local or remote; hyper-parameters are the last's.
-        out: A file to write.
+        out: A file to write, ``.pth``, ``.pt`` or ``.ckpt``; ``.safetensors`` gets the weights
+            alone, and the files' names as metadata.
 
     Raises:
-        ValueError: for fewer than two files, or files with other keys or shapes; the message names
-            both files.
+        ValueError: for fewer than two files, for files with other keys or shapes, with the names
+            of both, and for another ending of ``out``.
+        ImportError: for ``.safetensors`` without the package.
         FileNotFoundError: for a missing file.
         RuntimeError: for a damaged file.
 
@@ -57,12 +59,14 @@ def average_checkpoints(
     names = [os.path.expanduser(os.fspath(path)) for path in paths]
     if len(names) < 2:
         raise ValueError(f"an average needs at least two files, got {names}")
+    if out is not None:
+        weights.check_ending(os.fspath(out), "average_checkpoints()")
     sums: dict[str, torch.Tensor] = {}
-    weights: dict[str, Any] = {}
+    state: dict[str, Any] = {}
     for number, name in enumerate(names):
         checkpoint = verification.load(name)
-        weights = dict(checkpoint.get("state_dict", checkpoint))
-        tensors = {k: v for k, v in weights.items() if isinstance(v, torch.Tensor)}
+        state = dict(checkpoint.get("state_dict", checkpoint))
+        tensors = {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}
         numbers = {k: v for k, v in tensors.items() if v.is_floating_point() or v.is_complex()}
         if number == 0:
             sums = {k: v.to(_wide(v.dtype), copy=True) for k, v in numbers.items()}
@@ -71,12 +75,20 @@ def average_checkpoints(
         _check_same(shapes, {k: v.shape for k, v in tensors.items()}, names[0], name)
         for key, value in numbers.items():
             sums[key] += value
-    means = {k: (v / len(names)).to(weights[k].dtype) for k, v in sums.items()}
+    means = {k: (v / len(names)).to(state[k].dtype) for k, v in sums.items()}
     kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
-    soup = {**kept, "state_dict": {**weights, **means}}
+    soup = {**kept, "state_dict": {**state, **means}}
     if out is not None:
-        torch_files.save_torch(soup, os.path.expanduser(os.fspath(out)))
+        _write(soup, os.path.expanduser(os.fspath(out)), names)
     return soup
+
+
+def _write(soup: dict[str, Any], path: str, names: Sequence[str]) -> None:
+    if not weights.is_safetensors(path):
+        return torch_files.save_torch(soup, path)
+    runs = {weights.facts_of(name).get("run", "") for name in names}
+    facts = {"mean_of": " ".join(map(os.path.basename, names)), "run": " ".join(sorted(runs))}
+    return weights.write_weights(soup["state_dict"], path, facts)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:

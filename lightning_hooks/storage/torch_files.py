@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import pickle
 import zipfile
-from collections.abc import Mapping
 from typing import Any
 
 import fsspec
@@ -15,7 +13,6 @@ import torch
 from lightning_hooks.storage import files
 from lightning_hooks.storage.checksum import ARCHIVE_HEAD, flaw_of_archive
 from lightning_hooks.storage.layout import DamagedCheckpointError
-from lightning_hooks.utils import dtensors
 
 __all__ = [
     "DamagedCheckpointError",
@@ -24,7 +21,6 @@ __all__ = [
     "load_torch",
     "mentions",
     "numpy_globals",
-    "save_state_dict",
     "save_torch",
     "to_cpu",
 ]
@@ -38,15 +34,6 @@ def save_torch(obj: Any, path: str) -> None:
         return
     with files.atomic_write(path) as file:
         torch.save(obj, file)
-
-
-def save_state_dict(state: Mapping[str, Any], path: str) -> None:
-    """Write a state dict on the CPU; rank 0 writes a sharded state dict whole (collective)."""
-    whole = to_cpu(dtensors.gathered(state))
-    if whole:
-        save_torch(whole, os.path.expanduser(path))
-    if dtensors.any_sharded(state.values()):
-        torch.distributed.barrier()  # the next reader may be another rank
 
 
 def load_torch(

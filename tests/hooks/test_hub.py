@@ -21,6 +21,7 @@ from lightning_hooks import (
 from lightning_hooks.utils.secrets import describe
 from support import training
 from support.hub_server import Hub, hub_server
+from support.probes import equal
 from support.training import TinyModule, make_loader, make_trainer
 
 client = pytest.importorskip("huggingface_hub")
@@ -119,6 +120,23 @@ def test_the_last_is_pushed_also_by_iteration(hub: Hub, tmp_path: Path) -> None:
     assert hub.repos[REPO]["last.pth"] == (tmp_path / "iter_12.pth").read_bytes()
     assert not hub.private[REPO]
     assert hub.commits[-1] == "last checkpoint, after epoch 3 and iteration 12"
+
+
+def test_the_weights_are_pushed_as_safetensors(hub: Hub, tmp_path: Path) -> None:
+    safetensors = pytest.importorskip("safetensors")
+    best = BestCheckpointHook("accuracy")
+    fit(tmp_path, best, HubCheckpointHook(REPO, format="safetensors"))
+    files = hub.repos[REPO]
+    assert {*files} == {"best.safetensors", "README.md"}
+    (tmp_path / "pushed.safetensors").write_bytes(files["best.safetensors"])
+    with safetensors.safe_open(tmp_path / "pushed.safetensors", "pt") as pushed:
+        state = {key: pushed.get_tensor(key) for key in pushed.keys()}  # noqa: SIM118
+        assert pushed.metadata()["score"] == "0.375"
+    saved = torch.load(best.best_model_path, weights_only=True)["state_dict"]
+    assert equal(state, saved)
+    card = files["README.md"].decode()
+    assert "model = Secretive(...)\nload_model(model, path)\n```" in card
+    assert "load_from_checkpoint" not in card
 
 
 @pytest.mark.slow

@@ -68,6 +68,43 @@ def test_timm() -> None:
     torch.testing.assert_close(average.module.weight, expected(rule, start()))
 
 
+@pytest.mark.parametrize("library", ["torch", "timm", "ema-pytorch"])
+def test_fast_warm_up(library: str) -> None:
+    """``fast_momentum`` is what users of these write as ``(1 + t) / (10 + t)``."""
+    average: object
+    if library == "torch":
+        average = torch.optim.swa_utils.AveragedModel(
+            start(), avg_fn=lambda e, p, n: e.lerp(p, 1 - min(0.6, (1 + n) / (10 + n)))
+        )
+        average.n_averaged += 1  # else torch copies the first model
+        update, skipped = average.update_parameters, 1
+    elif library == "timm":
+        from timm.utils.model_ema import ModelEmaV3
+
+        arguments = {"use_warmup": True, "warmup_gamma": 9, "warmup_power": 1}
+        average = ModelEmaV3(start(), decay=0.6, **arguments)
+        counted, skipped = iter(range(2, STEPS + 2)), 0
+        update = lambda model: average.update(model, step=next(counted))  # noqa: E731
+    else:
+        from ema_pytorch import EMA
+
+        live = start()
+        average = EMA(live, beta=0.6, inv_gamma=9, power=1, update_after_step=-1, update_every=1)
+        average.initted.fill_(True)  # else the first model is copied
+        skipped = 0
+
+        def update(model: nn.Module) -> None:
+            live.load_state_dict(model.state_dict())
+            average.update()
+
+    for model in models():
+        update(model)
+    found = getattr(average, "ema_model", getattr(average, "module", None)).weight
+    rule = partial(averages.fast_momentum, momentum=0.4)
+    wanted = expected(lambda step: rule(step + skipped), start())
+    torch.testing.assert_close(found, wanted)
+
+
 def test_ignite() -> None:
     """Ignite's rule is ``ramped_momentum``."""
     from ignite.engine import Engine

@@ -22,7 +22,7 @@ MODULES = sorted(PACKAGE.rglob("*.py"))
 OPTIONAL = {
     *{name for name, tracker in TRACKERS.items() if tracker.requirement},
     *("aim", "huggingface_hub", "jsonargparse", "matplotlib", "mmcv", "mmengine", "rich"),
-    *("sklearn", "yaml"),
+    *("safetensors", "sklearn", "yaml"),
 }
 
 

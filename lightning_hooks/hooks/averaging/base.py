@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import os
 from functools import partial
 from typing import Any, Literal
 
@@ -31,7 +32,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
     write_averages,
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
-from lightning_hooks.storage import torch_files
+from lightning_hooks.storage import torch_files, weights
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -131,6 +132,7 @@ class AveragingHook(Hook):
 
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
     _runs = False  # from before_run to on_train_end
+    _run_id = ""  # of the last fit
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
@@ -246,8 +248,22 @@ class AveragingHook(Hook):
         """Write the average alone to a file, for ``load_state_dict`` and mmcv's loader.
 
         Sharded parameters are gathered; then all ranks must call this method, and rank 0 writes.
+
+        Args:
+            path: A local path, or fsspec's. ``.pth``, ``.pt`` and ``.ckpt`` give a file of
+                ``torch.save``, ``.safetensors`` a file for ``safetensors.torch.load_model``, with
+                run, class and number of updates as metadata.
+
+        Raises:
+            RuntimeError: before the first fit.
+            ValueError: for another ending, and for values other than tensors in ``.safetensors``.
+            ImportError: for ``.safetensors`` without the package.
         """
-        torch_files.save_state_dict(self.ema_state_dict(), path)
+        path = os.fspath(path)
+        weights.check_ending(path, "export()")
+        run = {"run": self._run_id} if self._run_id else {}
+        facts = {**run, "average": type(self).__name__, "updates": str(self.updates)}
+        weights.write_weights(self.ema_state_dict(), path, facts)
 
     def _repair(self) -> None:
         if self.average is not None and (left_out := self.average.repair()):
@@ -319,7 +335,7 @@ class AveragingHook(Hook):
         average = self.start(runner.module, goes_on=runner.iter > 0)
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
-        self._runs, self._counted = True, 0
+        self._runs, self._run_id, self._counted = True, runner.run_id, 0
         self._applied = AppliedSteps(trainer, self.joined_fit)
         self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 

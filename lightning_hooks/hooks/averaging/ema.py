@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook
 from lightning_hooks.hooks.averaging.checks import check_momentum
 from lightning_hooks.schedules import averages
-from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_number
+from lightning_hooks.utils.arguments import (
+    check_bool,
+    check_choice,
+    check_function,
+    check_int,
+    check_number,
+)
 
 __all__ = [
     "BaseEMAHook",
@@ -29,7 +35,8 @@ class EMAHook(AveragingHook):
     ``average = (1 - m) * average + m * parameter`` after an optimizer step. The average starts with
     the weights at the start of the run (or where averaging begins); ``m`` is
     :func:`~lightning_hooks.schedules.averages.ema_momentum` of
-    ``1 - (1 - momentum) ** interval``, and constant with ``warm_up=0``.
+    ``1 - (1 - momentum) ** interval``, constant with ``warm_up=0``, and
+    :func:`~lightning_hooks.schedules.averages.fast_momentum` with ``warm_up="fast"``.
 
     Evaluation, checkpoints, ``apply_to`` and ``export`` are described in
     :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`. From a checkpoint without an
@@ -39,7 +46,8 @@ class EMAHook(AveragingHook):
     Args:
         momentum: The weight of the model in the average per step, in (0, 1).
         interval: Optimizer steps from one update to the next.
-        warm_up: Optimizer steps with smaller momentum; 0 or 1 for none.
+        warm_up: Optimizer steps with smaller momentum, mmcv's; 0 or 1 for none. ``"fast"`` for a
+            larger momentum at first, from a decay of ``(1 + t) / (10 + t)`` at update ``t``.
         resume_from: A checkpoint to resume from.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
             ``after_fit`` and ``precise_bn`` of
@@ -67,19 +75,24 @@ class EMAHook(AveragingHook):
         self,
         momentum: float = 0.0002,
         interval: int = 1,
-        warm_up: int = 100,
+        warm_up: int | Literal["fast"] = 100,
         resume_from: str | None = None,
         **options: Any,
     ) -> None:
         check_momentum(momentum)
         super().__init__(interval, resume_from, **options)
-        check_int("warm_up", warm_up, 0)
+        if isinstance(warm_up, str):
+            check_choice("warm_up", warm_up, ("fast",))
+        else:
+            check_int("warm_up", warm_up, 0)
         self.momentum = momentum
         self.warm_up = warm_up
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
         momentum = averages.over_interval(self.momentum, self.interval)
+        if self.warm_up == "fast":
+            return averages.fast_momentum(self.updates, momentum)
         return averages.ema_momentum(self.steps, momentum, self.warm_up)
 
     def share_of_first_weights(self, steps: int) -> float:

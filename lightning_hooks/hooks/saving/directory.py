@@ -10,7 +10,7 @@ from typing import Any
 import fsspec
 
 from lightning_hooks.engine.error_notes import listed
-from lightning_hooks.storage import files, find_checkpoints, manifest, verification
+from lightning_hooks.storage import files, find_checkpoints, manifest, verification, weights
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import LARGEST, check_path
@@ -93,6 +93,12 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if os.path.normpath(name).split(os.sep)[0] in (manifest.NAME, manifest.LATEST):
         raise ValueError(
             f"filename_tmpl must leave {manifest.NAME} and {manifest.LATEST} to the hook itself, "
+            f"got {template!r}"
+        )
+    if weights.is_safetensors(name):
+        raise ValueError(
+            "filename_tmpl names checkpoints, which hold more than tensors, and safetensors has a "
+            'place for tensors alone; export("weights.safetensors") writes the weights, '
             f"got {template!r}"
         )
     if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:

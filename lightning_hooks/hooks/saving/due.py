@@ -305,6 +305,10 @@ class SavingHook(Hook):
     ) -> None:
         """Write a checkpoint's ``state_dict`` alone, for ``load_state_dict`` and mmcv's loader.
 
+        The ending names the format: ``.pth``, ``.pt`` and ``.ckpt`` give a file of ``torch.save``,
+        ``.safetensors`` a file for ``safetensors.torch.load_model``, with run, epoch, iteration
+        and score as metadata.
+
         A ``CheckpointHook`` exports the last checkpoint, a ``BestCheckpointHook`` the best by the
         first key. The weights are the validated weights: an average, where a hook keeps an average.
         Without a checkpoint, the module's present weights are written. Rank 0 writes.
@@ -325,7 +329,9 @@ class SavingHook(Hook):
                 checkpoint.
             ValueError: for a checkpoint directory, for parameters flattened by FSDP (not FSDP2),
                 for objects of other classes in the checkpoint, and for a function that returns no
-                part of the module.
+                part of the module; for another ending, and for values other than tensors in
+                ``.safetensors``.
+            ImportError: for ``.safetensors`` without the package.
             FileNotFoundError: if the checkpoint is missing.
         """
         if not os.fspath(path):

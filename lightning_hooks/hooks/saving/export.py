@@ -13,11 +13,11 @@ import torch
 from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.saving.store import CheckpointStore
-from lightning_hooks.storage import files, torch_files, verification
+from lightning_hooks.storage import files, verification, weights
 from lightning_hooks.storage.checkpoint_io import wait_for_writer, writes_for
 from lightning_hooks.utils.fsdp import has_slices
 
-__all__ = ["export"]
+__all__ = ["export", "weights_in"]
 
 
 def export(
@@ -37,6 +37,7 @@ def export(
         source: The checkpoint; empty for the module's present weights.
         is_last: Whether the checkpoint is the last one, not the best.
     """
+    weights.check_ending(path, "export()")
     if isinstance(model, torch.nn.Module):
         return _export_present(path, model, store)
     if store.runner is None:
@@ -54,8 +55,8 @@ def export(
     if store.background and not files.exists(source):
         store.thread.wait()
     if trainer.is_global_zero:
-        weights = _part_of(_weights_in(source, trainer), module, part)
-        torch_files.save_state_dict(weights, path)
+        state = _part_of(weights_in(source, trainer), module, part)
+        weights.write_weights(state, path, weights.facts_of(source))
     if trainer.strategy.restore_checkpoint_after_setup:  # a strategy with shards
         trainer.strategy.barrier("SavingHook.export")
     return None
@@ -63,7 +64,8 @@ def export(
 
 def _export_present(path: str, model: torch.nn.Module, store: CheckpointStore) -> None:
     _require_whole(model, store)
-    torch_files.save_state_dict(model.state_dict(), path)
+    facts = {"run": store.runner.run_id} if store.runner is not None else {}
+    weights.write_weights(model.state_dict(), path, facts)
 
 
 def _require_whole(model: torch.nn.Module, store: CheckpointStore) -> None:
@@ -90,7 +92,7 @@ def _require_present_weights(path: str, hooks: Iterable[Any], is_last: bool) -> 
     )
 
 
-def _weights_in(path: str, trainer: L.Trainer) -> dict[str, Any]:
+def weights_in(path: str, trainer: L.Trainer) -> dict[str, Any]:
     """Return the ``state_dict`` of a checkpoint: the validated weights.
 
     Args:

@@ -65,6 +65,7 @@ class Jump(Callback):
         (EMAHook, {"momentum": 0.03, "interval": 3, "warm_up": 0}, True),
         (EMAHook, {"momentum": 0.1, "begin_epoch": 1, "warm_up": 0}, True),
         (EMAHook, {"momentum": 0.1, "warm_up": 20}, False),
+        (EMAHook, {"momentum": 0.0001, "warm_up": "fast"}, False),
         (LinearMomentumEMAHook, {"momentum": 0.1, "warm_up": 300}, True),
         (LinearMomentumEMAHook, {"momentum": 0.01, "interval": 2}, True),
         (ExpMomentumEMAHook, {"momentum": 0.01}, False),

@@ -145,6 +145,12 @@ RULES: dict[str, tuple[Any, Any, bool]] = {
         lambda t: 1 - 2 ** (-2 / 3) if t % 2 == 0 else None,
         False,
     ),
+    # TensorFlow's and diffusers' warm-up, with as many updates as were made
+    "fast": (
+        partial(EMAHook, momentum=0.6, warm_up="fast", interval=2),
+        lambda t: 1 - min(0.4**2, (1 + t // 2) / (10 + t // 2)) if t % 2 == 0 else None,
+        False,
+    ),
     "plain": (partial(EMAHook, momentum=0.1, warm_up=0), lambda t: 0.1, False),
 }
 
