@@ -118,7 +118,7 @@ def convert(hooks: ConfiguredHooks) -> str:
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
     made = [_hook(masked(config), priority, imports) for config, priority in hooks.configs]
-    options = hooks.options()
+    options = hooks._runner_options()
     arguments = [_call("", made, indent=4, brackets="[]")]
     if not options.by_epoch:
         arguments.append("by_epoch=False")

@@ -73,7 +73,7 @@ class Hosted(HostedHook):
     def __reduce__(self) -> Any:
         return host_as, (self.foreign_hook, self.dialect.name)
 
-    def owns_backward(self, module: Any) -> bool:
+    def _owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(has_base(self.foreign_hook, name) for name in self.dialect.owners)
 

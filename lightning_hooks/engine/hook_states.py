@@ -40,7 +40,7 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, hook: Any) -> Identity:
         """Return the identity of a hook."""
-        return cls(type(hook).__qualname__, plain(hook.state_arguments()))
+        return cls(type(hook).__qualname__, plain(hook._state_arguments()))
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())

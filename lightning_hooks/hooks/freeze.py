@@ -51,8 +51,8 @@ class FreezeHook(Hook):
     ['backbone.conv1', 'backbone.bn1', 'backbone.layer1']
     """
 
-    reads_step = False
-    transient = ("_frozen", "_flags")
+    _reads_step = False
+    _transient = ("_frozen", "_flags")
     _frozen: Sequence[nn.Parameter] = ()
     """The frozen parameters; parameters frozen by the user are not listed."""
     _flags: Mapping[nn.Module, bool] = MappingProxyType({})

@@ -51,8 +51,8 @@ class WatchHook(Hook):
         mmcv has no such hook; W&B's ``watch`` counts in a hook of each gradient, in every step.
     """
 
-    reads_step = False
-    transient = ("_last",)
+    _reads_step = False
+    _transient = ("_last",)
     _last: dict[int, int]
 
     def __init__(self, interval: int = 1000, log: str = "all") -> None:

@@ -228,18 +228,18 @@ class Driver(Callback):
         """
         if not self.fit.is_of(trainer):
             self.setup(trainer, trainer.lightning_module, stage)
-        if hook.joined_fit is self.fit or self.roster.has_left(hook):
+        if hook._joined_fit is self.fit or self.roster.has_left(hook):
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
         _end_earlier_fit(hook, trainer)
-        hook.joined_fit = self.fit
-        self.fit.callback(setattr, hook, "joined_fit", None)
+        hook._joined_fit = self.fit
+        self.fit.callback(setattr, hook, "_joined_fit", None)
         return True
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        hosted = [hook for hook in hook_callbacks_of(trainer) if hook.hosted_at is not None]
+        hosted = [hook for hook in hook_callbacks_of(trainer) if hook._hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
         # so that ckpt_path="best" is a hook's
@@ -488,7 +488,7 @@ class Driver(Callback):
             if isinstance(hook, HostedHook):
                 hook.fail()
             elif isinstance(hook, HookCallback):
-                hook.save_after_error(trainer, exception)
+                hook._save_after_error(trainer, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
@@ -507,7 +507,7 @@ def _end_earlier_fit(hook: HookCallback, trainer: L.Trainer) -> None:
     Raises:
         RuntimeError: if the hook takes part in a running fit of another Trainer.
     """
-    fit = hook.joined_fit
+    fit = hook._joined_fit
     if fit is None:
         return
     if fit.is_running and fit.trainer is not trainer:

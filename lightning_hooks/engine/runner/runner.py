@@ -625,12 +625,12 @@ class Runner:
 
     def _writers(self) -> list[HookCallback]:
         """Return the hooks that write files."""
-        return [hook for hook in natives_with("writes_files", self.hooks) if hook.writes_files]
+        return [hook for hook in natives_with("_writes_files", self.hooks) if hook._writes_files]
 
     def _places(self, writers: Iterable[HookCallback]) -> str:
         """Return the work directory, and the directories of checkpoints elsewhere."""
-        hooks = natives_with("checkpoint_directory", writers)
-        places = dict.fromkeys(hook.checkpoint_directory(self) for hook in hooks)
+        hooks = natives_with("_checkpoint_directory", writers)
+        places = dict.fromkeys(hook._checkpoint_directory(self) for hook in hooks)
         others = ", ".join(place for place in places if place not in (None, self.work_dir))
         return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 
@@ -703,7 +703,7 @@ class EpochRunner(Runner):
             steps = self._iters_of_steps(self.trainer.max_steps)
             for hook in self.hooks:
                 if isinstance(hook, HookCallback):
-                    steps = hook.iterations_of(steps, self.trainer)
+                    steps = hook._iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
 

@@ -251,9 +251,9 @@ def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.T
     """Return the live tensors of averages in progress, by the module's keys."""
     tensors = []
     for hook in averages_of(trainer):
-        if hook.average is not None:
-            hook.average.repair()
-            state = hook.average.state_dict(exact=True)
+        if hook._average is not None:
+            hook._average.repair()
+            state = hook._average.state_dict(exact=True)
             tensors.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
     return tensors
 

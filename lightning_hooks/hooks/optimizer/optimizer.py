@@ -103,7 +103,7 @@ class OptimizerHook(Hook):
         dict step after a single backward (mmcv fails).
     """
 
-    reads_step = False
+    _reads_step = False
 
     # for subclasses that do not call super().__init__()
     grad_clip: GradClip | None = None
@@ -122,7 +122,7 @@ class OptimizerHook(Hook):
         check_bool(detect_anomalous_params=detect_anomalous_params)
         self.detect_anomalous_params = detect_anomalous_params
 
-    def owns_backward(self, module: torch.nn.Module) -> bool:
+    def _owns_backward(self, module: torch.nn.Module) -> bool:
         """Whether this hook runs backward and step, rather than Lightning."""
         overridden = type(self).after_train_iter is not OptimizerHook.after_train_iter
         return overridden or trains_like_mmcv(module)
@@ -140,7 +140,7 @@ class OptimizerHook(Hook):
                     "\n",
                 )
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the events of Lightning's backward and step without use."""
         if Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer):
             return ("on_before_backward", "on_before_optimizer_step")

@@ -257,7 +257,7 @@ class EvalHook(SavingHook):
         if self.rule is not None:
             self.compare_func = self.rule_map[self.rule]
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
         is_due = self._best.is_used and (self._best.store.background or not self.by_epoch)
         return () if is_due else ("on_train_batch_end",)

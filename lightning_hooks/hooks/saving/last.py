@@ -260,7 +260,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     save_optimizer: bool = True
     max_keep_ckpts: int = -1
     sync_buffer: bool = False
-    transient = ("_has_run",)
+    _transient = ("_has_run",)
     _has_run = False
     _best: BestFiles | None = None
     """The best files, with ``save_best``."""
@@ -330,7 +330,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
         last = self._last
         is_due = not self.by_epoch or last.every_minutes is not None or last.store.background
@@ -427,16 +427,16 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             self._last.clean_up(self.interval, self.max_keep_ckpts, done)
         self._has_run = False  # an error in a later evaluation ends no fit
 
-    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
+    def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Write the due files, else a file with ``on_exception``; log how to go on."""
         has_run, self._has_run = self._has_run, False
         runner, last = self._last.store.runner, self._last
         if not (has_run and runner.may_write):
-            return super().save_after_error(trainer, exception)
+            return super()._save_after_error(trainer, exception)
         was_due, is_new = self._is_due(), runner.iterations_done != last.clock.iterations
         if last.on_exception and not was_due and is_new and self._writes_after(exception):
             self._mark_due(runner, runner.iterations_done, "iterations")
-        super().save_after_error(trainer, exception)
+        super()._save_after_error(trainer, exception)
         if (last.on_exception or was_due) and ends_all_ranks(exception, trainer):
             self._report_error(exception, ", with a file due" if was_due else "")
         return None

@@ -62,7 +62,7 @@ class CheckpointUploads:
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        kinds = {kind for hook in natives for kind in hook.kept_kinds}
+        kinds = {kind for hook in natives for kind in hook._kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
         if runner.loops_itself:
             self._warn(f"{nothing} this runner writes files of mmcv's own layout")

@@ -253,8 +253,8 @@ class LightningLoggerHook(TrackerHook):
     >>> hook = LightningLoggerHook(dict(type="CSVLogger", save_dir="logs"), interval=10)
     """
 
-    writer_class = LightningWriter
-    transient = ("_current", "_shares", "_client_run")
+    _writer_class = LightningWriter
+    _transient = ("_current", "_shares", "_client_run")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
@@ -276,7 +276,7 @@ class LightningLoggerHook(TrackerHook):
         self.loggers = [] if logger is None else [_checked(each) for each in given]
 
     @property
-    def synchronous(self) -> bool:  # type: ignore[override]
+    def _synchronous(self) -> bool:  # type: ignore[override]
         """Whether training waits for each log: Lightning calls the Trainer's loggers too."""
         return self._shares
 
@@ -306,17 +306,17 @@ class LightningLoggerHook(TrackerHook):
         if self._current:
             super().log(runner)
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
 
-    def parameters(self, runner: Runner) -> dict[str, Any]:
+    def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
-        return {} if self._shares else super().parameters(runner)
+        return {} if self._shares else super()._parameters(runner)
 
     @property
-    def takes(self) -> Collection[str]:
+    def _takes(self) -> Collection[str]:
         """The kinds of samples that a logger of the run holds."""
         classes = (
             logger_class(one["type"]) if isinstance(one, dict) else type(one)
@@ -325,7 +325,7 @@ class LightningLoggerHook(TrackerHook):
         return {kind for cls in classes for kind in kinds_of(cls)}
 
     @property
-    def logs_epoch(self) -> bool:  # type: ignore[override]
+    def _logs_epoch(self) -> bool:  # type: ignore[override]
         """Whether each line has the number of the epoch: Lightning adds it for the Trainer's."""
         return not self._shares
 

@@ -131,11 +131,11 @@ class Engine(Hook):
         self.driver: Driver | None = None
         """The Trainer's driver; None outside of a run."""
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
+    def _entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with priorities."""
         return self._runner.hooks.entries()
 
-    def options(self) -> RunnerOptions:
+    def _runner_options(self) -> RunnerOptions:
         """Return the driver's options; with foreign hooks, hooks own backward and step."""
         owned = True if has_foreign(self._runner.hooks) else None
         return RunnerOptions(runner=self._runner, owns_backward=owned)
