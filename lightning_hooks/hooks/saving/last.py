@@ -366,7 +366,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """Mark a file as due, if epochs are counted."""
         self._last.is_asked |= self.by_epoch
         is_last = self.save_last and self.is_last_epoch(runner)
-        if self.by_epoch and (is_last or self._is_at_interval(runner.epoch + 1)):
+        if self.by_epoch and (is_last or self._is_at_interval(runner)):
             self._mark_due(runner, runner.epoch + 1, "epochs")
             self._last.clock = Clock(runner.iter)
 
@@ -375,7 +375,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         last = self._last
         last.is_asked |= not self.by_epoch
         is_last = self.save_last and self.is_last_iter(runner)
-        writes = not self.by_epoch and (is_last or self._is_at_interval(runner.iter + 1))
+        writes = not self.by_epoch and (is_last or self._is_at_interval(runner))
         if last.every_minutes is not None and not writes:
             writes = last.clock.is_past(last.every_minutes, runner.iter + 1, runner.trainer)
         last.waits |= writes
@@ -384,8 +384,13 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             self._mark_due(runner, runner.iter + 1, "iterations")
             last.clock = Clock(runner.iter + 1)
 
-    def _is_at_interval(self, done: int) -> bool:
-        return self.interval > 0 and is_due(done, self.save_begin or None, self.interval)
+    def _is_at_interval(self, runner: Runner) -> bool:
+        if self.save_begin:
+            done = (runner.epoch if self.by_epoch else runner.iter) + 1
+            return self.interval > 0 and is_due(done, self.save_begin, self.interval)
+        # mmcv's helpers, which a subclass may override
+        every = self.every_n_epochs if self.by_epoch else self.every_n_iters
+        return every(runner, self.interval)
 
     def save_after_iter(self, runner: Runner) -> None:
         """Write a file after the present iteration, whatever the interval."""
