@@ -42,6 +42,7 @@ NAMES = (
     "invalid_loss",
     "imports",
     "growth",
+    "loader",
     "ranks",
 )
 ROOT = Path(__file__).parents[1]
