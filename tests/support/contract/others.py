@@ -17,6 +17,7 @@ CASES: dict[str, Case] = {
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
     "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
     "SystemMetricsHook": ({"interval": 0.01}, {"interval": 0}),
+    "ThroughputHook": ({"warmup_iters": 0}, {"flops": "all"}),
     "TimeLimitHook": ({"hours": 5}, {"hours": -1}),
     "WatchHook": ({"interval": 2}, {"log": "weights"}),
     "SyncBuffersHook": ({}, {"distributed": 1}),
