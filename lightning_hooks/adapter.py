@@ -197,12 +197,11 @@ class HookAdapter(Hook):
         return hook_info(self._hooks)
 
     def entries(self) -> Sequence[tuple[Any, int]]:
-        """Return the hosted hooks, and hooks added by hosted hooks, with priorities."""
+        """Return the hosted hooks, and the hooks of hosted adapters, with priorities."""
         entries: list[tuple[Any, int]] = []
-        for hook in self._hooks:
-            entries.append((hook, self._hooks.priority_of(hook)))
-            if isinstance(hook, HookCallback):
-                entries += [entry for entry in hook.entries() if entry[0] is not hook]
+        for hook, priority in self._hooks.entries():
+            inner = hook.entries() if isinstance(hook, HookAdapter) else ()
+            entries += [(hook, priority), *inner]
         return entries
 
     def options(self) -> RunnerOptions:

@@ -42,7 +42,7 @@ from lightning_hooks.dialects.events import (
     TensorboardXWriter,
 )
 from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_int
 

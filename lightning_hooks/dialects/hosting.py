@@ -17,10 +17,10 @@ import torch
 from lightning_hooks.dialects.dialect import DIALECTS, MMCV, Dialect, detect
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_owner, has_state
-from lightning_hooks.engine.hosted import HostedHook, foreign, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, class_name, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.points import STAGES

@@ -18,7 +18,7 @@ from lightning_hooks.dialects import events
 from lightning_hooks.dialects.dialect import Arguments, Dialect
 from lightning_hooks.dialects.hosting import Facade, Hosted, has_base, of_runner
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["StepFacade", "step_dialect"]

@@ -5,14 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.hosted import HostedHook, class_name
 
-__all__ = ["add_hook_note", "calling", "class_name", "listed", "stop_iteration_error"]
-
-
-def class_name(hook: Any) -> str:
-    """Return the name of a hook's class; for a hosted hook, of the foreign class."""
-    return type(foreign(hook)).__name__
+__all__ = ["add_hook_note", "calling", "listed", "stop_iteration_error"]
 
 
 def listed(names: Sequence[str], shown: int = 5) -> str:

@@ -17,7 +17,6 @@ from lightning_hooks.engine.priority import default_priority
 __all__ = [
     "HookCallback",
     "RunnerOptions",
-    "callbacks_of",
     "natives_with",
 ]
 
@@ -129,11 +128,6 @@ class HookCallback(Callback):
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
         """Note files that a hook of the run has deleted; the writing thread of rank 0 calls."""
-
-
-def callbacks_of(trainer: L.Trainer) -> list[Callback]:
-    """Return the Trainer's callbacks; Lightning does not declare the attribute."""
-    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
 def natives_with(method: str, hooks: Iterable[Any]) -> list[HookCallback]:

@@ -7,9 +7,8 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_order import arranged
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
 from lightning_hooks.engine.registry import ORDER_KEYS
@@ -57,7 +56,11 @@ class HookList(list[Any]):
         self.changed()
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return type(self), (list(self), [self.priority_of(hook) for hook in self])
+        return type(self), (list(self), [priority for _, priority in self.entries()])
+
+    def entries(self) -> list[tuple[Any, int]]:
+        """Return the hooks with their priorities."""
+        return [(hook, self.priority_of(hook)) for hook in self]
 
     def priority_of(self, hook: Any) -> int:
         """Return a hook's priority in the list, else the hook's default."""

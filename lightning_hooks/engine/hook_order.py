@@ -15,9 +15,8 @@ from typing import Any
 from lightning.pytorch import callbacks as lightnings
 from lightning.pytorch.callbacks import Callback, Checkpoint
 
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_callback import HookCallback
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any
 
-__all__ = ["HostedHook", "foreign", "is_one_of"]
+__all__ = ["HostedHook", "class_name", "foreign", "is_one_of"]
 
 
 class HostedHook:
@@ -50,6 +50,11 @@ class HostedHook:
 def foreign(hook: Any) -> Any:
     """Return the hook inside a :class:`HostedHook`; any other object is returned unchanged."""
     return hook.foreign_hook if isinstance(hook, HostedHook) else hook
+
+
+def class_name(hook: Any) -> str:
+    """Return the name of a hook's class; for a hosted hook, of the foreign class."""
+    return type(foreign(hook)).__name__
 
 
 def is_one_of(hook: object, hooks: Iterable[object]) -> bool:

@@ -8,8 +8,9 @@ from typing import Any
 
 import lightning as L
 
-from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions, callbacks_of
-from lightning_hooks.engine.hosted import foreign, is_one_of
+from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions
+from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 
 __all__ = ["Roster", "check_each_once", "hook_callbacks_of", "merge_options"]
 
@@ -29,13 +30,13 @@ class Roster:
         self, callbacks: Sequence[HookCallback] = (), earlier: Sequence[HookCallback] = ()
     ) -> None:
         by_callback = [(callback, callback.entries()) for callback in callbacks]
-        inside = [h for callback, entries in by_callback for h, _ in entries if h is not callback]
-
-        def is_given(callback: HookCallback) -> bool:
-            was_put = callback.hosted_at is not None and is_one_of(callback, inside)
-            return not (was_put or is_one_of(callback, earlier))
-
-        given = [(callback, entries) for callback, entries in by_callback if is_given(callback)]
+        put = set(map(id, earlier))
+        for callback, entries in by_callback:
+            inside = [hook for hook, _ in entries if hook is not callback]
+            put |= {id(hook) for hook in inside if getattr(hook, "hosted_at", None) is not None}
+        given = [
+            (callback, entries) for callback, entries in by_callback if id(callback) not in put
+        ]
         self.given: list[HookCallback] = [callback for callback, _ in given]
         """The hooks and adapters given by the user."""
         self.entries: list[tuple[Any, int]] = [entry for _, entries in given for entry in entries]
@@ -44,7 +45,8 @@ class Roster:
         self.hooks: list[Any] = [hook for hook, _ in self.entries]
         """The hooks, in the order given; then the hooks registered in the run."""
         natives = [hook for hook in self.hooks if isinstance(hook, HookCallback)]
-        self.hosted: list[HookCallback] = [h for h in natives if not is_one_of(h, self.given)]
+        by_user = set(map(id, self.given))
+        self.hosted: list[HookCallback] = [hook for hook in natives if id(hook) not in by_user]
         """The native hooks of adapters; as callbacks of the Trainer they get Lightning's events."""
         self.options = merge_options(self.given)
 
@@ -63,7 +65,7 @@ class Roster:
 
     def has_left(self, hook: HookCallback) -> bool:
         """Whether a hook is among the callbacks for an adapter that is gone."""
-        return hook.hosted_at is not None and not is_one_of(hook, self.hosted)
+        return hook.hosted_at is not None and all(hook is not each for each in self.hosted)
 
 
 def _set_place(hook: HookCallback, place: int | None) -> None:

@@ -7,9 +7,10 @@ import difflib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
+from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
@@ -224,19 +225,24 @@ LIBRARIES = ("lightning_hooks", "lightning", "mmcv", "mmengine")
 """Packages with classes that are not searched for misspelt points."""
 
 
-def misspelt_points(hook: Any, points: Collection[str] = POINTS) -> Iterator[tuple[str, str]]:
-    """Yield each method of a user's hook with a name close to a point, and the point.
+def misspelt_points(hooks: Iterable[Any]) -> list[tuple[Any, str, str]]:
+    """Return each method of a user's hook with a name close to a point, and the point.
 
     >>> class Late:
     ...     __module__ = "my_hooks"
     ...     def after_train_iters(self, runner): ...
-    >>> list(misspelt_points(Late()))
+    >>> [(name, point) for _, name, point in misspelt_points([Late()])]
     [('after_train_iters', 'after_train_iter')]
     """
-    bases = [c for c in type(hook).__mro__[:-1] if c.__module__.partition(".")[0] not in LIBRARIES]
-    own = {name: value for base in bases for name, value in vars(base).items()}
-    for name, value in own.items():
-        if not isinstance(value, types.FunctionType) or name in points or name.startswith("_"):
-            continue
-        for point in difflib.get_close_matches(name, points, n=1, cutoff=0.9):
-            yield name, point
+    misspelt: list[tuple[Any, str, str]] = []
+    for hook in hooks:
+        is_hosted = isinstance(hook, HostedHook)
+        kind = type(hook.foreign_hook if is_hosted else hook)
+        points = hook.known_points if is_hosted else POINTS
+        bases = [c for c in kind.__mro__[:-1] if c.__module__.partition(".")[0] not in LIBRARIES]
+        own = {name: value for base in bases for name, value in vars(base).items()}
+        for name, value in own.items():
+            if isinstance(value, types.FunctionType) and name[0] != "_" and name not in points:
+                close = difflib.get_close_matches(name, points, n=1, cutoff=0.9)
+                misspelt += [(hook, name, point) for point in close]
+    return misspelt

@@ -7,15 +7,24 @@ checksum detects damage, not forgery: whoever changes a file can change its chec
 
 from __future__ import annotations
 
+import os
+import time
 import zlib
 from collections.abc import Iterator
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
-__all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "flaw_of_archive"]
+__all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "damage_of", "flaw_of_archive"]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
+SETTLED = 2.0
+"""Seconds after a change of a file from which a further change has another time of change."""
+MOST_REMEMBERED = 1000
+
+_intact: set[tuple[object, ...]] = set()
+"""The files found intact in this process: a resume asks of a file when it chooses the file, when it
+loads the file, and when it deletes older files, and a read of a large file takes seconds."""
 
 
 def checksum(path: str) -> str:
@@ -55,6 +64,26 @@ def damage(file: IO[bytes], expected: str | None) -> str:
     if expected in known:
         return ""
     return f"is damaged: its CRC-32 is {first}, it was written with {expected}"
+
+
+def damage_of(path: str, expected: str | None) -> str:
+    """Describe the damage of a local file, as :func:`damage` does; read an intact file once.
+
+    A file is read again if its place, size or time of change differs, or if the file was changed
+    less than ``SETTLED`` seconds before it was read.
+    """
+    status = os.stat(path)
+    place = (path, status.st_dev, status.st_ino)
+    seen = (*place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, expected)
+    if seen in _intact:
+        return ""
+    with open(path, "rb") as file:
+        problem = damage(file, expected)
+    if not problem and time.time() - max(status.st_mtime, status.st_ctime) > SETTLED:
+        if len(_intact) >= MOST_REMEMBERED:
+            _intact.clear()
+        _intact.add(seen)
+    return problem
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import checksums, damage
+from lightning_hooks.storage.checksum import checksums, damage, damage_of
 from lightning_hooks.storage.file_names import is_inside
 
 __all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
@@ -96,6 +96,8 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
         problem = problem or _other_size(entry, files.size_of(path))
         if problem or not in_full or entry.size is None:
             return problem
+        if files.is_local(path):
+            return damage_of(path.removeprefix("file://"), entry.crc32)
         fs, target = files.filesystem(path)
         with fs.open(target, "rb") as file:
             return damage(file, entry.crc32)

@@ -18,6 +18,7 @@ __all__ = [
     "best_series",
     "best_valid",
     "last_checkpoint",
+    "newest_entry",
     "newest_valid",
     "nothing_found",
     "numbered",
@@ -113,7 +114,8 @@ def best_valid(directory: str, key: str | None = None) -> str | None:
         return None
     of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
     best_first = sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
-    return _first_valid(directory, best_first)
+    best = _first_valid(directory, best_first)
+    return None if best is None else files.join(directory, best.name)
 
 
 def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
@@ -127,6 +129,12 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
         resumable: Whether to skip files of ``save_optimizer=False``, for loading weights only.
     """
     directory = os.path.expanduser(directory)
+    newest = newest_entry(directory, resumable=resumable)
+    return None if newest is None else files.join(directory, newest.name)
+
+
+def newest_entry(directory: str, *, resumable: bool = False) -> manifest.Entry | None:
+    """Return the entry of the file that :func:`newest_valid` finds, None without any."""
     entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
     ties = itertools.groupby(reversed(entries), key=lambda entry: (entry.run, entry.iter))
     newest_first = [sorted(tie, key=lambda entry: entry.score is not None) for _, tie in ties]
@@ -148,8 +156,8 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     return [(name, int(match[1])) for name, match in found if match]
 
 
-def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | None:
-    """Return the path of the first intact file; warn of the damaged files before."""
+def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> manifest.Entry | None:
+    """Return the entry of the first intact file; warn of the damaged files before."""
     passed: dict[str, str] = {}  # by path: several hooks may list a file
     for entry in entries:
         path = files.join(directory, entry.name)
@@ -158,7 +166,7 @@ def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> str | Non
             passed.pop(path, None)  # from the entry of a file that was never renamed
             if passed:
                 warn(f"{_problems(passed)}: {path} is taken instead")
-            return path
+            return entry
         passed[path] = problem
     if passed:
         warn(f"{_problems(passed)}: no valid checkpoint is left")

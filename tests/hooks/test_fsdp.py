@@ -30,7 +30,7 @@ def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
 
 @pytest.fixture(scope="module")
 def more(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run(tmp_path_factory.mktemp("more"), "acts", "owns", "scales", "weights")
+    return run(tmp_path_factory.mktemp("more"), "acts", "owns", "scales", "loads_best", "weights")
 
 
 def same(a: list[torch.Tensor], b: list[torch.Tensor], parameters: int = 6) -> None:
@@ -119,6 +119,15 @@ def test_files_of_weights_are_not_gone_on_from(kind: str, what: str, more: Found
         said = rank["weights"][kind][what]
         assert said.startswith("WeightsOnlyError in step 0: ")
         assert "save with save_optimizer=True" in said
+
+
+@pytest.mark.parametrize("kind", ["ddp", "fsdp", "fsdp2"])
+def test_the_best_weights_are_loaded_at_the_end(kind: str, more: Found) -> None:
+    for rank in more:
+        runs = rank["loads_best"][kind]
+        assert len(runs) == {"ddp": 2, "fsdp": 2, "fsdp2": 4}[kind]
+        for run in runs.values():
+            same(run["after"], run["best"])
 
 
 def test_the_whole_is_exported_or_nothing(more: Found) -> None:

@@ -95,8 +95,7 @@ def test_a_librarys_model_trains_with_the_usual_hooks(heading: str, tmp_path: Pa
         assert found["has a scheduler"] is (heading in first_sentence("A scheduler"))
         assert found["saves classes"] is (heading in first_sentence("Checkpoints with classes"))
     if "error after the fit" in found:
-        has_average = found["error after the fit"] < FLOAT32
-        assert has_average is (heading in first_sentence("Which weights"))
+        assert found["error after the fit"] < FLOAT32
 
 
 @pytest.mark.parametrize(
@@ -205,7 +204,7 @@ assert all(torch.equal(state[name], value) for name, value in average.ema_state_
 model.trainer_params["callbacks"] = []
 assert model.predict(12) == predicted
 model.save("saved.pt")
-assert NBEATSModel.load("saved.pt").predict(12) == predicted
+assert NBEATSModel.load("saved.pt", trusted=True).predict(12) == predicted
 print("predicts with the average")
 """
     assert "predicts with the average" in run(tmp_path, "-c", program)

@@ -25,7 +25,10 @@ FLOORS = (
         *("engine.checkpoint_file", "engine.hosted", "engine.lightning_api.method_patch"),
         *("engine.points", "engine.priority", "engine.registry"),
     ),
-    ("engine.error_notes", "engine.hook_callback", "engine.usage_errors"),
+    (
+        *("engine.error_notes", "engine.hook_callback", "engine.lightning_api.callback_list"),
+        "engine.usage_errors",
+    ),
     ("engine.hook_order", "engine.hook_states", "engine.roster"),
     ("engine.hook_list",),
     ("engine.lightning_api",),

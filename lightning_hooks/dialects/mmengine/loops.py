@@ -15,8 +15,8 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import Facade, of_runner
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import callback_list, data
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.lightning_api.validation import ExtraPass

@@ -35,7 +35,7 @@ from lightning.pytorch.strategies import ModelParallelStrategy
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers
 from lightning_hooks.engine.driver.run_state import RunState
-from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_states import (
     DIALECTS_KEY,
     Identity,
@@ -43,6 +43,7 @@ from lightning_hooks.engine.hook_states import (
     has_no_owner,
     saved_identities,
 )
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage.layout import OWN_PART, RAW, has_average, own_part

@@ -51,18 +51,18 @@ from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.driver.step_capture import StepCapture
 from lightning_hooks.engine.driver.train_data import TrainData
-from lightning_hooks.engine.error_notes import calling, class_name
+from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import (
     HookCallback,
     RunnerOptions,
-    callbacks_of,
 )
 from lightning_hooks.engine.hook_order import check_order
-from lightning_hooks.engine.hosted import HostedHook, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import progress, validation
 from lightning_hooks.engine.lightning_api.callback_list import (
     add,
     after_setups,
+    callbacks_of,
     check_callbacks,
     insert,
     take_out,
@@ -151,6 +151,8 @@ class Driver(Callback):
         for driver in _drivers(trainer):
             if driver.is_of(trainer):
                 return driver.runner.work_dir
+            if driver.fit.is_of(trainer):
+                return _work_dir(trainer, driver.roster.options)
         return _work_dir(trainer, merge_options(hook_callbacks_of(trainer)))
 
     def __getstate__(self) -> dict[str, Any]:

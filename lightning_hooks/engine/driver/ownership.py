@@ -8,9 +8,8 @@ from typing import Any, Literal
 import torch
 from lightning.pytorch.callbacks import BatchSizeFinder, LearningRateFinder
 
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_callback import HookCallback
-from lightning_hooks.engine.hosted import HostedHook, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_step, suspend_optimization
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges

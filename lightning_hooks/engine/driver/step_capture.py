@@ -10,9 +10,8 @@ import torch
 
 from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
 from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook_callback import HookCallback, natives_with
-from lightning_hooks.engine.hosted import HostedHook, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.priority import is_family

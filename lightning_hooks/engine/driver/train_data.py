@@ -156,7 +156,8 @@ class TrainData:
 
 def _new_pass(trainer: L.Trainer, reason: str) -> str:
     """Return the warning for a run that is resumed inside an epoch and begins a new pass."""
-    done, total = progress.batch_idx(trainer) + 1, trainer.num_training_batches
+    done = progress.batches(trainer).current.processed
+    total = trainer.num_training_batches
     left = "what the epoch lacks is" if total == float("inf") else f"{total - done} batches are"
     return (
         f"the run goes on in epoch {trainer.current_epoch + 1} after {done} batches, but the "

@@ -14,11 +14,14 @@ from typing import Any
 import lightning as L
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks.engine.hook_callback import callbacks_of
-from lightning_hooks.engine.hosted import is_one_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
-__all__ = ["add", "after_setups", "check_callbacks", "insert", "leave", "take_out"]
+__all__ = ["add", "after_setups", "callbacks_of", "check_callbacks", "insert", "leave", "take_out"]
+
+
+def callbacks_of(trainer: L.Trainer) -> list[Callback]:
+    """Return the Trainer's callbacks; Lightning does not declare the attribute."""
+    return trainer.callbacks  # type: ignore[attr-defined,no-any-return]
 
 
 def check_callbacks(trainer: L.Trainer) -> None:
@@ -74,7 +77,8 @@ def _is_in_callback(trainer: L.Trainer) -> bool:
 def add(trainer: L.Trainer, *new: Callback) -> None:
     """Append callbacks that the list has not; Lightning may walk over the list."""
     callbacks = callbacks_of(trainer)
-    callbacks += [callback for callback in new if not is_one_of(callback, callbacks)]
+    known = set(map(id, callbacks))
+    callbacks += [callback for callback in new if id(callback) not in known]
 
 
 def insert(trainer: L.Trainer, new: Sequence[Callback], before: Callable[[Callback], bool]) -> None:
@@ -87,8 +91,8 @@ def insert(trainer: L.Trainer, new: Sequence[Callback], before: Callable[[Callba
 
 def take_out(trainer: L.Trainer, gone: Collection[Callback]) -> None:
     """Take callbacks out of the list."""
-    callbacks = callbacks_of(trainer)
-    callbacks[:] = [callback for callback in callbacks if not is_one_of(callback, gone)]
+    callbacks, out = callbacks_of(trainer), set(map(id, gone))
+    callbacks[:] = [callback for callback in callbacks if id(callback) not in out]
 
 
 def leave(trainer: L.Trainer, callback: Callback) -> None:

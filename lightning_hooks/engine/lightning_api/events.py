@@ -18,7 +18,8 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
-from lightning_hooks.engine.hook_callback import HookCallback, callbacks_of
+from lightning_hooks.engine.hook_callback import natives_with
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
 __all__ = [
@@ -60,9 +61,9 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> Non
 def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
     kind = type(callback)
     unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
-    if isinstance(callback, HookCallback):
+    for hook in natives_with("unused_events", [callback]):
         owner = next(base for base in kind.__mro__ if "unused_events" in vars(base))
-        declared = callback.unused_events(trainer)
+        declared = hook.unused_events(trainer)
         unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
     return unused
 

@@ -36,7 +36,7 @@ from lightning_hooks.engine.lightning_api.data import (
     train_loaders,
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
-from lightning_hooks.engine.lightning_api.progress import is_last_batch
+from lightning_hooks.engine.lightning_api.progress import has_batch_left
 from lightning_hooks.utils.random_state import (
     GENERATORS,
     Generators,
@@ -73,13 +73,13 @@ class LoaderPlaces:
         return self._watched.get(loader) if _is_ordinary(loader) else None
 
     def _end(self, trainer: L.Trainer) -> None:
-        """Keep the states of persistent workers, for files saved after the fit."""
-        for loader, iterator in running_loaders(trainer.fit_loop):  # some are left by an error
-            _give_back_sampler(loader, iterator)
-        watched = [self._of(loader) for loader in train_loaders(trainer)]
-        places = [{} if loader is None else loader.place_after_fit() for loader in watched]
-        self._after_fit = places if any(places) else []
-        self._watched.clear()
+        """Keep the places for files saved after the fit: at the error, or of persistent workers."""
+        try:
+            self._after_fit = self.saved(trainer)
+        finally:
+            for loader, iterator in running_loaders(trainer.fit_loop):  # some are left by an error
+                _give_back_sampler(loader, iterator)
+            self._watched.clear()
 
     def saved(self, trainer: L.Trainer) -> list[dict[str, Any]]:
         """Return the places by loader, of plain types and tensors; empty for one without a place.
@@ -98,11 +98,11 @@ class LoaderPlaces:
         """
         if not self._watched:
             return self._after_fit
-        in_pass = not is_last_batch(trainer)
+        in_pass = has_batch_left(trainer)
         ahead = batches_ahead(trainer) if in_pass else 0
         places: list[dict[str, Any]] = []
         for loader, iterator in running_loaders(trainer.fit_loop):
-            watched = None if iterator is None else self._of(loader)
+            watched = self._of(loader)
             place = {} if watched is None else watched.place(loader, iterator, ahead, in_pass)
             places.append(place)
         return places if any(places) else []
@@ -153,6 +153,12 @@ class WatchedLoader:
         self.next_place: dict[str, Any] = {}
         """Where the next iterator is to begin; empty: at the beginning of a pass."""
         self._sampler: NotedSampler | None = None  # of the last iterator
+        if loader.num_workers and getattr(loader, "_iterator", None) is not None:
+            warn(
+                "the persistent workers of a training loader were started before the fit: a run "
+                "resumed from a file of the first pass begins a new pass. Iterate the loader in "
+                "the fit alone"
+            )
         make = partial(self._make, weakref.ref(loader), loader._get_iterator)
         fit.patch(loader, "_get_iterator", instead=make)
 
@@ -191,10 +197,12 @@ class WatchedLoader:
 
         Args:
             loader: The loader.
-            iterator: The iterator.
+            iterator: The iterator; None before the first and after the fit.
             ahead: The batches fetched, but not trained on.
             in_pass: Whether the pass has batches left.
         """
+        if iterator is None:
+            return self._place_after_fit()
         sampler = getattr(iterator, "_index_sampler", None)
         if not isinstance(sampler, NotedSampler):  # an iterator of the user's
             return {}
@@ -212,7 +220,7 @@ class WatchedLoader:
             else {"batches": batches, "state": part.state_dict()}
         )
 
-    def place_after_fit(self) -> dict[str, Any]:
+    def _place_after_fit(self) -> dict[str, Any]:
         """Return the states of persistent workers that have ended."""
         if self._sampler is None or not self._persists:
             return {}

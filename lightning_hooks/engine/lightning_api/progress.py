@@ -18,6 +18,7 @@ __all__ = [
     "count_step",
     "epoch_is_over",
     "forget_minimum",
+    "has_batch_left",
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
@@ -55,6 +56,12 @@ def is_last_batch(trainer: L.Trainer) -> bool:
     """Return whether the training batch is the epoch's last, also for a loader without length."""
     loop = trainer.fit_loop.epoch_loop
     return bool(loop.batch_progress.is_last_batch or getattr(loop, "_is_training_done", False))
+
+
+def has_batch_left(trainer: L.Trainer) -> bool:
+    """Return whether the pass has a batch left to train on, or to repeat after an error."""
+    counts = batches(trainer).current
+    return counts.processed < counts.ready or not is_last_batch(trainer)
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:
@@ -120,6 +127,7 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     validated = loop.epoch_loop.val_loop.batch_progress.total
     # the batch that an error has cut short; else each later file would repeat its validation
     validated.ready = validated.started = validated.processed = validated.completed
+    _repeat_batch(trainer)
     if loop.restarted_on_epoch_start:
         loop.epoch_loop.restarting = False
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
@@ -128,6 +136,22 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
             progress.completed = progress.processed
         loop.reset_restart_stage()
         loop.restarting = loop.epoch_loop.restarting = False
+
+
+def _repeat_batch(trainer: L.Trainer) -> None:
+    """Forget the batch that an error has cut short before its end; the run repeats the batch.
+
+    Lightning's loops forget the batch in ``current`` alone, so that a later file would repeat
+    another batch, and count an optimizer step for the loggers.
+    """
+    progress: Any = batches(trainer)
+    if progress.current.processed == progress.current.ready:
+        return
+    for counts in (progress.current, progress.total):
+        counts.ready = counts.started = counts.processed
+    progress.is_last_batch = False
+    if not batches_in_window(trainer):
+        trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
 
 
 def repeat_validation(checkpoint: dict[str, Any]) -> None:

@@ -10,7 +10,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
-from lightning_hooks.engine.hook_callback import callbacks_of
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner

@@ -17,13 +17,12 @@ from uuid import uuid4
 import lightning as L
 import torch
 
-from lightning_hooks.engine.error_notes import calling, class_name
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.error_notes import calling
+from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.hosted import HostedHook, foreign
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
@@ -587,20 +586,23 @@ class Runner:
             told.append(f"{many if len(self.hooks) > 1 else '1 hook'}: {order}")
             if self.iter:
                 told.append(f"goes on after {self.epoch} epochs and {self.iter} iterations")
+        writers = self._writers()
         if not self.may_write:
-            writers = [class_name(hook) for hook in self._writers()]
-            names = ", ".join(dict.fromkeys(writers)) or "runner.save_checkpoint()"
-            told.append(f"fast_dev_run: nothing is written by {names}")
-        elif self._writers():
-            told.append(f"files in {self._places()}")
+            names = ", ".join(dict.fromkeys(map(class_name, writers)))
+            told.append(
+                f"fast_dev_run: nothing is written by {names or 'runner.save_checkpoint()'}"
+            )
+        elif writers:
+            told.append(f"files in {self._places(writers)}")
         if told:
             self.logger.info("%s", "; ".join(told))
         self.announce_misspelt()
 
     def announce_end(self) -> None:
         """Log the place of the run's files; in a spawned process, the end of hooks' values."""
-        if self.may_write and self._writers():
-            self.logger.info("the files of this run are in %s", self._places())
+        writers = self._writers()
+        if self.may_write and writers:
+            self.logger.info("the files of this run are in %s", self._places(writers))
         launched = self.trainer.strategy.launcher is not None
         if launched and multiprocessing.parent_process() is not None:  # ddp_spawn, ddp_notebook
             self.logger.info(
@@ -617,19 +619,18 @@ class Runner:
 
     def announce_misspelt(self) -> None:
         """Warn of hooks' methods with a name close to a point's name."""
-        for hook in self.hooks:
-            points = hook.known_points if isinstance(hook, HostedHook) else POINTS
-            for name, point in misspelt_points(foreign(hook), points):
-                message = "%s.%s() is called at no point; did you mean %s()?"
-                self.logger.warning(message, class_name(hook), name, point)
+        for hook, name, point in misspelt_points(self.hooks):
+            message = "%s.%s() is called at no point; did you mean %s()?"
+            self.logger.warning(message, class_name(hook), name, point)
 
     def _writers(self) -> list[HookCallback]:
         """Return the hooks that write files."""
-        return [hook for hook in self.hooks if isinstance(hook, HookCallback) and hook.writes_files]
+        return [hook for hook in natives_with("writes_files", self.hooks) if hook.writes_files]
 
-    def _places(self) -> str:
+    def _places(self, writers: Iterable[HookCallback]) -> str:
         """Return the work directory, and the directories of checkpoints elsewhere."""
-        places = dict.fromkeys(hook.checkpoint_directory(self) for hook in self._writers())
+        hooks = natives_with("checkpoint_directory", writers)
+        places = dict.fromkeys(hook.checkpoint_directory(self) for hook in hooks)
         others = ", ".join(place for place in places if place not in (None, self.work_dir))
         return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 

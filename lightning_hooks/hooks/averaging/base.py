@@ -15,9 +15,10 @@ from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.contents import restore_raw_weights
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps

@@ -10,10 +10,9 @@ from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveragi
 from lightning.pytorch.strategies import ModelParallelStrategy
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import callbacks_of
-from lightning_hooks.engine.hosted import foreign
+from lightning_hooks.engine.hosted import class_name, foreign
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
 

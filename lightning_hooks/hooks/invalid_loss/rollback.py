@@ -16,8 +16,8 @@ from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.base import AveragingHook, averages_of
 from lightning_hooks.hooks.averaging.saved_average import find_averages

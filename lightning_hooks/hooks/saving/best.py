@@ -8,14 +8,23 @@ from typing import Any, NamedTuple
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import validation
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import checked_out_dir
-from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, files_of
+from lightning_hooks.hooks.saving.due import (
+    Due,
+    DueFiles,
+    SavingHook,
+    files_of,
+    last_directory,
+)
+from lightning_hooks.hooks.saving.export import load_weights
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.ranking import (
     GREATER,
@@ -33,7 +42,7 @@ from lightning_hooks.hooks.saving.ranking import (
 )
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
-from lightning_hooks.storage.find_checkpoints import best_series
+from lightning_hooks.storage.find_checkpoints import best_series, best_valid
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -341,6 +350,10 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     After a fit of the Trainer, ``ckpt_path="best"`` is the best file; in a new process,
     ``HookAdapter(hooks, work_dir=...).best_checkpoint`` finds the file.
 
+    With ``load_at_end`` the module has the weights of the best file by the first key after a fit
+    that ended, on all ranks: the average, where a hook keeps an average. ``trainer.test(module)``
+    tests them, and a further fit goes on from them. After an error the module is left as it is.
+
     A score must be better to rank before another score: on ties the older file stays first. NaN is
     never among the best, and neither is the worst possible score (minus infinity where greater is
     better, else infinity).
@@ -370,10 +383,15 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         background: Whether a thread writes the files while training goes on, as
             ``CheckpointHook``'s.
         on_saved: Called with the path of each file on the disk, as ``CheckpointHook``'s.
+        load_at_end: Whether the module has the best file's weights after the fit.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for values out of range, and for a key without a rule.
+        ValueError: for values out of range, and for a key without a rule; with ``load_at_end`` at
+            the start of a fit, for DeepSpeed, and beside an average with ``after_fit="raw"``; at
+            the end, for a file with objects of other classes.
+        FileNotFoundError: at the end, with ``load_at_end``, if the best file is missing.
+        DamagedCheckpointError: at the end, with ``load_at_end``, if the best file is damaged.
         KeyError: for an unknown ``rule``; in a run, for a key that is not logged. A key that may
             still be logged, within an epoch, is warned of.
 
@@ -385,6 +403,8 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """
 
     priority = "LOW"
+    transient = ("_loads",)
+    _loads = False
 
     def __init__(
         self,
@@ -398,13 +418,15 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         out_dir: str | None = None,
         background: bool = False,
         on_saved: Callable[[str], object] | None = None,
+        load_at_end: bool = False,
     ) -> None:
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")
         check_int("interval", interval)
         if interval <= 0:
             raise ValueError(f"interval must be a positive number, but got {interval}")
-        check_bool(by_epoch=by_epoch)
+        check_bool(by_epoch=by_epoch, load_at_end=load_at_end)
+        self.load_at_end = load_at_end
         self.save_best, self.interval, self.by_epoch = save_best, interval, by_epoch
         self.out_dir = checked_out_dir(out_dir)
         self._best = BestFiles(
@@ -433,6 +455,8 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         super().before_run(runner)
         self._best.open(make=bool(self.out_dir))
         self._best.warn_without_validation()
+        if self.load_at_end:
+            _check_loads(runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Compare the values logged in the validation."""
@@ -443,6 +467,53 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """Warn if no validation was compared; wait for the thread."""
         self._best.warn_if_none_compared(trainer, self.interval, self.by_epoch)
         super().on_train_end(trainer, pl_module)
+
+    def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Note that the fit has ended, also without a batch left to train on."""
+        self._loads = self.load_at_end and not trainer.fast_dev_run  # type: ignore[attr-defined]
+
+    def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Load the best weights with ``load_at_end``, after an average has left its own."""
+        super().teardown(trainer, pl_module, stage)
+        loads, self._loads = self._loads, False
+        if loads:
+            self._load_best(trainer)
+
+    def _load_best(self, trainer: L.Trainer) -> None:
+        logger, path = Driver.of(trainer).runner.logger, self._best.path
+        if self._best.store.runner is None:  # nothing was left to train in this process
+            keys = [key for key in self._best.keys if key != "auto"]
+            directory = last_directory(self, Driver.work_dir(trainer))
+            path = best_valid(directory, next(iter(keys), None)) or ""
+        if not path:
+            logger.warning("load_at_end: there is no best file, so the module has the last weights")
+            return
+        load_weights(path, trainer)
+        logger.info("load_at_end: the module has the weights of %s", path)
+
+
+def _check_loads(runner: Runner) -> None:
+    """Raise if the best weights could not be loaded at the end of the fit.
+
+    Raises:
+        ValueError: for another strategy with shards than FSDP's, and for an average that the module
+            does not keep.
+    """
+    strategy = runner.trainer.strategy
+    loads = not strategy.restore_checkpoint_after_setup
+    if not (loads or isinstance(strategy, (FSDPStrategy, ModelParallelStrategy))):
+        raise ValueError(
+            f"load_at_end=True is not for {type(strategy).__name__}: load the best file after the "
+            'fit, or test with ckpt_path="best"'
+        )
+    averages: list[Any] = natives_with("averages_weights", runner.hooks)
+    raw = [hook for hook in averages if hook.after_fit == "raw"]
+    if raw:
+        raise ValueError(
+            "load_at_end=True gives the module the best file's average, and "
+            f"{type(raw[0]).__name__}(after_fit='raw') would test the last average: leave "
+            "after_fit out"
+        )
 
 
 def _why_no_validation(trainer: L.Trainer) -> str:

@@ -137,17 +137,16 @@ def newest_of(places: Iterable[tuple[str, str]], *, for_fit: bool = False) -> st
         templates.setdefault(directory, []).extend(filter(None, [template, *TEMPLATES]))
     iterations: dict[str, int] = {}
     for directory, names in templates.items():
-        path = find_checkpoints.newest_valid(directory, resumable=for_fit)
-        if for_fit and path is None:  # loading the file then raises with the reason
-            path = find_checkpoints.newest_valid(directory)
-        path = path or verification.newest_unlisted(directory, names, for_fit=for_fit)
-        if path is not None:
-            listed_iterations = (
-                entry.iter
-                for entry in manifest.read(directory)
-                if files.join(directory, entry.name) == path
-            )
-            iterations[path] = max(listed_iterations, default=-1)
+        directory = os.path.expanduser(directory)
+        newest = find_checkpoints.newest_entry(directory, resumable=for_fit)
+        if for_fit and newest is None:  # loading the file then raises with the reason
+            newest = find_checkpoints.newest_entry(directory)
+        if newest is not None:
+            iterations[files.join(directory, newest.name)] = newest.iter
+            continue
+        unlisted = verification.newest_unlisted(directory, names, for_fit=for_fit)
+        if unlisted is not None:
+            iterations[unlisted] = -1
     return max(iterations, key=lambda path: iterations[path], default=None)
 
 

@@ -15,9 +15,10 @@ from lightning.pytorch.utilities.exceptions import SIGTERMException
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import callbacks_of, natives_with
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, progress
-from lightning_hooks.engine.roster import hook_callbacks_of
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
+from lightning_hooks.engine.roster import Roster, hook_callbacks_of
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
@@ -181,7 +182,7 @@ class SavingHook(Hook):
             return
         chosen = entry_point.chosen_path(trainer)
         is_lost = chosen is None and entry_point.asks_for_last(trainer)
-        newest = trainer.strategy.broadcast(_newest(trainer)) if is_lost else None
+        newest = trainer.strategy.broadcast(_newest(trainer, hooks)) if is_lost else None
         path = newest or chosen
         for kind in files_of(hooks):
             kind.store.resumed_from = None if path is None else str(path)
@@ -291,7 +292,10 @@ class SavingHook(Hook):
     def _find_last_checkpoints(self, trainer: L.Trainer) -> set[str]:
         """Return the file for ``ckpt_path="last"``, also before any fit."""
         hooks = _saving_hooks(trainer.checkpoint_callbacks)
-        newest = _newest(trainer) if hooks[:1] == [self] else None  # the first answers for all
+        if hooks[:1] != [self]:  # the first answers for all
+            return set()
+        # Lightning asks before the first setup, where no roster exists
+        newest = _newest(trainer, Roster(hook_callbacks_of(trainer)).hooks)
         return {newest} if newest else set()
 
     def export(
@@ -365,11 +369,9 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
     return directory_of(hook.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir))
 
 
-def _newest(trainer: L.Trainer) -> str | None:
+def _newest(trainer: L.Trainer, hooks: Iterable[Any]) -> str | None:
     """Return the file for ``ckpt_path="last"``: the newest of all hooks of the Trainer."""
     work_dir, for_fit = Driver.work_dir(trainer), trainer.state.fn == TrainerFn.FITTING
-    # Lightning asks before the first setup, where no roster exists
-    hooks = [hook for callback in hook_callbacks_of(trainer) for hook, _ in callback.entries()]
     places = [
         (kind.kind != "last", kind.store.template, directory_of(hook.out_dir, work_dir))
         for hook in _saving_hooks(hooks)

@@ -22,8 +22,8 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
-from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import model_state
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls

@@ -1,4 +1,4 @@
-"""Write the weights of a checkpoint alone: ``export()`` of the saving hooks."""
+"""The weights of a checkpoint: ``export()`` and ``load_at_end`` of the saving hooks."""
 
 from __future__ import annotations
 
@@ -9,15 +9,18 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
+from lightning_hooks.hooks.saving import lightning_view
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files, verification, weights
 from lightning_hooks.storage.checkpoint_io import wait_for_writer, writes_for
 from lightning_hooks.utils.fsdp import has_slices
 
-__all__ = ["export", "weights_in"]
+__all__ = ["export", "load_weights", "weights_in"]
 
 
 def export(
@@ -92,6 +95,28 @@ def _require_present_weights(path: str, hooks: Iterable[Any], is_last: bool) -> 
     )
 
 
+def load_weights(path: str, trainer: L.Trainer) -> None:
+    """Load the ``state_dict`` of a checkpoint into the Trainer's module, on all ranks together.
+
+    Args:
+        path: The file, or a directory with a part of each rank.
+        trainer: The Trainer that wrote the file.
+
+    Raises:
+        FileNotFoundError: if the file is missing.
+        DamagedCheckpointError: if the file is damaged.
+        ValueError: if the file holds more than tensors and plain types.
+    """
+    strategy, module = trainer.strategy, trainer.lightning_module
+    if not strategy.restore_checkpoint_after_setup:
+        module.load_state_dict(weights_in(path, trainer), strict=module.strict_loading)
+        return
+    # in a fit a strategy with shards loads the optimizers, too
+    with setting(trainer.state, fn=TrainerFn.VALIDATING), setting(strategy, optimizers=[]):
+        lightning_view.verify(trainer, path)
+        strategy.load_checkpoint(path)
+
+
 def weights_in(path: str, trainer: L.Trainer) -> dict[str, Any]:
     """Return the ``state_dict`` of a checkpoint: the validated weights.
 
@@ -112,7 +137,7 @@ def weights_in(path: str, trainer: L.Trainer) -> dict[str, Any]:
         return dict(verification.load(path)["state_dict"])
     except pickle.UnpicklingError as error:
         raise ValueError(
-            f"export() reads {path} without executing anything in it, and there is more than "
+            f"{path} is read without executing anything in it, and there is more than "
             "tensors and plain types in it, such as hyperparameters of a class of yours; as the "
             f"file is your own, write torch.load({path!r}, weights_only=False)['state_dict']"
         ) from error

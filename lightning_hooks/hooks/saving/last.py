@@ -188,9 +188,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     A resumed run is bit-equal, also from a file within a pass over the data, with torch's ordinary
     ``DataLoader`` or a loader with a ``state_dict``; of a stream without a ``state_dict`` a line
     says that a new pass begins. A file by iterations or minutes waits for the batch with which
-    Lightning steps accumulated gradients. A file at an exception has no loader's place: the resumed
-    run begins a new pass, and a line says so. Gradients are in no file: after a file at an
-    exception the first step lacks the batches of the window before the file.
+    Lightning steps accumulated gradients. From a file at an exception the run goes on with the
+    batch whose step has failed, and with the random numbers after the failed step's. Gradients are
+    in no file: after a file at an exception within a window of accumulated gradients the first step
+    lacks the window's earlier batches, and a line says how many.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits

@@ -12,8 +12,9 @@ import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name, listed
-from lightning_hooks.engine.hook_callback import callbacks_of
+from lightning_hooks.engine.error_notes import listed
+from lightning_hooks.engine.hosted import class_name
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.priority import FAMILIES, is_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups

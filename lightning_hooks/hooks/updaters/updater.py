@@ -12,8 +12,9 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name, listed
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import checks, param_groups

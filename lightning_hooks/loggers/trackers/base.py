@@ -17,8 +17,8 @@ import lightning as L
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.hook_callback import callbacks_of
 from lightning_hooks.engine.lightning_api import logged_values, progress
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.runner.line import has_rates, in_fit
 from lightning_hooks.loggers.base import LoggerHook, by_kind, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices

@@ -133,8 +133,7 @@ class Engine(Hook):
 
     def entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with priorities."""
-        hooks = self._runner.hooks
-        return [(hook, hooks.priority_of(hook)) for hook in hooks]
+        return self._runner.hooks.entries()
 
     def options(self) -> RunnerOptions:
         """Return the driver's options; with foreign hooks, hooks own backward and step."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
 import random
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,11 +15,12 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from lightning_hooks import newest_valid
+from lightning_hooks import CheckpointHook, EMAHook, newest_valid
 from support.jobs import loader_place
+from support.jobs.loader_place import Seen
 from support.processes import Job
 from support.torture.kills import Server, flatten, same
-from support.training import NoValidation, make_trainer
+from support.training import NoValidation, make_loader, make_trainer
 
 RANKS = [kind for kind in loader_place.KINDS if "ranks" in kind]
 
@@ -92,6 +95,89 @@ class Inputs(NoValidation):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.inputs.append(batch[0][:, 0].tolist())
         return super().training_step(batch, batch_idx)
+
+
+def assert_same(module: torch.nn.Module, other: torch.nn.Module) -> None:
+    torch.testing.assert_close(module.state_dict(), other.state_dict(), rtol=0, atol=0)
+
+
+class Fails(Inputs):
+    """Raises an error in a step or in an event, once."""
+
+    def __init__(self, event: str, at: int) -> None:
+        super().__init__()
+        self.event, self.at = event, at
+
+    def fail(self, event: str) -> None:
+        batch = self.trainer.fit_loop.epoch_loop.batch_progress.total.ready - 1
+        if self.event == event and self.at == batch:
+            raise RuntimeError("on purpose")
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        self.fail("start")
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.fail("step")
+        return super().training_step(batch, batch_idx)
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.fail("end")
+
+
+@pytest.mark.parametrize("workers", [0, 2])
+@pytest.mark.parametrize("event", ["start", "step", "end"])
+@pytest.mark.parametrize("at", [1, 6, 7])  # 6 is the last batch of an epoch
+def test_after_an_error_the_run_goes_on_with_the_failed_batch(
+    tmp_path: Path, at: int, event: str, workers: int
+) -> None:
+    def run(folder: str, module: Inputs, ckpt_path: Any = None, every: int = -1) -> Any:
+        torch.manual_seed(0 if ckpt_path is None else 5)
+        hook = CheckpointHook(every, by_epoch=False, on_exception=True)
+        trainer = make_trainer(tmp_path / folder, hook, max_epochs=3, enable_checkpointing=True)
+        data = make_loader(loader_place.BATCHES).dataset
+        loader = DataLoader(data, batch_size=2, shuffle=True, num_workers=workers)
+        trainer.fit(module, loader, ckpt_path=ckpt_path)
+        return module
+
+    whole = run("whole", Inputs())
+    with pytest.raises(RuntimeError, match="on purpose"):
+        run("cut", Fails(event, at))
+    done = at + (event == "end")
+    resumed = run("cut", Inputs(), tmp_path / "cut" / f"iter_{done}.pth", every=3)
+    assert resumed.inputs == whole.inputs[done:]
+    assert_same(resumed, whole)
+    again = run("again", Inputs(), tmp_path / "cut" / "iter_9.pth")  # a later file is whole too
+    assert again.inputs == whole.inputs[9:]
+    assert_same(again, whole)
+
+
+def test_a_run_ended_by_sigterm_goes_on_with_the_same_noise(tmp_path: Path) -> None:
+    class Ends(Seen):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            if self.trainer.global_step == 9 and not (tmp_path / "cut" / "iter_10.pth").exists():
+                os.kill(os.getpid(), signal.SIGTERM)
+
+    def run(folder: str, kind: Any, ckpt_path: Any = None) -> None:
+        (tmp_path / folder).mkdir(exist_ok=True)
+        loader_place.seed(0 if ckpt_path is None else 5)
+        hook = CheckpointHook(-1, by_epoch=False, on_exception=True)
+        trainer = make_trainer(tmp_path / folder, hook, max_epochs=3, enable_checkpointing=True)
+        trainer.fit(kind(tmp_path / folder / "seen0", "shuffled"), ckpt_path=ckpt_path)
+
+    run("whole", Seen)
+    with pytest.raises(SystemExit):
+        run("cut", Ends)
+    run("cut", Ends, "last")
+    assert steps(tmp_path / "cut") == steps(tmp_path / "whole")
+    end, found = last_of(tmp_path / "whole"), last_of(tmp_path / "cut")
+    assert [key for key in end if not same(found[key], end[key])] == []
+
+
+def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
+    loader = loader_place.workers(2, persistent_workers=True)
+    next(iter(loader))
+    with pytest.warns(UserWarning, match="workers of a training loader were started before the"):
+        make_trainer(tmp_path, EMAHook()).fit(NoValidation(), loader)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")

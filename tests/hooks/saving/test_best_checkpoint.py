@@ -16,10 +16,18 @@ import torch
 from lightning.pytorch.callbacks import EarlyStopping
 from torch.utils.data import DataLoader
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook, EvalHook, HookAdapter, standin
+from lightning_hooks import (
+    BestCheckpointHook,
+    CheckpointHook,
+    EMAHook,
+    EvalHook,
+    HookAdapter,
+    standin,
+)
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.standin._hooks import evaluation as standin_evaluation
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -69,6 +77,104 @@ def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
         assert trainer.checkpoint_callback.best_model_path == hook.best_model_path
         trainer.validate(ckpt_path="best", dataloaders=make_loader(1), verbose=False)
         assert trainer.ckpt_path == str(tmp_path / "best_top1_acc_epoch_2.pth")
+
+
+# -- the best at the end -----------------------------------------------------------------------
+
+
+class Rated(TinyModule):
+    """Its second epoch is the best of five."""
+
+    stops: str = ""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("acc", [0.1, 0.5, 0.3, 0.2, 0.4][self.trainer.current_epoch % 5])
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        if self.trainer.current_epoch == 3 and self.stops == "should_stop":
+            self.trainer.should_stop = True
+        if self.trainer.current_epoch == 3 and self.stops == "error":
+            raise RuntimeError("on purpose")
+
+
+def same(state: Any, expected: Any) -> None:
+    torch.testing.assert_close(dict(state), dict(expected), rtol=0, atol=0)
+
+
+def weights_of(path: Path) -> Any:
+    return torch.load(path, weights_only=True)["state_dict"]
+
+
+@pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
+@pytest.mark.parametrize("average", [False, True])
+@pytest.mark.parametrize("stops", ["", "should_stop", "early stop", "max_steps"])
+def test_after_the_fit_the_module_has_the_best_weights(tmp_path, host, average, stops):
+    hooks: list[Any] = [BestCheckpointHook("acc", load_at_end=True, background=host)]
+    hooks += [EMAHook(momentum=0.3, warm_up=0)] if average else []
+    module, given = Rated(), {"max_steps": 7} if stops == "max_steps" else {"max_epochs": 5}
+    module.stops = stops
+    early = [EarlyStopping("acc", mode="max", patience=2)] if stops == "early stop" else []
+    trainer = fit(tmp_path, *hooks, module=module, host=host, callbacks=early, **given)
+    best_weights = weights_of(tmp_path / "best_acc_epoch_2.pth")
+    same(module.state_dict(), best_weights)
+    trainer.validate(module, make_loader(1), verbose=False)
+    same(module.state_dict(), best_weights)  # and no average is in its place
+
+
+def test_an_error_leaves_the_weights_as_they_are(tmp_path):
+    module = Rated()
+    module.stops = "error"
+    last = CheckpointHook(interval=-1, on_exception=True)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fit(
+            tmp_path, BestCheckpointHook("acc", load_at_end=True), last, module=module, max_epochs=5
+        )
+    same(module.state_dict(), weights_of(tmp_path / "iter_7.pth"))
+
+
+@pytest.mark.parametrize("average", [False, True])
+def test_a_further_fit_goes_on_from_the_best_weights(tmp_path, average):
+    class First(Rated):
+        def on_train_start(self) -> None:
+            self.first = {key: value.clone() for key, value in self.state_dict().items()}
+
+    hooks = [BestCheckpointHook("acc", load_at_end=True)]
+    hooks += [EMAHook(momentum=0.3, warm_up=0)] if average else []
+    module = First()
+    fit(tmp_path, *hooks, module=module, max_epochs=5)
+    best_weights = weights_of(tmp_path / "best_acc_epoch_2.pth")
+    fit(tmp_path / "further", *hooks, module=module, max_epochs=1)
+    same(module.first, best_weights)
+
+
+def test_a_run_that_has_ended_already_gives_the_best_weights(tmp_path):
+    def hooks() -> list[Any]:
+        return [CheckpointHook(1), BestCheckpointHook("acc", load_at_end=True)]
+
+    fit(tmp_path, *hooks(), module=Rated, max_epochs=3)
+    trainer = fit(tmp_path, *hooks(), module=Rated, max_epochs=3, ckpt_path="last")
+    same(trainer.lightning_module.state_dict(), weights_of(tmp_path / "best_acc_epoch_2.pth"))
+
+
+def test_without_a_best_file_the_last_weights_stay_and_a_line_says_so(tmp_path, caplog):
+    fit(tmp_path, BestCheckpointHook("acc", load_at_end=True), module=Scores(acc=[nan]))
+    assert "there is no best file, so the module has the last weights" in caplog.text
+
+
+def test_a_damaged_best_file_is_not_loaded_at_the_end(tmp_path):
+    class Damages(Rated):
+        def on_train_end(self) -> None:
+            path = tmp_path / "best_acc_epoch_2.pth"
+            path.write_bytes(path.read_bytes()[:-100])
+
+    with pytest.raises(DamagedCheckpointError, match="best_acc_epoch_2"):
+        fit(tmp_path, BestCheckpointHook("acc", load_at_end=True), module=Damages, max_epochs=3)
+
+
+def test_an_average_that_leaves_the_module_refuses_load_at_end(tmp_path):
+    hooks = BestCheckpointHook("acc", load_at_end=True), EMAHook(after_fit="raw")
+    with pytest.raises(ValueError, match=r"EMAHook\(after_fit='raw'\) would test the last"):
+        fit(tmp_path, *hooks, module=Rated)
 
 
 @pytest.mark.parametrize(

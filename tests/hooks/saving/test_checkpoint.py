@@ -426,6 +426,24 @@ def test_a_file_waits_for_the_optimizer_and_the_pass_goes_on(tmp_path, make):
     same(resumed.state_dict(), whole.state_dict())
 
 
+def test_of_a_file_at_an_error_a_line_tells_the_lost_gradients(tmp_path, caplog):
+    class Fails(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if batch_idx == 3:
+                raise RuntimeError("on purpose")
+            return super().training_step(batch, batch_idx)
+
+    def fit(module: Any, ckpt_path: Any = None) -> None:
+        saves = CheckpointHook(by_epoch=False, on_exception=True)
+        trainer = trainer_of(tmp_path, saves, max_epochs=1, accumulate_grad_batches=2)
+        trainer.fit(module, make_loader(4), ckpt_path=ckpt_path)
+
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fit(Fails())
+    fit(TinyModule(), tmp_path / "iter_3.pth")
+    assert "the next step has no gradients of the 1 batches before the file" in caplog.text
+
+
 def test_without_the_optimizer_it_is_a_file_of_weights(tmp_path):
     hook = CheckpointHook(interval=1, save_optimizer=False)
     ema = EMAHook(momentum=0.1, after_fit="raw")

@@ -10,10 +10,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage import checksum, manifest
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = [
@@ -220,3 +221,42 @@ def test_the_users_own_model_checkpoint_stays_before_a_hosted_hook(tmp_path: Pat
     trainer.fit(Falls(), make_loader(), make_loader(1))
     trainer.validate(Falls(), make_loader(1), ckpt_path="best", verbose=False)
     assert trainer.ckpt_path == own.best_model_path
+
+
+# -- reading once ------------------------------------------------------------------------------
+
+COUNTERS = Path("/proc/self/io")
+
+
+def bytes_read() -> int:
+    """Return the bytes that this process has read of any file."""
+    return int(COUNTERS.read_text().split()[1])
+
+
+class Wide(TinyModule):
+    """The tiny module, with ten megabytes of weights."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.table = torch.nn.Buffer(torch.zeros(2_500_000))
+
+
+@pytest.mark.skipif(not COUNTERS.exists(), reason="the system counts no bytes")
+@pytest.mark.parametrize("by_word", [True, False], ids=["last", "path"])
+def test_a_resume_reads_its_file_at_most_twice(
+    tmp_path: Path, monkeypatch: Any, by_word: bool
+) -> None:
+    """Once to compare the checksums, and once to load the contents."""
+    monkeypatch.setattr(checksum, "SETTLED", -1.0)  # the file is new
+
+    def fit(max_epochs: int, ckpt_path: str | Path | None = None) -> None:
+        options = {"max_epochs": max_epochs, "enable_checkpointing": True}
+        trainer = make_trainer(tmp_path, CheckpointHook(interval=1, max_keep_ckpts=1), **options)
+        trainer.fit(Wide(), make_loader(2), ckpt_path=ckpt_path)
+
+    fit(1)
+    fit(2, "last")  # code that is imported late is there by now
+    file = tmp_path / "epoch_2.pth"
+    size, before = file.stat().st_size, bytes_read()
+    fit(2, "last" if by_word else file)
+    assert size <= bytes_read() - before < 2.1 * size

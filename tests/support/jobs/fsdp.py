@@ -221,6 +221,30 @@ def scales(kind: str, out: Path) -> dict[str, Any]:
     return {"norms": norms, "scale": None if scaler is None else scaler.get_scale()}
 
 
+class FirstIsBest(Module):
+    """Its first validation is the best; notes the weights validated then."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("acc", 1.0 - self.trainer.current_epoch)
+
+    def on_validation_epoch_end(self) -> None:
+        if self.trainer.current_epoch == 0:
+            self.best = whole(self.trainer)
+
+
+def loads_best(kind: str, out: Path) -> dict[str, Any]:
+    """The module's weights after a fit, and those of the best validation."""
+    found = {}
+    strategies = {"file": {}} if kind == "ddp" else written(kind)
+    for what, strategy in strategies.items():
+        for average in [[]] if kind == "fsdp" else [[], [lh.EMAHook(momentum=0.3, warm_up=0)]]:
+            hooks, module = [lh.BestCheckpointHook("acc", load_at_end=True)], FirstIsBest()
+            here = out / f"{what} {len(average)}"
+            trainer = train(kind, here, *hooks, *average, module=module, strategy=strategy)
+            found[here.name] = {"after": whole(trainer), "best": module.best}
+    return found
+
+
 # -- what is saved -----------------------------------------------------------------------------
 
 
@@ -389,7 +413,7 @@ def main(out: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     standin.install()
     warnings.simplefilter("ignore")
-    parts = (acts, measures, clips, owns, scales, saves, saves_all, weights, refuses)
+    parts = (acts, measures, clips, owns, scales, loads_best, saves, saves_all, weights, refuses)
     found: dict[str, Any] = {
         part.__name__: {kind: part(kind, out / part.__name__ / kind) for kind in KINDS}
         for part in parts

@@ -215,13 +215,18 @@ class Kills(Callback):
             os.kill(os.getpid(), signal.SIGKILL)
 
 
+def seed(number: int) -> None:
+    """Seed the generators of the process."""
+    for set_seed in (torch.manual_seed, random.seed, np.random.seed):
+        set_seed(number)
+
+
 def train(directory: str, kind: str, kill_at: int = 0, every: int = 2) -> None:
     """Train to the end, from the newest valid file on, or until the kill."""
     rank = int(os.environ.get("LOCAL_RANK", 0))
     folder = Path(directory)
     resumes = newest_valid(directory) is not None
-    for seed in (torch.manual_seed, random.seed, np.random.seed):
-        seed(5 + rank if resumes else rank)  # another process is in another state
+    seed(5 + rank if resumes else rank)  # another process is in another state
     hook = CheckpointHook(interval=every, by_epoch=False, max_keep_ckpts=2)
     ranks = two_ranks() if "LOCAL_RANK" in os.environ else {}
     given = {"max_epochs": EPOCHS, "enable_checkpointing": True, **TRAINER.get(kind, {}), **ranks}
