@@ -9,9 +9,9 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.error_notes import class_name
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import Runner
