@@ -42,6 +42,7 @@ NAMES = (
     "invalid_loss",
     "imports",
     "growth",
+    "memory",
     "ranks",
 )
 ROOT = Path(__file__).parents[1]

@@ -15,6 +15,7 @@ CASES: dict[str, Case] = {
     "FreezeHook": ({"names": "net.0"}, {"names": []}),
     "PreciseBNHook": ({"num_samples": 8}, {"num_samples": 0}),
     "ProfilerHook": ({"by_epoch": False, "profile_iters": 2}, {"profile_iters": 0}),
+    "ScheduleFreeHook": ({}, None),
     "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
     "SystemMetricsHook": ({"interval": 0.01}, {"interval": 0}),
     "ThroughputHook": ({"warmup_iters": 0}, {"flops": "all"}),
