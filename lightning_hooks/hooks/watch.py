@@ -160,7 +160,7 @@ class WatchHook(Hook):
         kinds: Mapping[str, Mapping[str, torch.Tensor]],
     ) -> dict[str, torch.Tensor]:
         """Return the norms of each kind of tensor by module."""
-        groups = slices_of(runner.trainer.model)
+        groups = slices_of(runner.trainer.model or runner.module)
         shards = {name: shards_of(p, groups.get(id(p))) for name, p in named.items()}
         return norms_of(kinds, shards, self.depth, runner.world_size)
 
@@ -225,7 +225,8 @@ def norms_of(
     if not squares:
         return {}
     device = next(iter(squares.values()))[0].device
-    sums = torch.stack([sum(each.to(device) for each in part) for part in squares.values()])
+    of_modules = [torch.stack([each.to(device) for each in part]) for part in squares.values()]
+    sums = torch.stack([part.sum() for part in of_modules])
     if is_spread:
         torch.distributed.all_reduce(sums)
     return dict(zip(squares, sums.sqrt().unbind(), strict=True))

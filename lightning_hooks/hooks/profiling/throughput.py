@@ -67,7 +67,7 @@ class ThroughputHook(Hook):
     """As ``IterTimerHook``: before the loggers."""
 
     reads_step = False
-    transient = ("_start", "_ready", "_first", "_size_of", "_counter", "_batch_flops", "_peak")
+    transient = ("_start", "_size_of", "_counter", "_counting")
     clock = staticmethod(time.perf_counter_ns)
     """The clock, in nanoseconds."""
 
@@ -75,7 +75,8 @@ class ThroughputHook(Hook):
     _ready: int = 0  # when the batch was there
     _first: int = 0  # the first iteration of the fit
     _size_of: Callable[[Any], Any] | None = None
-    _counter: FlopCounterMode | None = None
+    _counter: FlopCounterMode | None = None  # in the batch whose operations are counted
+    _counting: contextlib.ExitStack
     _batch_flops: float | None = None
     _peak: float | None = None
 
@@ -128,24 +129,16 @@ class ThroughputHook(Hook):
         """End the wait for the batch; count the operations of the first."""
         self._ready = self.clock()
         if self.flops == "measure" and self._batch_flops is None:
-            self._counter = FlopCounterMode(display=False)
-            self._counter.__enter__()
-            Driver.of(runner.trainer).fit.callback(self._stop_counter)
-
-    def _stop_counter(self) -> float:
-        """Return the operations since the counter was started."""
-        counter, self._counter = self._counter, None
-        if counter is None:
-            return 0.0
-        counter.__exit__(None, None, None)
-        return float(counter.get_total_flops())
+            self._counting = Driver.of(runner.trainer).fit.part()
+            self._counter = self._counting.enter_context(FlopCounterMode(display=False))
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log the iteration's numbers, weighted by the iteration's time."""
         now, start = self.clock(), self._start
         self._start = now
         if self._counter is not None:
-            self._batch_flops = self._stop_counter()
+            self._counting.close()
+            self._batch_flops, self._counter = float(self._counter.get_total_flops()), None
         if start is None or now <= start or runner.iter - self._first < self.warmup_iters:
             return
         spent, batch, ranks = now - start, runner.data_batch, runner.world_size
