@@ -43,6 +43,7 @@ NAMES = (
     "imports",
     "growth",
     "loader",
+    "memory",
     "ranks",
 )
 ROOT = Path(__file__).parents[1]

@@ -26,6 +26,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.handover import Handover
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
     find_averages,
@@ -53,7 +54,7 @@ class AveragingHook(Hook):
     that evaluate at this point) to the end of the validation, and for good after a fit that ended.
     A further fit of the module goes on from the raw weights, unless the module was changed since;
     then the average begins anew. After an error or an interrupt the module has the raw weights. A
-    Trainer with several averages evaluates with the first.
+    Trainer with several averages evaluates with the first, except those with ``validate="raw"``.
 
     =======================  =================================================================
     key in a checkpoint      value
@@ -102,6 +103,12 @@ class AveragingHook(Hook):
             ``interval``. None for the devices of the parameters.
         after_fit: ``"average"``: the module has the average after a fit. ``"raw"``: the module has
             the raw weights, and the average in ``Trainer.validate``, ``test`` and ``predict``.
+        validate: ``"average"``. ``"both"``: each validation of a fit runs a second time, with the
+            raw weights and the same data and random state, and its values are logged as
+            ``raw/...``; of the callbacks only the loggers see it, and the first validation alone
+            decides best files and stops. ``"raw"``: the average is for :meth:`apply_to` and
+            :meth:`export` alone; validations, ``state_dict`` and the module after a fit have the
+            raw weights.
         precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
             data with the averaged weights: after each epoch, before a validation within an epoch
             and with each checkpoint, if the average was updated since. True for 8192 samples, an
@@ -123,6 +130,7 @@ class AveragingHook(Hook):
     check: Literal["sample", "all"] = "sample"
     device: str | None = None
     after_fit: Literal["average", "raw"] = "average"
+    validate: Literal["average", "both", "raw"] = "average"
     precise_bn: bool | int | dict[str, Any] = False
     distinguishing: tuple[str, ...] = ("interval",)
     """Arguments of the class that distinguish two hooks in a checkpoint."""
@@ -149,6 +157,7 @@ class AveragingHook(Hook):
         check: Literal["sample", "all"] = "sample",
         device: str | None = None,
         after_fit: Literal["average", "raw"] = "average",
+        validate: Literal["average", "both", "raw"] = "average",
         precise_bn: bool | int | dict[str, Any] = False,
     ) -> None:
         check_int("interval", interval, 1)
@@ -163,12 +172,13 @@ class AveragingHook(Hook):
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
         check_choice("after_fit", after_fit, ("average", "raw"))
+        check_choice("validate", validate, ("average", "both", "raw"))
         PreciseBNHook.of_average(precise_bn)  # raises for a bad argument
         self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
         self.buffers, self.swap, self.check = buffers, swap, check
         self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
         self.device, self.precise_bn = check_device(device), precise_bn
-        self.after_fit = after_fit
+        self.after_fit, self.validate = after_fit, validate
         self._handover = Handover()
 
     def state_arguments(self) -> dict[str, Any]:
@@ -293,6 +303,8 @@ class AveragingHook(Hook):
         if stage != "fit":
             return
         check_strategy(self, trainer, self.resume_from)
+        if self is next((hook for hook in averages_of(trainer) if hook.validate == "both"), None):
+            RawValidation(trainer)
         self._loaded, self._runs = None, False
         average = self.average
         if average is not None and average.module is pl_module and not average.take_back():
@@ -384,9 +396,9 @@ class AveragingHook(Hook):
 
     def _know_first(self, trainer: L.Trainer) -> None:
         """Have the average read the module's own values where another average is in place."""
-        first = next(iter(averages_of(trainer)), self)
+        evaluated = _evaluated(trainer) or self
         if self.average is not None:
-            self.average.beside = None if first is self else first.average
+            self.average.beside = None if evaluated is self else evaluated.average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
@@ -485,7 +497,7 @@ class AveragingHook(Hook):
 
     def evaluates_in(self, trainer: L.Trainer) -> bool:
         """Whether the Trainer evaluates with this average."""
-        return next(iter(averages_of(trainer)), None) is self
+        return _evaluated(trainer) is self
 
     def _swap_out(self) -> None:
         if self.average is not None:
@@ -540,6 +552,11 @@ class AveragingHook(Hook):
         state = super().__getstate__()
         state = {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
         return {**state, "_handover": self._handover.of_copy()}
+
+
+def _evaluated(trainer: L.Trainer) -> AveragingHook | None:
+    """Return the average that a Trainer evaluates with, the first."""
+    return next((hook for hook in averages_of(trainer) if hook.validate != "raw"), None)
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:
