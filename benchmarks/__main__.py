@@ -42,6 +42,8 @@ NAMES = (
     "invalid_loss",
     "imports",
     "growth",
+    "loader",
+    "memory",
     "ranks",
 )
 ROOT = Path(__file__).parents[1]

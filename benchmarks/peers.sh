@@ -29,7 +29,7 @@ if [ "${1:-}" = libraries ]; then
 fi
 
 recipe="mmengine==0.10.7 pytorch-ignite==0.5.5 ema-pytorch==0.8.3 timm==1.0.31 fvcore==0.1.5.post20221221 mmcls==0.25.0
-    pytorch-optimizer==4.1.0"
+    pytorch-optimizer==4.1.0 schedulefree==1.4.1"
 transformers=transformers==5.24.0
 [ "$(cat .bench/recipe 2>/dev/null)" != "$recipe $transformers" ] || exit 0
 rm -rf .bench

@@ -58,7 +58,7 @@ PAGE = """\
 
 CODE = """\
 import lightning as L
-import torch
+import {package}
 from lightning.pytorch.demos.boring_classes import BoringModel
 
 from lightning_hooks import {imported}
@@ -69,13 +69,15 @@ class Net(BoringModel):  # a tiny module with data, for tries
         self.log("val_loss", self.step(batch))
 
     def configure_optimizers(self):
-        return torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)
+        return {optimizer}
 
 
 hook = {hook}
 trainer = L.Trainer(max_epochs=12, {trainer}callbacks=[hook{beside}])
 trainer.fit(Net())
 {after}"""
+
+OPTIMIZER = "torch.optim.SGD(self.parameters(), lr=0.01, momentum=0.9)"
 
 NET = """\
     def __init__(self):
@@ -130,8 +132,11 @@ def code(name: str) -> str:
     entry = HOOKS[name]
     beside = entry.get("beside", "")
     trainer, after = entry.get("trainer", ""), entry.get("after", "")
+    optimizer = entry.get("optimizer", OPTIMIZER)
     return CODE.format(
         imported=", ".join(sorted({name, *re.findall(r"^\w+", beside)})),
+        package=optimizer.partition(".")[0],
+        optimizer=optimizer,
         net=NET.format(entry["net"]) if "net" in entry else "",
         hook=f"{name}({entry['make']})",
         trainer=trainer and f"{trainer}, ",

@@ -12,6 +12,7 @@ import torch
 from torch import distributed
 
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.lightning_api.logged_values import RAW
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.line import Line, has_rates, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
@@ -188,11 +189,11 @@ class LoggerHook(Hook):
             runner.log_buffer.clear_output()
 
     def _log_values(self, runner: Runner) -> None:
-        """Log values of a whole training epoch, or of a test or validation outside of a fit.
+        """Log values of a whole training epoch, or of a further validation, test or such.
 
         Outside of a fit the log is opened before and closed afterwards.
         """
-        if runner.mode == "train_epoch":
+        if in_fit(runner):
             self._log_all(runner)
             return
         self.before_run(runner)
@@ -415,7 +416,8 @@ def keys_of(names: Iterable[str], prefix: str, of_steps: Collection[str] = ()) -
 
 
 def _prefixed(name: str, prefix: str) -> str:
-    return name if name.startswith((prefix, "system/")) else prefix + name
+    own = (prefix, "system/", *([RAW] if prefix == "val/" else []))
+    return name if name.startswith(own) else prefix + name
 
 
 def mean_over_ranks(averages: Mapping[str, float]) -> dict[str, float]:

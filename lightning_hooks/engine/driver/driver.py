@@ -77,6 +77,7 @@ from lightning_hooks.engine.lightning_api.private_names import check_private_nam
 from lightning_hooks.engine.roster import Roster, hook_callbacks_of, merge_options
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
+from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.utils.default_logger import default_logger
@@ -482,6 +483,11 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Restore the module; suppress further errors, which would hide the raised error."""
+        if "train mode" in str(exception) and (optimizers := with_modes(trainer.optimizers)):
+            name = type(optimizers[0]).__name__
+            default_logger(trainer.global_rank).error(
+                "%s wants train() and eval() to be called: add ScheduleFreeHook()", name
+            )
         with contextlib.suppress(Exception):
             self.fit.close()
         for hook in self._runner.hooks if self._has_runner else ():

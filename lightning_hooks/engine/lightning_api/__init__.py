@@ -25,6 +25,7 @@ BatchNorm layer ``forward``                   update_bn_stats             size o
 Trainer ``save_checkpoint``                   CheckInvalidLossHook        check before a file
 Trainer ``save_checkpoint``                   StepTimeHook                time
 strategy, validation loop, loggers            StepTimeHook                time
+validation loop ``run``                       SecondValidation            scores of raw weights
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
 strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
@@ -50,6 +51,8 @@ fit loop's loaders, fetcher, ``max_batches``  keep_train_data             an epo
 validation loop's loaders, ``_max_batches``   replace_val_loader          a validation
 Trainer ``val_check_batch``                   keep_train_data             an epoch
 Trainer's stage, loops' ``_results``          PreciseBNHook, ExtraPass    a pass
+Trainer ``callbacks``, ``loggers``, metrics   SecondValidation            a second validation
+validation loop's loaders, counts, results    SecondValidation            a second validation
 loader ``sampler`` or ``batch_sampler``       LoaderPlaces                making an iterator
 loader ``collate_fn``                         LoaderPlaces                making an iterator
 loader ``worker_init_fn``, ``generator``      LoaderPlaces                making an iterator

@@ -45,6 +45,7 @@ __all__ = [
     "keep_train_data",
     "leave_unread",
     "may_go_on_in_pass",
+    "other_workers",
     "prepare_batch",
     "renew_iterator",
     "replace_loader",
@@ -133,6 +134,11 @@ def copy_for_another_iterator(trainer: L.Trainer, loader: Any) -> Any:
     """Return a loader to iterate within the epoch's own pass: workers serve a single pass."""
     if getattr(loader, "_iterator", None) is None or is_last_batch(trainer):
         return loader
+    return other_workers(loader)
+
+
+def other_workers(loader: Any) -> Any:
+    """Return a copy of a loader that starts workers of its own."""
     again = copy.copy(loader)
     again._iterator = None
     vars(again).pop("_get_iterator", None)  # what is noted of the pass stays

@@ -16,6 +16,7 @@ from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.utils.secrets import masked
 
 __all__ = [
+    "RAW",
     "LossNames",
     "epoch_means",
     "epoch_names",
@@ -32,6 +33,10 @@ __all__ = [
     "step_names",
     "step_results",
 ]
+
+
+RAW = "raw/"
+"""What the names of the raw weights' scores begin with."""
 
 
 def logged_by(loop: Any) -> Any:

@@ -76,6 +76,12 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         _LOADER_SOURCE,
         f"{RESULTS}:_ResultCollection",
     ),
+    "a second validation": (
+        *(f"{_VAL}.{name}" for name in ("_results", "_combined_loader", "_data_fetcher")),
+        f"{_VAL}._seen_batches_per_dataloader",
+        *(f"_logger_connector.{name}" for name in ("_callback_metrics", "_logged_metrics")),
+        "_logger_connector._progress_bar_metrics",
+    ),
     "calls of the model by hooks": (
         "lightning_module._current_fx_name",
         "lightning_module._on_before_batch_transfer",

@@ -5,28 +5,33 @@ from __future__ import annotations
 import contextlib
 import copy
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.fabric.utilities.data import sized_len
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.loggers.logger import DummyLogger
 from lightning.pytorch.trainer.states import RunningStage, TrainerFn
 
-from lightning_hooks.engine.lightning_api.data import prepare_batch
+from lightning_hooks.engine.lightning_api.data import generators_of, other_workers, prepare_batch
 from lightning_hooks.engine.lightning_api.logged_values import epoch_means, logged_by
-from lightning_hooks.engine.lightning_api.method_patch import setting
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import (
     RESULTS,
     combined_loader,
+    data_fetcher,
     keep_loaders,
     needs,
     private_import,
     set_loader,
 )
+from lightning_hooks.utils.random_state import get_rng_state, isolated, set_rng_state
 
 __all__ = [
     "ExtraPass",
+    "SecondValidation",
     "batches_begun",
     "evaluate_as_before",
     "evaluation_loop",
@@ -41,6 +46,7 @@ _ENDS = {"val": "on_validation_epoch_end", "test": "on_test_epoch_end"}
 _STAGES = {"val": RunningStage.VALIDATING, "test": RunningStage.TESTING}
 
 evaluates = needs("validations and tests run by hooks")
+validates_again = needs("a second validation")
 switches_mode = needs("after_train_epoch in train mode")
 
 
@@ -91,6 +97,116 @@ def evaluate_as_before(trainer: L.Trainer) -> None:
 def val_metrics(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the module's logged values of the ending validation or test."""
     return epoch_means(logged_by(evaluation_loop(trainer)))
+
+
+class SecondValidation:
+    """Repeats each validation of a fit; of the second, Lightning keeps the values alone.
+
+    The second validation is Lightning's own loop, with the module's events. It has the random
+    state, and so the data, of the first, and training goes on with the random state after the
+    first. No callback is called but ``watch``, and counters stay as they were.
+
+    Args:
+        trainer: The Trainer, in the ``setup`` of a fit.
+        fit: The fit.
+        prefix: What the names of the second validation's values begin with.
+        watch: A callback that is called in the second validation.
+        finish: Called with the second validation's values for callbacks, after it.
+    """
+
+    def __init__(
+        self,
+        trainer: L.Trainer,
+        fit: FitChanges,
+        prefix: str,
+        watch: Callback,
+        finish: Callable[[dict[str, torch.Tensor]], None],
+    ) -> None:
+        self._trainer, self._loop = trainer, trainer.fit_loop.epoch_loop.val_loop
+        self._prefix, self._watch = prefix, watch
+        self._finish = finish
+        self._patch(fit)
+
+    @validates_again
+    def _patch(self, fit: FitChanges) -> None:
+        fit.patch(self._loop, "run", before=self._note_state, after=self._repeat)
+
+    def _generators(self) -> list[torch.Generator]:
+        loaders: Any = combined_loader(self._loop)
+        return [each for loader in loaders.flattened for each in generators_of(loader)]
+
+    def _note_state(self) -> None:
+        """Note the random state, and the counts of steps, before the first validation."""
+        loop: Any = self._loop
+        if self._trainer.sanity_checking:
+            return
+        loop.setup_data()  # as the validation itself does first
+        if not loop.skip:
+            generators = [(each, each.get_state()) for each in self._generators()]
+            self._random_state = get_rng_state(), generators
+            self._steps = copy.copy(loop._seen_batches_per_dataloader)
+
+    def _repeat(self, results: Any) -> None:
+        trainer, loop = self._trainer, self._loop
+        if trainer.sanity_checking or loop.skip:
+            return
+        connector: Any = trainer._logger_connector
+        shown = {**connector._callback_metrics}
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(isolated(*self._generators()))
+            state, generators = self._random_state
+            set_rng_state(state)
+            for generator, own in generators:
+                generator.set_state(own)
+            stack.enter_context(
+                setting(
+                    loop,
+                    _combined_loader=_with_other_workers(combined_loader(loop)),
+                    _data_fetcher=None,
+                    _results=_ResultCollection(training=False),
+                    _seen_batches_per_dataloader=self._steps,
+                    batch_progress=copy.deepcopy(loop.batch_progress),
+                )
+            )
+            stack.callback(self._end_fetcher)
+            names = ("_callback_metrics", "_logged_metrics", "_progress_bar_metrics")
+            stack.enter_context(setting(connector, **{n: {**getattr(connector, n)} for n in names}))
+            loggers = [_UnderPrefix(logger, self._prefix) for logger in trainer.loggers]
+            stack.enter_context(setting(trainer, callbacks=[self._watch], loggers=loggers))
+            type(loop).run(loop)
+            again = connector._callback_metrics
+        values = {name: value for name, value in again.items() if shown.get(name) is not value}
+        self._finish({f"{self._prefix}{name}": value for name, value in values.items()})
+
+    def _end_fetcher(self) -> None:
+        if (fetcher := data_fetcher(self._loop)) is not None:
+            fetcher.teardown()
+
+
+def _with_other_workers(loaders: Any) -> Any:
+    """Return a copy of a loop's loaders whose persistent workers are others."""
+    loaders = copy.copy(loaders)
+    loaders.flattened = [
+        other_workers(loader) if getattr(loader, "persistent_workers", False) else loader
+        for loader in loaders.flattened
+    ]
+    return loaders
+
+
+class _UnderPrefix(DummyLogger):
+    """Passes metrics to a logger under names with a prefix, and nothing else."""
+
+    def __init__(self, logger: Any, prefix: str) -> None:
+        super().__init__()
+        self._logger, self._prefix = logger, prefix
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        own = ("epoch", "step")  # of the axis
+        named = {k if k in own else f"{self._prefix}{k}": v for k, v in metrics.items()}
+        self._logger.log_metrics(named, step=step)
+
+    def save(self) -> None:
+        self._logger.save()
 
 
 class ExtraPass:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -13,7 +13,7 @@ from lightning_hooks.engine.lightning_api import progress
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Rates", "StepRates", "by_optimizer", "rates"]
+__all__ = ["Rates", "StepRates", "by_optimizer", "rates", "with_modes"]
 
 Rates: TypeAlias = list[float] | dict[str, list[float]]
 """A value for each parameter group; for several optimizers by the optimizer's name."""
@@ -46,6 +46,12 @@ def rates(optimizer: Any, what: str) -> Rates:
 
 def _value(group: dict[str, Any], what: str) -> Any:
     return group[what] if what == "lr" or what in group else group.get("betas", [0])[0]
+
+
+def with_modes(optimizers: Iterable[Any]) -> list[Any]:
+    """Return the optimizers with the methods ``train()`` and ``eval()``, as schedule-free ones."""
+    modes = ("train", "eval")
+    return [one for one in optimizers if all(callable(getattr(one, m, None)) for m in modes)]
 
 
 class StepRates:

@@ -26,6 +26,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.handover import Handover
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
     find_averages,
@@ -54,7 +55,7 @@ class AveragingHook(Hook):
     that evaluate at this point) to the end of the validation, and for good after a fit that ended.
     A further fit of the module goes on from the raw weights, unless the module was changed since;
     then the average begins anew. After an error or an interrupt the module has the raw weights. A
-    Trainer with several averages evaluates with the first.
+    Trainer with several averages evaluates with the first, except those with ``validate="raw"``.
 
     =======================  =================================================================
     key in a checkpoint      value
@@ -103,6 +104,12 @@ class AveragingHook(Hook):
             ``interval``. None for the devices of the parameters.
         after_fit: ``"average"``: the module has the average after a fit. ``"raw"``: the module has
             the raw weights, and the average in ``Trainer.validate``, ``test`` and ``predict``.
+        validate: ``"average"``. ``"both"``: each validation of a fit runs a second time, with the
+            raw weights and the same data and random state, and its values are logged as
+            ``raw/...``; of the callbacks only the loggers see it, and the first validation alone
+            decides best files and stops. ``"raw"``: the average is for :meth:`apply_to` and
+            :meth:`export` alone; validations, ``state_dict`` and the module after a fit have the
+            raw weights.
         precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
             data with the averaged weights: after each epoch, before a validation within an epoch
             and with each checkpoint, if the average was updated since. True for 8192 samples, an
@@ -124,6 +131,7 @@ class AveragingHook(Hook):
     _check: Literal["sample", "all"] = "sample"
     _device: str | None = None
     _after_fit: Literal["average", "raw"] = "average"
+    _validate: Literal["average", "both", "raw"] = "average"
     _precise_bn: bool | int | dict[str, Any] = False
     distinguishing: tuple[str, ...] = ("interval",)
     """Arguments of the class that distinguish two hooks in a checkpoint."""
@@ -150,6 +158,7 @@ class AveragingHook(Hook):
         check: Literal["sample", "all"] = "sample",
         device: str | None = None,
         after_fit: Literal["average", "raw"] = "average",
+        validate: Literal["average", "both", "raw"] = "average",
         precise_bn: bool | int | dict[str, Any] = False,
     ) -> None:
         check_int("interval", interval, 1)
@@ -164,12 +173,13 @@ class AveragingHook(Hook):
         check_choice("swap", swap, ("auto", "copy"))
         check_choice("check", check, ("sample", "all"))
         check_choice("after_fit", after_fit, ("average", "raw"))
+        check_choice("validate", validate, ("average", "both", "raw"))
         PreciseBNHook.of_average(precise_bn)  # raises for a bad argument
         self.interval, self._resume_from = interval, check_path("resume_from", resume_from)
         self._buffers, self._swap, self._check = buffers, swap, check
         self._begin_iter, self._begin_epoch = begin_iter, begin_epoch
         self._device, self._precise_bn = check_device(device), precise_bn
-        self._after_fit = after_fit
+        self._after_fit, self._validate = after_fit, validate
         self._handover = Handover()
 
     def _state_arguments(self) -> dict[str, Any]:
@@ -315,6 +325,8 @@ class AveragingHook(Hook):
         if stage != "fit":
             return
         check_strategy(self, trainer, self._resume_from)
+        if self is next((hook for hook in averages_of(trainer) if hook._validate == "both"), None):
+            RawValidation(trainer)
         self._loaded, self._runs = None, False
         average = self._average
         if average is not None and average.module is pl_module and not average.take_back():
@@ -406,9 +418,9 @@ class AveragingHook(Hook):
 
     def _know_first(self, trainer: L.Trainer) -> None:
         """Have the average read the module's own values where another average is in place."""
-        first = next(iter(averages_of(trainer)), self)
+        evaluated = _evaluated(trainer) or self
         if self._average is not None:
-            self._average.beside = None if first is self else first._average
+            self._average.beside = None if evaluated is self else evaluated._average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
@@ -507,7 +519,7 @@ class AveragingHook(Hook):
 
     def _evaluates_in(self, trainer: L.Trainer) -> bool:
         """Whether the Trainer evaluates with this average."""
-        return next(iter(averages_of(trainer)), None) is self
+        return _evaluated(trainer) is self
 
     def _swap_out(self) -> None:
         if self._average is not None:
@@ -564,6 +576,11 @@ class AveragingHook(Hook):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_handover": self._handover.of_copy()}
+
+
+def _evaluated(trainer: L.Trainer) -> AveragingHook | None:
+    """Return the average that a Trainer evaluates with, the first."""
+    return next((hook for hook in averages_of(trainer) if hook._validate != "raw"), None)
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:

@@ -50,7 +50,7 @@ class EMAHook(AveragingHook):
             larger momentum at first, from a decay of ``(1 + t) / (10 + t)`` at update ``t``.
         resume_from: A checkpoint to resume from.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
-            ``after_fit`` and ``precise_bn`` of
+            ``after_fit``, ``validate`` and ``precise_bn`` of
             :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
@@ -118,8 +118,9 @@ class BaseEMAHook(AveragingHook):
         skip_buffers: Use the model's own buffers with the average.
         resume_from: A checkpoint to resume from.
         momentum_fun: A function of the optimizer step, counted from 0, for the weight.
-        options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``, ``after_fit`` and
-            ``precise_bn`` of :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
+        options: ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
+            ``after_fit``, ``validate`` and ``precise_bn`` of
+            :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
         TypeError: for arguments of another type.
@@ -269,7 +270,7 @@ class MomentumAnnealingEMAHook(AveragingHook):
         resume_from: A checkpoint to resume from.
         power: The speed of the fall, above 0; a lower power gives the newest models more weight.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
-            ``after_fit`` and ``precise_bn`` of
+            ``after_fit``, ``validate`` and ``precise_bn`` of
             :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:
@@ -319,7 +320,7 @@ class StochasticWeightAverageHook(AveragingHook):
         interval: Optimizer steps between two models of the mean.
         resume_from: A checkpoint to resume from.
         options: ``buffers``, ``begin_iter``, ``begin_epoch``, ``swap``, ``check``, ``device``,
-            ``after_fit`` and ``precise_bn`` of
+            ``after_fit``, ``validate`` and ``precise_bn`` of
             :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`.
 
     Raises:

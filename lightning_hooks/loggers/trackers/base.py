@@ -393,7 +393,7 @@ class TrackerHook(LoggerHook):
 
     def _log_values(self, runner: Runner) -> None:
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
-        self._restored = self._ended if runner.mode != "train_epoch" else None
+        self._restored = None if in_fit(runner) else self._ended
         super()._log_values(runner)
 
     def _tags(self, runner: Runner) -> dict[str, Any]:

@@ -345,7 +345,11 @@ class LightningLoggerHook(TrackerHook):
         if (runner.train_log.loss_names & there) - {name.removeprefix(prefix) for name in tags}:
             there.add("loss")
         old = there | kept
-        new = {k: v for k, v in tags.items() if not {k, k.removeprefix(prefix)} & old}
+        new = {
+            k: v
+            for k, v in tags.items()
+            if not {k, k.removeprefix(prefix), k.removeprefix(logged_values.RAW)} & old
+        }
         return new if any(name.split("/")[0] not in RATES for name in new) else {}
 
 

@@ -79,10 +79,25 @@ def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
     whole, killed, kill_at = tmp_path / "whole", tmp_path / "killed", 7
     for folder in (whole, killed):
         folder.mkdir()
-    Job("loader_place", whole, kind, 0).wait()
-    Job("loader_place", killed, kind, kill_at).wait_for_all(240)
-    Job("loader_place", killed, kind, 0).wait()
+    Job("loader_place", whole, kind, 0, 0).wait()
+    Job("loader_place", killed, kind, kill_at, 0).wait_for_all(240)
+    Job("loader_place", killed, kind, 0, 0).wait()
     check_equal(whole, killed, kill_at, ranks=2)
+
+
+def test_ranks_end_together_when_the_time_of_rank_0_is_over(tmp_path: Path) -> None:
+    whole, limited = tmp_path / "whole", tmp_path / "limited"
+    for folder in (whole, limited):
+        folder.mkdir()
+    Job("loader_place", whole, "two ranks", 0, 0).wait()
+    assert Job("loader_place", limited, "two ranks", 0, 2).wait_for_all(240) == [85, 85]
+    done = len(steps(limited))
+    assert 2 <= done == len(steps(limited, 1)) < loader_place.EPOCHS * loader_place.BATCHES
+    assert newest_valid(limited) == str(limited / f"iter_{done}.pth")
+    Job("loader_place", limited, "two ranks", 0, 0).wait()
+    assert all(steps(limited, rank) == steps(whole, rank) for rank in (0, 1))
+    end, found = last_of(whole), last_of(limited)
+    assert [key for key in end if not same(found[key], end[key])] == []
 
 
 class Inputs(NoValidation):

@@ -1,0 +1,55 @@
+"""``RawValidation``: the scores of the raw weights beside the average's."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.runner import metrics
+from lightning_hooks.engine.runner.log_buffer import LogBuffer
+from lightning_hooks.engine.runner.model_wrapper import log_vars_of
+
+__all__ = ["RawValidation"]
+
+
+class RawValidation(Callback):
+    """Repeats each validation of a fit with the raw weights, and logs the values as ``raw/...``.
+
+    The values are in ``trainer.callback_metrics``, in the Trainer's loggers, and in a line of the
+    hooks' loggers after the validation's.
+
+    Args:
+        trainer: The Trainer, in the ``setup`` of a fit.
+    """
+
+    def __init__(self, trainer: L.Trainer) -> None:
+        self._trainer = trainer
+        prefix, fit = logged_values.RAW, Driver.of(trainer).fit
+        validation.SecondValidation(trainer, fit, prefix, self, self._finish)
+
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Begin the values of a validation."""
+        self._buffer = LogBuffer()
+
+    def on_validation_batch_end(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, *_: Any
+    ) -> None:
+        """Collect the ``log_vars`` of a step."""
+        values = log_vars_of(outputs) if isinstance(outputs, dict) else None
+        if values is not None:
+            self._buffer.update(values, outputs.get("num_samples", 1))
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Collect the module's logged values."""
+        self._buffer.update(validation.val_metrics(trainer))
+
+    def _finish(self, values: dict[str, torch.Tensor]) -> None:
+        self._buffer.average()
+        lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
+        logged_values.publish(self._trainer, {**lines, **values})
+        metrics.log_values(Driver.of(self._trainer).runner, "val", lines)
