@@ -131,8 +131,8 @@ class HubCheckpointHook(Hook):
         self._job = None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         writers = [hook for hook in natives if self.upload in hook._kept_kinds]
-        if runner.loops_itself:
-            self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
+        if runner.no_uploads:
+            self._warn(f"it pushes nothing, as {runner.no_uploads}")
             return
         if not writers:
             needed = WRITERS[self.upload]

@@ -298,10 +298,7 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self.model_watch.guard()
-        if not runner.loops_itself:
-            with self._contents.buffers.added(has_foreign(runner.hooks)):
-                self.calls.run_at_border("before_run")
+        self.begin_hooks()
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
@@ -310,8 +307,7 @@ class Driver(Callback):
         self._step.patch()
         self._first_iter = runner.iter
         self._expect_batches()
-        if not runner.loops_itself:
-            self._cycle.begin_run()
+        self.begin_cycle()
         if log_values:  # loggers clear the buffer when an epoch begins
             runner.log_buffer.load_state_dict(log_values)
 
@@ -471,11 +467,24 @@ class Driver(Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
-        if not self._runner.loops_itself:
-            self._cycle.end_run()
-            self.calls.run_at_border("after_run")
-            self._runner.announce_end()
+        self.end_hooks()
         self._in_run = False
+
+    def begin_hooks(self) -> None:
+        """Call ``before_run``; isolate foreign hooks' calls of the model from here on."""
+        self.model_watch.guard()
+        with self._contents.buffers.added(has_foreign(self._runner.hooks)):
+            self.calls.run_at_border("before_run")
+
+    def begin_cycle(self) -> None:
+        """Open the run's first epoch, after ``before_run``."""
+        self._cycle.begin_run()
+
+    def end_hooks(self) -> None:
+        """Close the run's last epoch; call ``after_run``."""
+        self._cycle.end_run()
+        self.calls.run_at_border("after_run")
+        self._runner.announce_end()
 
     # -- after the run ---------------------------------------------------------------------
 

@@ -202,8 +202,7 @@ class Ownership:
             )
         self._loss_class = strategy_loss_class(runner.trainer.strategy)
         self._show_optimizers()
-        if not runner.loops_itself:  # else the runner wraps the outputs
-            runner.wrap_outputs = self.with_strategy_loss
+        runner.wrap_outputs = self.with_strategy_loss
 
     def _show_optimizers(self) -> None:
         self._optimizers = self._runner.trainer.strategy.optimizers

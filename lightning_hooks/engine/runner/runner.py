@@ -67,7 +67,10 @@ class Runner:
     """Whether the run is counted in epochs rather than in iterations."""
 
     loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts, calls the hooks and writes files in mmcv's layout."""
+    """Whether the runner is one of the stand-in's, whose hooks alone ask."""
+
+    no_uploads: ClassVar[str] = ""
+    """Why trackers and the Hub get none of the run's checkpoints; empty if they get them."""
 
     filename_tmpl: str = "epoch_{}.pth"
     """The name of a checkpoint, with ``{}`` for its number."""
@@ -451,6 +454,16 @@ class Runner:
     def _find_optimizer(self) -> Any:
         found = self.trainer.optimizers
         return by_name(self.module, found) if found else None
+
+    def added_groups(self, optimizer: Any, known: int) -> list[dict[str, Any]]:
+        """Return the parameter groups added during the run, for hooks that set their values.
+
+        Args:
+            optimizer: The optimizer.
+            known: The number of groups at the beginning.
+        """
+        groups: list[dict[str, Any]] = optimizer.param_groups[known:]
+        return groups
 
     def current_lr(self) -> Rates:
         """The learning rate of every parameter group (of every optimizer, by name)."""

@@ -415,7 +415,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Open the directory, if a subclass's own ``before_run`` has not."""
         runner = Driver.of(trainer).runner
-        if not (self._has_run or runner.loops_itself):
+        if not self._has_run:
             CheckpointHook.before_run(self, runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

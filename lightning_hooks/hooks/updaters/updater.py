@@ -302,7 +302,7 @@ class Updater(Hook):
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
-        if not runner.loops_itself and self._adopt_new_groups(runner) and self.by_epoch:
+        if self._adopt_new_groups(runner) and self.by_epoch:
             self._update(self._as_counted(runner))
 
     def _adopt_new_groups(self, runner: Runner) -> bool:
@@ -310,7 +310,7 @@ class Updater(Hook):
         found = False
         for name, optimizer in param_groups.optimizers_of(runner.optimizer):
             known = self._base.get(name) if isinstance(self._base, dict) else self._base
-            if known is None or len(known) >= len(optimizer.param_groups):
+            if known is None or not runner.added_groups(optimizer, len(known)):
                 continue  # with fewer groups the first bases count, as in mmcv
             try:
                 bases = self._checked_bases(name, optimizer)

@@ -64,8 +64,8 @@ class CheckpointUploads:
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         kinds = {kind for hook in natives for kind in hook._kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
-        if runner.loops_itself:
-            self._warn(f"{nothing} this runner writes files of mmcv's own layout")
+        if runner.no_uploads:
+            self._warn(f"{nothing} {runner.no_uploads}")
         elif not (kinds if self._which == "all" else self._which in kinds):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")
         self._append(runner.iter, {})

@@ -104,6 +104,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     """The model passed to the constructor, or a hook's replacement."""
 
     loops_itself = True
+    no_uploads = "this runner writes files of mmcv's own layout"
     is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
@@ -270,6 +271,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
 
     def _find_optimizer(self) -> Any:
         return self._given_optimizer
+
+    def added_groups(self, optimizer: Any, known: int) -> list[dict[str, Any]]:
+        """Return no group: as in mmcv, a group added during the run keeps its own values."""
+        return []
 
     def use_optimizer(self, optimizer: Any) -> None:
         """Show hooks the optimizer; None without an optimizer, as in mmcv."""

@@ -89,7 +89,7 @@ def make_trainer(
         "default_root_dir": work_dir or os.getcwd(),
         **distributed_arguments(device),
         **options,
-        "callbacks": [engine, *options.get("callbacks", [])],
+        "callbacks": [LoopDriver(), engine, *options.get("callbacks", [])],
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*available but not used")  # the model's device counts
@@ -116,6 +116,23 @@ class RunnerModule(TrainStepModule):
         """Run the runner's loop instead of Lightning's: all callbacks have started."""
         callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
         next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
+
+
+class LoopDriver(Driver):
+    """The driver of a runner whose own loop calls the hooks and counts.
+
+    As in mmcv, no call of a hook is isolated from the model's state.
+    """
+
+    def begin_hooks(self) -> None:
+        """Leave the points to the loop, and the loss to the setter of the runner's ``outputs``."""
+        self.runner.wrap_outputs = None
+
+    def begin_cycle(self) -> None:
+        """Do nothing: the loop opens the epochs."""
+
+    def end_hooks(self) -> None:
+        """Do nothing: the loop closes the epochs."""
 
 
 class Engine(Hook):
