@@ -166,7 +166,7 @@ class LoggerHook(Hook):
             self._log_line(runner, length)
         elif buffer.ready and self._results:
             self._log_line(runner)
-        if self.reset_flag:
+        if self.reset_flag and (buffer.output or buffer.ready):
             buffer.clear_logged()
 
     def after_train_epoch(self, runner: Runner) -> None:

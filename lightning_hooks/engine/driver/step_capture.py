@@ -150,7 +150,7 @@ class StepCapture:
     def _feed_log_buffer(self, outputs: dict[str, Any]) -> None:
         """Add the ``log_vars``, else the loss and the module's logged values."""
         runner = self._runner
-        values = log_vars_of(outputs)
+        values = log_vars_of(outputs) if "log_vars" in outputs else None
         if values is None:
             values, loss = {}, outputs.get("loss")
             if loss is not None:
