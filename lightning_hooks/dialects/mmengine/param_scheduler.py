@@ -92,10 +92,10 @@ def _window(config: Any, where: str) -> tuple[str, Window]:
         raise ValueError(f'{where} must be a dict with a "type", got {config!r}')
     arguments = dict(config)
     name = str(arguments.pop("type")).rpartition(".")[2]
-    ending = next((one for one in ENDINGS if name.endswith(one)), "")
+    ending = next((end for end in ENDINGS if name.endswith(end)), "")
     kind = name.removesuffix(ending)
     if not ending or kind not in POLICIES:
-        known = [f"{one}{end}" for one in POLICIES for end in ENDINGS]
+        known = [f"{policy}{end}" for policy in POLICIES for end in ENDINGS]
         raise UnknownNameError(f"{where}: no hook follows {name!r}; {suggest(name, known)}")
     field = ENDINGS[ending] or arguments.pop("param_name", None)
     if not isinstance(field, str):
@@ -117,11 +117,13 @@ def _hook(
     field: str, windows: list[Window], total: Mapping[bool, int | None], epoch_length: int | None
 ) -> dict[str, Any]:
     """Return the config of the hook for the schedulers of a field."""
-    windows = sorted(windows, key=lambda one: one.begin)
+    windows = sorted(windows, key=lambda window: window.begin)
     if epoch_length is not None:
-        windows = [_by_iteration(one, epoch_length) if one.converts else one for one in windows]
+        windows = [
+            _by_iteration(window, epoch_length) if window.converts else window for window in windows
+        ]
     warm_up, rest = _split(windows)
-    if any(one.kind == "OneCycle" for one in windows):
+    if any(window.kind == "OneCycle" for window in windows):
         if len(windows) > 1 or field != "lr":
             raise ValueError("a OneCycleLR of param_scheduler stands alone")
         return {"type": "OneCycleLrUpdaterHook", **_one_cycle(windows[0])}
@@ -151,7 +153,7 @@ def _by_iteration(window: Window, epoch_length: int) -> Window:
         if name in ("T_max", "step_size", "total_steps"):
             value = value * epoch_length
         elif name in ("milestones", "periods"):
-            value = [one * epoch_length for one in value]
+            value = [number * epoch_length for number in value]
         scaled[name] = value
     end = None if window.end is None else window.end * epoch_length
     return window._replace(
@@ -170,7 +172,7 @@ def _split(windows: list[Window]) -> tuple[Window | None, list[Window]]:
         rises = window.kind == "Linear" and start[0] != 1 and start[1] == 1
         is_low = window.kind == "Constant" and window.arguments.get("factor", 1 / 3) != 1
         if window.begin == 0 and window.end is not None and (rises or is_low):
-            return window, [one for one in windows if one is not window]
+            return window, [other for other in windows if other is not window]
     return None, windows
 
 

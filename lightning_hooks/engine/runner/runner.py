@@ -443,8 +443,10 @@ class Runner:
             return
         value = self.known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
-        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
-        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
+        many = [
+            getattr(optimizer, "optimizer", optimizer) for optimizer in many
+        ]  # out of Lightning's wrapper
+        if not all(isinstance(optimizer, torch.optim.Optimizer) for optimizer in many):
             self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
             return
         self.trainer.optimizers = many
@@ -452,8 +454,8 @@ class Runner:
             self.use_optimizer(optimizers_of_hooks(self))
 
     def _find_optimizer(self) -> Any:
-        found = self.trainer.optimizers
-        return by_name(self.module, found) if found else None
+        optimizers = self.trainer.optimizers
+        return by_name(self.module, optimizers) if optimizers else None
 
     def added_groups(self, optimizer: Any, known: int) -> list[dict[str, Any]]:
         """Return the parameter groups added during the run, for hooks that set their values.

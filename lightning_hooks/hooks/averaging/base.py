@@ -361,8 +361,8 @@ class AveragingHook(Hook):
             runner.resume(self._resume_from)
             checkpoint = torch_files.load_torch(self._resume_from)
             hooks = averages_of(trainer)
-            found = find_averages(checkpoint, runner.module, hooks, self._resume_from)
-            self._take(found[hooks.index(self)], for_fit=True)
+            averages = find_averages(checkpoint, runner.module, hooks, self._resume_from)
+            self._take(averages[hooks.index(self)], for_fit=True)
         self._statistics = PreciseBNHook.of_average(self._precise_bn, class_name(self))
         if self._statistics is not None:
             self._statistics.check_run(runner)

@@ -217,7 +217,9 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
             state = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
-                "averages": [one and {**one.tensors, **one.exact} for one in averages],
+                "averages": [
+                    average and {**average.tensors, **average.exact} for average in averages
+                ],
                 "precision": checkpoint.get(scaler, {}),
             }
         except Exception as error:  # other ranks wait for the broadcast

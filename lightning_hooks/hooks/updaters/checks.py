@@ -161,19 +161,19 @@ def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
         return []
-    names = [class_name(one) for one in hooks]
+    names = [class_name(rival) for rival in hooks]
     if not runner.hooks_own_step:  # otherwise schedulers are not stepped, and the driver warns
         names += [
             type(config.scheduler).__name__
             for config in trainer.lr_scheduler_configs
             if (hook._quantity.symbol == "lr" or getattr(config.scheduler, "cycle_momentum", False))
-            and any(config.scheduler.optimizer is one for one in own.values())
+            and any(config.scheduler.optimizer is optimizer for optimizer in own.values())
         ]
     if hook._quantity.symbol == "lr":
         names += [
-            type(one).__name__
-            for one in callbacks_of(trainer)
-            if isinstance(one, StochasticWeightAveraging)
+            type(callback).__name__
+            for callback in callbacks_of(trainer)
+            if isinstance(callback, StochasticWeightAveraging)
         ]
     return names
 
@@ -187,8 +187,10 @@ def _bases(hook: Updater) -> str:
 def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     """Return the optimizers with bases in a hook, by name."""
     base = getattr(hook, "_base", None)
-    found = param_groups.optimizers_of(runner.optimizer)
-    return {name: one for name, one in found if not isinstance(base, dict) or name in base}
+    named = param_groups.optimizers_of(runner.optimizer)
+    return {
+        name: optimizer for name, optimizer in named if not isinstance(base, dict) or name in base
+    }
 
 
 def _family(hook: Any) -> type:
@@ -213,9 +215,11 @@ def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
         trainer: The hook's Trainer.
     """
     runner = Driver.of(trainer).runner
-    first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
-    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks_of(trainer))
-    if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
+    first = next(updater for updater in runner.hooks if is_family(updater, "LrUpdaterHook"))
+    before = itertools.takewhile(
+        lambda callback: not isinstance(callback, Driver), callbacks_of(trainer)
+    )
+    if first is hook and any(isinstance(callback, LearningRateMonitor) for callback in before):
         rank_zero_warn(
             f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...] and logs the "
             "rates of the step or epoch before; put it after the hooks"

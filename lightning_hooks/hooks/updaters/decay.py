@@ -81,9 +81,9 @@ def check_milestones(name: str, step: Any) -> None:
         ValueError: unless all are positive.
     """
     milestones = step if isinstance(step, (list, tuple)) else [step]
-    if not all(type(one) is int for one in milestones):
+    if not all(type(milestone) is int for milestone in milestones):
         raise TypeError(f"{name} must be an int or a list of ints, got {step!r}")
-    if not all(0 < one <= LARGEST for one in milestones):
+    if not all(0 < milestone <= LARGEST for milestone in milestones):
         raise ValueError(f"{name} must be positive, got {step!r}")
 
 

@@ -195,8 +195,10 @@ class FieldUpdaterHook(Updater):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of another hook for the same field."""
-        hooks = [one for one in Driver.of(trainer).runner.hooks if isinstance(one, type(self))]
-        same = [one for one in hooks if one.name == self.name]
+        hooks = [
+            other for other in Driver.of(trainer).runner.hooks if isinstance(other, type(self))
+        ]
+        same = [other for other in hooks if other.name == self.name]
         if len(same) > 1 and same[-1] is self:
             rank_zero_warn(
                 f"{len(same)} FieldUpdaterHooks set {self.name}: each step takes the value that "

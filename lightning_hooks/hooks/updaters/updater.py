@@ -263,8 +263,8 @@ class Updater(Hook):
         if not optimizer:
             raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
         bases: dict[str, Sequence[Any]] = {
-            name: self._checked_bases(name, one)
-            for name, one in param_groups.optimizers_of(optimizer)
+            name: self._checked_bases(name, member)
+            for name, member in param_groups.optimizers_of(optimizer)
         }
         self._base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
         self._forget_warmup_length()
@@ -307,7 +307,7 @@ class Updater(Hook):
 
     def _adopt_new_groups(self, runner: Runner) -> bool:
         """Read the bases of groups added in the last epoch; return whether there are any."""
-        found = False
+        has_new = False
         for name, optimizer in param_groups.optimizers_of(runner.optimizer):
             known = self._base.get(name) if isinstance(self._base, dict) else self._base
             if known is None or not runner.added_groups(optimizer, len(known)):
@@ -330,8 +330,8 @@ class Updater(Hook):
                 )
             bases = [*known, *bases[len(known) :]]
             self._base = {**self._base, name: bases} if isinstance(self._base, dict) else bases
-            found = True
-        return found
+            has_new = True
+        return has_new
 
     def _keep_count(self) -> None:
         self._skipped_before, self._applied = self._skipped, None
@@ -427,8 +427,10 @@ class Updater(Hook):
             self._regular,
         )
         if isinstance(regular, dict):
-            return {name: [scale(factor, one) for one in group] for name, group in regular.items()}
-        return [scale(factor, one) for one in regular]
+            return {
+                name: [scale(factor, value) for value in group] for name, group in regular.items()
+            }
+        return [scale(factor, value) for value in regular]
 
     # -- helpers for a quantity --------------------------------------------------------------
 

@@ -184,7 +184,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
         span = state_dict.get("decay")
         if (
             isinstance(span, list)
-            and [type(one) for one in span] == [int, int]
+            and [type(end) for end in span] == [int, int]
             and span[0] < span[1]
         ):
             self.span = span[0], span[1]

@@ -110,7 +110,7 @@ class CheckpointUploads:
         kinds = ("best_ckpt", "last_ckpt")
         return [as_label(ends[n]) for n in messages if n.startswith(kinds) and messages[n] == path]
 
-    def _append(self, step: int, found: Mapping[str, Upload]) -> None:
+    def _append(self, step: int, new: Mapping[str, Upload]) -> None:
         """Append a record of checkpoints to send, followed by checkpoints to delete."""
         gone: dict[str, None] = {}
         while self.deleted:
@@ -118,10 +118,10 @@ class CheckpointUploads:
             name = self._names.of(path)
             if (name in self._sent or self._continues) and not os.path.lexists(path):
                 gone[name] = None
-        self._sent |= found.keys()
+        self._sent |= new.keys()
         self._sent -= gone.keys()
-        if found or gone:
-            self._session.append(step, checkpoints={**found, **gone})
+        if new or gone:
+            self._session.append(step, checkpoints={**new, **gone})
 
     def _warn(self, text: str) -> None:
         self._session.notices.log(logging.WARNING, text)

@@ -201,8 +201,8 @@ def _find_task(tag: str, offline: bool) -> str | None:
     from clearml.config import get_offline_dir
 
     if not offline:
-        found: Any = Task.query_tasks(tags=[tag])
-        return next(iter(found), None)
+        task_ids: Any = Task.query_tasks(tags=[tag])
+        return next(iter(task_ids), None)
     for path in get_offline_dir().glob("*/task.json"):
         with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
             task = json.load(file)

@@ -139,12 +139,12 @@ class MlflowWriter(Writer):
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
             if run is not None:
-                found: str | None = run[1]
+                current_id: str | None = run[1]
             else:
-                found = find_run(client, run_id, None if after is None else label)
-            if found is None and must_exist:
+                current_id = find_run(client, run_id, None if after is None else label)
+            if current_id is None and must_exist:
                 raise ValueError(f"the store has no run {run_id}; --new-run begins another")
-            if found is None:
+            if current_id is None:
                 if run_id is not None:
                     note = note or f"run {run_id} is not in this store: a new run begins"
                 experiment_id = find_experiment(client, experiment, artifacts)
@@ -156,12 +156,12 @@ class MlflowWriter(Writer):
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            data = client.get_run(found).data
-            writer = cls(client, found, owned=run is None, stored=data)
+            data = client.get_run(current_id).data
+            writer = cls(client, current_id, owned=run is None, stored=data)
             for name, value in (tags or {}).items() if run is None else ():
-                client.set_tag(found, name, value)
+                client.set_tag(current_id, name, value)
             if run is None:
-                client.update_run(found, status="RUNNING")
+                client.update_run(current_id, status="RUNNING")
             if after is not None:
                 writer.go_on(after)
             return writer
@@ -368,9 +368,9 @@ def _is_whole(path: str) -> bool:
                 return True
             if "alembic_version" not in tables:
                 return False
-            found = database.execute("select version_num from alembic_version").fetchone()
+            revision = database.execute("select version_num from alembic_version").fetchone()
             newest = utils._get_latest_schema_revision()  # type: ignore[no-untyped-call]
-            return bool(found == (newest,))
+            return bool(revision == (newest,))
     except sqlite3.DatabaseError:
         return True
 
@@ -407,8 +407,8 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
     if label is None:
         return None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
-    return str(found[0].info.run_id) if found else None
+    runs = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
+    return str(runs[0].info.run_id) if runs else None
 
 
 def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:

@@ -313,5 +313,5 @@ def _operations(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _data_files(path: str) -> list[str]:
-    found = glob.glob(os.path.join(glob.escape(path), "data-*.log"))
-    return sorted(found, key=lambda name: int(name.rpartition("-")[2].removesuffix(".log")))
+    files = glob.glob(os.path.join(glob.escape(path), "data-*.log"))
+    return sorted(files, key=lambda name: int(name.rpartition("-")[2].removesuffix(".log")))

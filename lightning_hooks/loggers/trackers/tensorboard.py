@@ -239,7 +239,9 @@ class TensorboardLoggerHook(TrackerHook):
         """Return the folder and, for a resumed run, the step to purge from."""
         target: dict[str, Any] = {"log_dir": self._run_folder(runner)}
         prefix = "val/" if self._names == "mmcv" else ""
-        monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
+        monitored = [
+            prefix + hook.monitor.removeprefix(prefix) for hook in _keepers_of_best(runner)
+        ]
         target["metrics"] = ["hp_metric", *monitored]
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)

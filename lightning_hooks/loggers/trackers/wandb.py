@@ -338,16 +338,16 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
         client: The module ``wandb``, or a module with the same classes.
         name_of: A function that returns a valid path of a file for a name.
     """
-    found: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
     for name, image in record.images.items():
-        found[name_of(name)] = client.Image(as_picture(image))
+        samples[name_of(name)] = client.Image(as_picture(image))
     for name, table in record.tables.items():
         rows = [*map(list, table.rows)]
-        found[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
+        samples[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
     for name, counted in record.histograms.items():
         counts = np.array(counted.counts), np.array(counted.edges)
-        found[name] = client.Histogram(np_histogram=counts)
-    return found
+        samples[name] = client.Histogram(np_histogram=counts)
+    return samples
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
@@ -487,8 +487,8 @@ class WandbLoggerHook(TrackerHook):
         config = self._init_kwargs.get("config")
         given = config if isinstance(config, dict) else {}
         of_logger = is_lightning_logger(self._client_run)
-        found = {} if of_logger else hyper_parameters(runner.module)
-        return plain_params({**found, **given})
+        params = {} if of_logger else hyper_parameters(runner.module)
+        return plain_params({**params, **given})
 
     def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the text files of the run."""

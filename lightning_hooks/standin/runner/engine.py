@@ -115,7 +115,7 @@ class RunnerModule(TrainStepModule):
     def on_train_start(self) -> None:
         """Run the runner's loop instead of Lightning's: all callbacks have started."""
         callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
-        next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
+        next(callback for callback in callbacks if isinstance(callback, Engine)).run(self.trainer)
 
 
 class LoopDriver(Driver):
