@@ -46,7 +46,7 @@ def made_by(code: str) -> dict[str, Any]:
 
 
 def of(adapter: Any) -> list[tuple[str, int]]:
-    return [(type(hook).__name__, priority) for hook, priority in adapter.entries()]
+    return [(type(hook).__name__, priority) for hook, priority in adapter._entries()]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)

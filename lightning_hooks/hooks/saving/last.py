@@ -263,7 +263,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """
 
     interval: int = -1
-    save_begin: int = 0
+    _save_begin: int = 0
     save_optimizer: bool | Literal["last"] = True
     max_keep_ckpts: int = -1
     sync_buffer: bool = False
@@ -314,7 +314,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         store = CheckpointStore(background, on_saved)
         store.create_symlink, store.save_optimizer = create_symlink, bool(save_optimizer)
         self.out_dir = checked_out_dir(out_dir)
-        self.interval, self.save_begin = interval, save_begin
+        self.interval, self._save_begin = interval, save_begin
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.max_keep_ckpts = max_keep_ckpts
@@ -385,9 +385,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             last.clock = Clock(runner.iter + 1)
 
     def _is_at_interval(self, runner: Runner) -> bool:
-        if self.save_begin:
+        if self._save_begin:
             done = (runner.epoch if self.by_epoch else runner.iter) + 1
-            return self.interval > 0 and is_due(done, self.save_begin, self.interval)
+            return self.interval > 0 and is_due(done, self._save_begin, self.interval)
         # mmcv's helpers, which a subclass may override
         every = self.every_n_epochs if self.by_epoch else self.every_n_iters
         return every(runner, self.interval)
