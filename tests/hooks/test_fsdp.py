@@ -70,7 +70,7 @@ def test_hooks_that_run_the_model_find_it_whole(kind: str, found: Found) -> None
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
-@pytest.mark.parametrize("recipe", ["norm", "value", "infinite"])
+@pytest.mark.parametrize("recipe", ["norm", "value", "auto", "infinite"])
 def test_accumulated_gradients_are_clipped_as_with_ddp(
     kind: str, recipe: str, found: Found
 ) -> None:

@@ -97,6 +97,9 @@ class Updater(Hook):
     _is_constant = False
     """Whether the policy never changes a value."""
 
+    _own_base: Any = None
+    """The base of a policy that uses no base of the groups, if all groups have the same."""
+
     _counts_iterations = False
     """Whether the policy refuses to count epochs."""
 

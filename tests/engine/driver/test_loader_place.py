@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from lightning_hooks import CheckpointHook, EMAHook, newest_valid
 from support.jobs import loader_place
 from support.jobs.loader_place import Seen
+from support.paths import ROOT
 from support.processes import Job
 from support.torture.kills import Server, flatten, same
 from support.training import NoValidation, make_loader, make_trainer
@@ -195,27 +196,45 @@ def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
         make_trainer(tmp_path, EMAHook()).fit(NoValidation(), loader)
 
 
+def stateful() -> Any:
+    kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    return kind(loader_place.Augmented(), batch_size=2, shuffle=True)
+
+
+NEW_PASS = "a new pass: samples repeat, others are never seen"
+WITH_LIGHTNING: dict[str, tuple[Any, str]] = {
+    "torch's `DataLoader`, with torch's": (loader_place.KINDS["shuffled"], NEW_PASS),
+    "the same with workers": (loader_place.KINDS["workers"], "a new pass"),
+    "with a sampler or batch sampler of your own": (
+        loader_place.KINDS["batches by numpy"],
+        "a new pass",
+    ),
+    "torchdata's `StatefulDataLoader`": (
+        stateful,
+        "with the same samples and other random augmentations",
+    ),
+    "an iterable data set with a length": (loader_place.KINDS["stream with a state"], "a new pass"),
+}
+"""The rows of the table in docs/guides/resuming.md, by their first words."""
+
+
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-@pytest.mark.parametrize("stateful", [False, True])
-def test_lightning_alone_does_what_the_table_of_the_docs_says(
-    tmp_path: Path, stateful: bool
-) -> None:
-    kind: Any = DataLoader
-    if stateful:
-        kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+@pytest.mark.filterwarnings("ignore:Your .IterableDataset. has .__len__. defined")
+@pytest.mark.parametrize("row", WITH_LIGHTNING)
+def test_lightning_alone_does_what_the_table_of_the_docs_says(tmp_path: Path, row: str) -> None:
+    make, said = WITH_LIGHTNING[row]
+    page = (ROOT / "docs/guides/resuming.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {row}")]
+    assert line.split("|")[3].strip() == said
 
     def run(seed: int, ckpt_path: Any = None) -> list[list[float]]:
-        torch.manual_seed(seed)
-        module, saves = (
-            Inputs(),
-            ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1),
-        )
-        arguments = {"enable_checkpointing": True, "max_epochs": 2}
-        trainer = make_trainer(tmp_path, saves, **arguments)
-        loader = kind(loader_place.Augmented(), batch_size=2, shuffle=True)
-        trainer.fit(module, loader, ckpt_path=ckpt_path)
+        loader_place.seed(seed)
+        saves = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1)
+        trainer = make_trainer(tmp_path, saves, enable_checkpointing=True, max_epochs=2)
+        module = Inputs()
+        trainer.fit(module, make(), ckpt_path=ckpt_path)
         return module.inputs
 
     whole = run(0)
@@ -223,4 +242,4 @@ def test_lightning_alone_does_what_the_table_of_the_docs_says(
     resumed = run(5, tmp_path / "step=10.ckpt")
     assert resumed != expected  # random augmentations are never the same
     samples = [[[*map(int, batch)] for batch in part] for part in (expected, resumed)]
-    assert (samples[0] == samples[1]) is stateful
+    assert (samples[0] == samples[1]) is ("the same samples" in said)

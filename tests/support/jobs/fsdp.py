@@ -178,6 +178,7 @@ def clips(kind: str, out: Path) -> dict[str, Any]:
     """Clipping beside Lightning's steps, of several batches each; and of what is infinite."""
     found = {}
     recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
+    recipes |= {"auto": {"type": "auto", "percentile": 40}}
     for name, recipe in recipes.items():
         trainer = train(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
         found[name] = whole(trainer)

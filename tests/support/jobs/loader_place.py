@@ -107,10 +107,9 @@ class Stream(IterableDataset[Any]):
     at = 0
 
     def __iter__(self) -> Iterator[Any]:
-        first, self.at = self.at, 0
-        for self.at in range(first + 1, 2 * BATCHES + 1):
-            yield torch.full((4,), float(self.at)) + torch.rand(()) / 4, torch.zeros(2)
-        self.at = 0
+        for number in range(self.at + 1, 2 * BATCHES + 1):
+            self.at = number % (2 * BATCHES)  # a loop may not ask for more than the length
+            yield torch.full((4,), float(number)) + torch.rand(()) / 4, torch.zeros(2)
 
     def __len__(self) -> int:
         return 2 * BATCHES
