@@ -56,10 +56,12 @@ def policy_of(
         add_note(error, where)
         raise
     own = [n for n in OWN_WAYS if getattr(kind, n, None) is not getattr(family, n, None)]
-    if own == ["bases_of"] and getattr(hook, "own_base", None) is not None:
+    if own == ["_bases_of"] and getattr(hook, "_own_base", None) is not None:
         own = []
     if own or not isinstance(hook, family):
-        reason = f"{kind.__name__} has a {own[0]} of its own" if own else f"it is no {base}"
+        reason = (
+            f"{kind.__name__} has a {own[0].lstrip('_')} of its own" if own else f"it is no {base}"
+        )
         raise ValueError(
             f"{where}: {policy!r} cannot be part of a schedule, because {reason}; "
             "other policies are functions of base, position and total"
