@@ -7,12 +7,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
+from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -45,11 +46,18 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
-    if shards and not isinstance(strategy, ModelParallelStrategy):
+    name = type(strategy).__name__
+    if shards and not isinstance(strategy, (FSDPStrategy, ModelParallelStrategy)):
         raise ValueError(
-            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
-            "parameters are not the module's own; use ModelParallelStrategy, with "
-            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+            f"{type(hook).__name__} does not work with {name}, whose parameters are not the "
+            "module's own; use ModelParallelStrategy, with torch's fully_shard() in "
+            "configure_model(), or the strategy 'ddp'"
+        )
+    if isinstance(strategy, FSDPStrategy) and writes_directories(strategy):
+        raise ValueError(
+            f"{type(hook).__name__} does not work with {name}(state_dict_type='sharded'), as a "
+            "directory has no place for a second set of slices; write state_dict_type='full', or "
+            "use ModelParallelStrategy"
         )
     if shards and resume_from is not None:
         raise ValueError(

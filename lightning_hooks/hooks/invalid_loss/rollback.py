@@ -212,8 +212,8 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            module, averaging = trainer.lightning_module, averages_of(trainer)
-            averages = find_averages(checkpoint, module, averaging, path)
+            own, averaging = trainer.lightning_module.state_dict(), averages_of(trainer)
+            averages = find_averages(checkpoint, own, averaging, path)
             state = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
