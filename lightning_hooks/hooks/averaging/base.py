@@ -76,12 +76,12 @@ class AveragingHook(Hook):
     Without an average a resumed run still trains on from the raw weights, if any hook of this
     package is in the Trainer.
 
-    With ``ModelParallelStrategy`` each rank averages its shards. A checkpoint of one file has all
-    averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict`` is
-    sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole.
-    ``FSDPStrategy`` and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only
-    while every rank holds the whole model, DeepSpeed partitions the trained weights and keeps the
-    weights in another precision.
+    With ``ModelParallelStrategy`` and ``FSDPStrategy`` each rank averages its shards, or its slices
+    of flat parameters; the only collective of a step is the vote on NaN. A checkpoint of one file
+    has all averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict``
+    is sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole. Refused
+    are directories of ``FSDPStrategy``, and ``DeepSpeedStrategy``, which partitions the trained
+    weights and keeps the weights in another precision.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -119,9 +119,9 @@ class AveragingHook(Hook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens or
-            partitions the parameters (FSDP, DeepSpeed), for ``resume_from`` where parameters are
-            sharded, or beside a hook that swaps as mmcv's EMAHook does.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, for FSDP with
+            ``state_dict_type="sharded"``, for ``resume_from`` where parameters are sharded, or
+            beside a hook that swaps as mmcv's EMAHook does.
     """
 
     reads_step = False
@@ -226,7 +226,8 @@ class AveragingHook(Hook):
     def ema_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average's values.
 
-        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor.
+        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor. Under
+        ``FSDPStrategy`` all ranks must call this method, and rank 0 gets the whole values.
 
         Raises:
             RuntimeError: before the first fit.

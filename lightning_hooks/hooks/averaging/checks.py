@@ -33,7 +33,7 @@ def check_momentum(value: Any) -> None:
 
 
 def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
-    """Check for a strategy without changes to the parameters.
+    """Check for a strategy whose parameters can be averaged.
 
     Args:
         hook: The average.
@@ -41,8 +41,9 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         resume_from: The checkpoint that the hook loads itself.
 
     Raises:
-        ValueError: for a strategy with flattened or partitioned parameters, and with
-            ``resume_from`` for a strategy with its own way to load checkpoints.
+        ValueError: for DeepSpeed and other strategies with partitioned parameters, for FSDP with
+            directories, and with ``resume_from`` for a strategy with its own way to load
+            checkpoints.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
@@ -51,7 +52,7 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         raise ValueError(
             f"{type(hook).__name__} does not work with {name}, whose parameters are not the "
             "module's own; use ModelParallelStrategy, with torch's fully_shard() in "
-            "configure_model(), or the strategy 'ddp'"
+            "configure_model(), 'fsdp' or 'ddp'; docs/extending.md has an average for DeepSpeed"
         )
     if isinstance(strategy, FSDPStrategy) and writes_directories(strategy):
         raise ValueError(
@@ -61,8 +62,8 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         )
     if shards and resume_from is not None:
         raise ValueError(
-            f"resume_from={resume_from!r} does not work with {type(strategy).__name__}, "
-            "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
+            f"resume_from={resume_from!r} does not work with {name}, which loads "
+            "checkpoints itself; use Trainer.fit(ckpt_path=...)"
         )
 
 

@@ -99,6 +99,10 @@ class FlatAverage(ModuleAverage):
         """Return the state dict with the average's values, on every rank."""
         return self._state_dict_with(self.swap.replacement, everywhere=True)
 
+    def live(self) -> dict[str, torch.Tensor]:
+        """Return the average's live tensors, of this rank, by their places."""
+        return {str(place): value for place, value in enumerate(self.swap.replacement)}
+
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
         """Return the average for a checkpoint of a hook; rank 0 gets the values."""
         raw = self.raw_state_dict() if is_validated else {}

@@ -343,6 +343,11 @@ class ModuleAverage:
         self._look_up()
         return self._state_dict_with(self.swap.replacement, exact)
 
+    def live(self) -> dict[str, torch.Tensor]:
+        """Return the average's live tensors, of this rank, by the keys of the state dict."""
+        state = self.state_dict(exact=True)
+        return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
         """Return the average for a checkpoint of a hook, or for another average: live tensors."""
         state, exact = self.state_dict(), self.state_dict(exact=True)

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from support.jobs.flat_averages import SHARDINGS, run
+from support.jobs.flat_averages import SHARDINGS, Poison, run
 from support.probes import equal
 from support.processes import run_job
 
@@ -29,13 +29,20 @@ def found(out: Path) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: Any) -> Any:
-    """What a run in one process has seen."""
-    return run(tmp_path_factory.mktemp("whole"), "auto")
+def whole(tmp_path_factory: Any) -> dict[str, Any]:
+    """What runs in one process have seen."""
+    folder = tmp_path_factory.mktemp("whole")
+    with pytest.warns(UserWarning, match="left 1 updates out"):
+        poisoned = run(folder, "auto", Poison())
+    return {"": run(folder, "auto"), " poisoned": poisoned}
 
 
 @pytest.mark.parametrize("kind", ALL)
-def test_is_the_average_of_a_run_in_one_process(found: Any, whole: Any, kind: str) -> None:
+@pytest.mark.parametrize("poison", ["", " poisoned"])
+def test_is_the_average_of_a_run_in_one_process(
+    found: Any, whole: Any, kind: str, poison: str
+) -> None:
+    whole, kind = whole[poison], f"{kind}{poison}"
     for rank in found:
         torch.testing.assert_close(rank[kind]["val"], whole["val"], rtol=2e-6, atol=2e-6)
         for average, wanted in zip(rank[kind]["averages"], whole["averages"], strict=True):
@@ -48,7 +55,7 @@ def test_a_resumed_run_is_bit_equal(found: Any, sharding: str) -> None:
     for rank in found:
         run, resumed = rank[f"{sharding}_True"], rank[f"{sharding}_True resumed"]
         assert resumed["train"] == run["train"][4:]
-        assert resumed["val"][-2:] == run["val"][-2:]
+        assert resumed["val"][-4:] == run["val"][-4:]
         for average, wanted in zip(resumed["averages"], run["averages"], strict=True):
             assert equal(average, wanted)
 
@@ -64,5 +71,8 @@ def test_files_have_the_average_and_the_raw_weights(found: Any, out: Path, shard
     assert not equal(half["state_dict"], half["current_model_state"])
     other = half["lightning_hooks"]["averages"][1]["state_dict"]
     assert other.keys() == half["state_dict"].keys()
+    after = torch.load(folder / "after.ckpt", weights_only=True)
+    assert equal(after["state_dict"], found[0][f"{sharding}_True"]["averages"][0])
+    assert not equal(after["state_dict"], after["current_model_state"])
     exported = torch.load(folder / "exported.pth", weights_only=True)
     assert equal(exported, found[0][f"{sharding}_True"]["averages"][0])

@@ -17,6 +17,7 @@ from torch import nn
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
 from lightning_hooks import EMAHook, StochasticWeightAverageHook
+from lightning_hooks.utils.fsdp import flat_parameters, local_slice
 from support.fsdp_on_cpu import FSDPOnCPU
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -61,8 +62,9 @@ class Losses(Callback):
         self._note(trainer)
 
     def _note(self, trainer: Any) -> None:
-        if "val_loss" in trainer.callback_metrics:
-            self.val.append(float(trainer.callback_metrics["val_loss"]))
+        metrics = trainer.callback_metrics
+        if "val_loss" in metrics:
+            self.val += [float(metrics["val_loss"]), float(metrics["raw/val_loss"])]
 
 
 class Saves(Callback):
@@ -80,12 +82,35 @@ class Saves(Callback):
             trainer.save_checkpoint(self.out / "half.ckpt")
 
 
+class Poison(Callback):
+    """Gives the last rank a NaN after the third step, until the averages have been updated."""
+
+    good: Any = None
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        held = _memory(trainer.model)
+        if trainer.global_step == 3 and trainer.global_rank == trainer.world_size - 1:
+            self.good = held.clone()
+            held.view(-1)[0] = torch.nan
+
+    def on_train_batch_start(self, trainer: Any, *_: Any) -> None:
+        if self.good is not None:
+            _memory(trainer.model).copy_(self.good)
+            self.good = None
+
+
+def _memory(model: Any) -> torch.Tensor:
+    flat = flat_parameters(model)
+    memory: torch.Tensor = local_slice(flat[-1]) if flat else next(model.parameters())
+    return memory.detach()
+
+
 def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: Any) -> Any:
     """Train with two averages; return what there is to compare."""
     losses, module = Losses(), Module()
-    hooks: list[Any] = [EMAHook(0.1, warm_up=0), StochasticWeightAverageHook()]
+    hooks: list[Any] = [EMAHook(0.1, warm_up=0, validate="both"), StochasticWeightAverageHook()]
     trainer = make_trainer(
-        *(out, *hooks, losses, *callbacks),
+        *(out, *callbacks, *hooks, losses),
         **{"strategy": strategy, "max_epochs": 2, "val_check_interval": 2, **options},
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
@@ -97,6 +122,8 @@ def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: 
         hook.apply_to(plain)
         averages.append(plain.state_dict())
     hooks[0].export(str(out / "exported.pth"))
+    if callbacks and isinstance(callbacks[0], Saves):
+        trainer.save_checkpoint(out / "after.ckpt")
     return {"val": losses.val, "train": losses.train, "averages": averages}
 
 
@@ -120,6 +147,7 @@ def main(out: Path) -> None:
             if use_orig_params:
                 on = run(here, strategy(), devices=2, ckpt=here / "half.ckpt")
                 found[f"{here.name} resumed"] = on
+            found[f"{here.name} poisoned"] = run(out, strategy(), Poison(), devices=2)
     torch.save(found, out / f"found{rank}.pt")
 
 
