@@ -42,6 +42,7 @@ NAMES = (
     "invalid_loss",
     "imports",
     "growth",
+    "loader",
     "memory",
     "ranks",
 )

@@ -54,6 +54,7 @@ from lightning_hooks.hooks.profiling.iter_timer import IterTimerHook as IterTime
 from lightning_hooks.hooks.profiling.profiler import ProfilerHook as ProfilerHook
 from lightning_hooks.hooks.profiling.step_time import StepTimeHook as StepTimeHook
 from lightning_hooks.hooks.profiling.system_metrics import SystemMetricsHook as SystemMetricsHook
+from lightning_hooks.hooks.profiling.throughput import ThroughputHook as ThroughputHook
 from lightning_hooks.hooks.sampler_seed import DistSamplerSeedHook as DistSamplerSeedHook
 from lightning_hooks.hooks.schedule_free import ScheduleFreeHook as ScheduleFreeHook
 from lightning_hooks.hooks.sync_buffers import SyncBuffersHook as SyncBuffersHook

@@ -1,9 +1,10 @@
-"""``WatchHook``: histograms of parameters and gradients."""
+"""``WatchHook``: histograms or norms of parameters and gradients."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 import lightning as L
 import torch
@@ -12,11 +13,12 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_choice, check_int
-from lightning_hooks.utils.dtensors import local_part
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_int
+from lightning_hooks.utils.dtensors import is_sharded, local_part, uncompiled_key
+from lightning_hooks.utils.fsdp import slices_of
 from lightning_hooks.utils.samples import Histogram
 
-__all__ = ["WatchHook", "histograms_of"]
+__all__ = ["WatchHook", "histograms_of", "norms_of"]
 
 CELLS = 64
 """The cells of a histogram."""
@@ -27,7 +29,7 @@ EXACT = 2**24
 
 @HOOKS.register_module()
 class WatchHook(Hook):
-    """Logs histograms of the parameters and gradients every ``interval`` iterations.
+    """Logs histograms, or norms, of the parameters and gradients every ``interval`` iterations.
 
     The histograms are ``parameters/<name>`` and ``gradients/<name>`` in W&B, TensorBoard and
     ClearML, with 64 cells from the least to the greatest finite value. Gradients are taken for the
@@ -39,48 +41,75 @@ class WatchHook(Hook):
     The histograms show gradients before clipping by the Trainer, and before clipping by an
     ``OptimizerHook`` listed after this hook. Rank 0 counts, of a sharded model its own part.
 
+    With ``log="norms"`` numbers take the place of the histograms, in the line of every logger, text
+    and JSON too. A module is the first ``depth`` parts of the parameters' names:
+
+    ==============================  ============================================================
+    key                             value
+    ==============================  ============================================================
+    ``grad_norm/<module>``          ``|g|``, the L2 norm of the gradients of the module
+    ``weight_norm/<module>``        ``|w|`` before the step
+    ``update_ratio/<module>``       ``|w_after - w| / |w|``; 0 where the step was skipped
+    ``exp_avg_norm/<module>``       with ``moments``, the norm of Adam's first moments
+    ``exp_avg_sq_norm/<module>``    with ``moments``, the norm of Adam's second moments
+    ==============================  ============================================================
+
+    The norms are computed on the device, and copied with the line's other values. Norms of sharded
+    tensors are those of the whole tensors: the ranks add their squares once an interval. During a
+    step that is due, a second copy of the weights exists.
+
     Args:
-        interval: Iterations between two histograms.
-        log: ``"gradients"``, ``"parameters"`` or ``"all"``.
+        interval: Iterations between two histograms, or two sets of norms.
+        log: ``"gradients"``, ``"parameters"`` or ``"all"`` for histograms, or ``"norms"``.
+        depth: The number of parts of a module's name for norms; 0 for one module, ``all``.
+        moments: Whether to log the norms of the optimizer's moments too, with ``log="norms"``.
 
     Raises:
-        TypeError: if ``interval`` is no int.
-        ValueError: for an ``interval`` below 1, or another word for ``log``.
+        TypeError: if ``interval`` or ``depth`` is no int, or ``moments`` no bool.
+        ValueError: for an ``interval`` below 1, a negative ``depth``, or another word for ``log``.
 
     Note:
         mmcv has no such hook; W&B's ``watch`` counts in a hook of each gradient, in every step.
     """
 
     reads_step = False
-    transient = ("_last",)
+    transient = ("_last", "_before")
     _last: dict[int, int]
+    _before: dict[str, torch.Tensor]  # the weights before a step that is due
 
-    def __init__(self, interval: int = 1000, log: str = "all") -> None:
+    def __init__(
+        self, interval: int = 1000, log: str = "all", depth: int = 2, moments: bool = False
+    ) -> None:
         super().__init__()
         check_int("interval", interval, 1)
-        check_choice("log", log, ("gradients", "parameters", "all"))
-        self.interval, self.which = interval, log
+        check_choice("log", log, ("gradients", "parameters", "all", "norms"))
+        check_int("depth", depth, 0)
+        check_bool(moments=moments)
+        self.interval, self.which, self.depth, self.moments = interval, log, depth, moments
 
     def before_run(self, runner: Runner) -> None:
         """Begin with the first step."""
-        self._last = {}
+        self._last, self._before = {}, {}
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
     ) -> None:
-        """Log the histograms of the optimizer's parameters, if due."""
+        """Log the histograms of the optimizer's parameters, or their norms, if due."""
         runner = Driver.of(trainer).runner
         block = runner.iter // self.interval
-        if self._last.get(id(optimizer)) == block or not trainer.is_global_zero:
-            return
-        if not runner.samples.holds("histograms"):
+        if self._last.get(id(optimizer)) == block:
             return
         self._last[id(optimizer)] = block
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        named = {name: p for name, p in pl_module.named_parameters() if id(p) in stepped}
+        if self.which == "norms":
+            self._log_norms(runner, named, optimizer)
+        elif trainer.is_global_zero and runner.samples.holds("histograms"):
+            self._log_histograms(runner, named)
+
+    def _log_histograms(self, runner: Runner, named: Mapping[str, torch.nn.Parameter]) -> None:
         tensors: dict[str, torch.Tensor] = {}
-        for name, parameter in pl_module.named_parameters():
-            if id(parameter) not in stepped:
-                continue
+        for name, parameter in named.items():
             if self.which != "gradients":
                 tensors[f"parameters/{name}"] = parameter
             if self.which != "parameters" and parameter.grad is not None:
@@ -88,6 +117,119 @@ class WatchHook(Hook):
         with torch.no_grad():
             for name, histogram in histograms_of(tensors).items():
                 runner.log_histogram(name, histogram)
+
+    def _log_norms(
+        self,
+        runner: Runner,
+        named: Mapping[str, torch.nn.Parameter],
+        optimizer: torch.optim.Optimizer,
+    ) -> None:
+        """Log the norms before the step, and keep the weights to compare."""
+        kinds: dict[str, dict[str, Any]] = {
+            "grad_norm": {name: p.grad for name, p in named.items() if p.grad is not None},
+            "weight_norm": {**named},
+        }
+        for key in ("exp_avg", "exp_avg_sq") if self.moments else ():
+            states = {name: optimizer.state.get(p, {}).get(key) for name, p in named.items()}
+            kinds[f"{key}_norm"] = {n: value for n, value in states.items() if value is not None}
+        with torch.no_grad():
+            runner.log_buffer.update(self._norms(runner, named, kinds))
+            self._before |= {name: local_part(p).detach().clone() for name, p in named.items()}
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Log how far the step has moved the weights, after a step that was due."""
+        if not self._before:
+            return
+        before, self._before = self._before, {}
+        named = {name: p for name, p in runner.module.named_parameters() if name in before}
+        with torch.no_grad():
+            moved = {name: local_part(p) - before[name] for name, p in named.items()}
+            norms = self._norms(runner, named, {"moved": moved, "weight": before})
+        modules = dict.fromkeys(name.partition("/")[2] for name in norms)
+        runner.log_buffer.update(
+            {
+                f"update_ratio/{module}": norms[f"moved/{module}"] / norms[f"weight/{module}"]
+                for module in modules
+            }
+        )
+
+    def _norms(
+        self,
+        runner: Runner,
+        named: Mapping[str, torch.nn.Parameter],
+        kinds: Mapping[str, Mapping[str, torch.Tensor]],
+    ) -> dict[str, torch.Tensor]:
+        """Return the norms of each kind of tensor by module."""
+        groups = slices_of(runner.trainer.model or runner.module)
+        shards = {name: shards_of(p, groups.get(id(p))) for name, p in named.items()}
+        return norms_of(kinds, shards, self.depth, runner.world_size)
+
+
+# -- norms ---------------------------------------------------------------------------------------
+
+
+def module_of(name: str, depth: int) -> str:
+    """Return the first parts of the name of a parameter's module.
+
+    >>> module_of("net.layers.0.weight", 2), module_of("scale", 2), module_of("net.weight", 0)
+    ('net.layers', 'scale', 'all')
+    """
+    name = uncompiled_key(name).replace("_fsdp_wrapped_module.", "")
+    return ".".join(name.split(".")[:-1][:depth]) or (name if depth else "all")
+
+
+def shards_of(parameter: Any, group: Any = None) -> int:
+    """Return in how many different parts the ranks hold a parameter.
+
+    Args:
+        parameter: A parameter, or a DTensor.
+        group: The process group of a parameter that FSDP1 has sliced.
+    """
+    if group is not None:
+        return int(group.size())
+    if not is_sharded(parameter):
+        return 1
+    sizes = zip(parameter.placements, parameter.device_mesh.shape, strict=True)
+    return math.prod(size for placement, size in sizes if not placement.is_replicate())
+
+
+def norms_of(
+    kinds: Mapping[str, Mapping[str, torch.Tensor]],
+    shards: Mapping[str, int],
+    depth: int,
+    world_size: int = 1,
+) -> dict[str, torch.Tensor]:
+    """Return the L2 norm of the tensors of each module, as ``<kind>/<module>``.
+
+    Nothing is read from a device. With sharded tensors the function is collective: the squares are
+    added over the ranks, once for all, and a tensor held by several ranks counts once.
+
+    Args:
+        kinds: The tensors of each kind by the names of the parameters.
+        shards: The number of different parts of each parameter, see :func:`shards_of`.
+        depth: The number of parts of a module's name.
+        world_size: The number of ranks.
+
+    >>> norms = norms_of({"grad": {"a.w": torch.tensor([3.0]), "a.b": torch.tensor([4.0])}}, {}, 1)
+    >>> norms["grad/a"].item()
+    5.0
+    """
+    squares: dict[str, list[torch.Tensor]] = {}
+    is_spread = any(count > 1 for count in shards.values())
+    for kind, tensors in kinds.items():
+        norms = torch._foreach_norm([*map(_flat, tensors.values())]) if tensors else ()
+        for name, norm in zip(tensors, norms, strict=True):
+            share = shards.get(name, 1) / world_size if is_spread else 1.0
+            module = squares.setdefault(f"{kind}/{module_of(name, depth)}", [])
+            module.append(norm.square() * share)
+    if not squares:
+        return {}
+    device = next(iter(squares.values()))[0].device
+    of_modules = [torch.stack([each.to(device) for each in part]) for part in squares.values()]
+    sums = torch.stack([part.sum() for part in of_modules])
+    if is_spread:
+        torch.distributed.all_reduce(sums)
+    return dict(zip(squares, sums.sqrt().unbind(), strict=True))
 
 
 # -- histograms ----------------------------------------------------------------------------------

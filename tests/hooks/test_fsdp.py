@@ -25,7 +25,7 @@ def run(out: Path, *parts: str) -> Found:
 
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> Found:
-    return run(tmp_path_factory.mktemp("fsdp"), "measures", "clips", "saves", "refuses")
+    return run(tmp_path_factory.mktemp("fsdp"), "measures", "clips", "norms", "saves", "refuses")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +53,14 @@ def test_a_loss_that_is_nan_on_one_rank_is_acted_on_as_with_ddp(
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
+def test_norms_are_those_of_the_whole_tensors(kind: str, found: Found) -> None:
+    ddp, other = found[0]["norms"]["ddp"]["rows"], found[0]["norms"][kind]["rows"]
+    assert len(ddp) == len(other) == 2
+    for row, by_shards in zip(ddp, other, strict=True):
+        assert by_shards == pytest.approx(row, rel=1e-4, abs=2e-5)
+
+
+@pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
 def test_hooks_that_run_the_model_find_it_whole(kind: str, found: Found) -> None:
     for rank in found:
         ddp, other = rank["measures"]["ddp"], rank["measures"][kind]
@@ -62,7 +70,7 @@ def test_hooks_that_run_the_model_find_it_whole(kind: str, found: Found) -> None
 
 
 @pytest.mark.parametrize("kind", ["fsdp", "fsdp2"])
-@pytest.mark.parametrize("recipe", ["norm", "value", "infinite"])
+@pytest.mark.parametrize("recipe", ["norm", "value", "auto", "infinite"])
 def test_accumulated_gradients_are_clipped_as_with_ddp(
     kind: str, recipe: str, found: Found
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks import CheckpointHook, Hook, TimeLimitHook, TimeLimitReached
+from lightning_hooks import CheckpointHook, ClosureHook, Hook, TimeLimitHook, TimeLimitReached
 from lightning_hooks.hooks import time_limit
 from support.training import NoValidation, fit, make_loader
 
@@ -102,3 +102,17 @@ def test_a_limit_without_a_checkpoint_hook_is_told(
 def test_a_wrong_limit_is_refused(given: Any) -> None:
     with pytest.raises(ValueError, match="hours"):
         TimeLimitHook(**given)
+
+
+@pytest.mark.filterwarnings("ignore:Trainer already configured", "ignore:.*no last checkpoint")
+def test_with_lightnings_max_time_a_second_job_makes_no_step(tmp_path: Path) -> None:
+    """As the docs say, which send people to TimeLimitHook."""
+    modules = [NoValidation(), NoValidation()]
+    for module in modules:
+        slow = ClosureHook("before_train_iter", lambda _: time.sleep(0.05))
+        hooks = [slow, CheckpointHook(interval=1)]
+        limit = {"max_time": {"seconds": 0.5}, "max_epochs": 1000}
+        fit(tmp_path, *hooks, module=module, batches=2, ckpt_path="last", **limit)
+    steps = [len(module.losses) for module in modules]
+    assert steps[0] > 0
+    assert steps[1] == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import json
 from pathlib import Path
 from typing import Any
 
@@ -179,3 +181,96 @@ def test_the_device_is_read_once_for_all_of_them() -> None:
     with Reads() as reads:
         histograms_of(tensors)
     assert len(reads.found) == 1
+
+
+# -- norms -------------------------------------------------------------------------------------
+
+
+class Deep(NoValidation):
+    """Two layers, trained by Adam; notes weights and gradients around each step."""
+
+    def make_net(self) -> nn.Module:
+        return nn.Sequential(nn.Linear(4, 8), nn.Sequential(nn.Linear(8, 8), nn.Linear(8, 2)))
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.Adam(self.parameters(), lr=0.01)
+
+    def on_before_optimizer_step(self, optimizer: Any) -> None:
+        parameters = dict(self.named_parameters())
+        before = {name: p.detach().clone() for name, p in parameters.items()}
+        gradients = {name: p.grad.clone() for name, p in parameters.items() if p.grad is not None}
+        states = {
+            name: {key: value.clone() for key, value in optimizer.state[p].items()}
+            for name, p in parameters.items()
+            if p in optimizer.state
+        }
+        seen = (self.current_epoch, before, gradients, states)
+        self.__dict__.setdefault("seen", []).append(seen)
+
+
+def norm(tensors: dict[str, torch.Tensor], module: str) -> float:
+    """Return the norm of the tensors of a module by plain arithmetic."""
+    parts = [t.double().flatten() for name, t in tensors.items() if f"{name}.".startswith(module)]
+    return float(torch.cat(parts).norm())
+
+
+def lines(folder: Path) -> list[dict[str, Any]]:
+    """Return the training lines of the JSON log."""
+    (file,) = folder.glob("*.log.json")
+    rows = [json.loads(line) for line in file.read_text().splitlines()]
+    return [row for row in rows if row.get("mode") == "train"]
+
+
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_norms_are_those_of_the_steps_in_every_line_that_is_due(
+    tmp_path: Path, accumulate: int
+) -> None:
+    module, hook = Deep(), WatchHook(4, "norms", depth=3)
+    options = {"max_epochs": 2, "accumulate_grad_batches": accumulate}
+    make_trainer(tmp_path, hook, TextLoggerHook(interval=2), **options).fit(module, make_loader(8))
+    rows = lines(tmp_path)
+    due = [row for row in rows if any("norm" in key for key in row)]
+    assert len(rows) == 8
+    assert len(due) == 4
+    modules = ("net.0", "net.1.0", "net.1.1")
+    steps = range(0, len(module.seen), 4 // accumulate)  # type: ignore[attr-defined]
+    for row, step in zip(due, steps, strict=True):
+        _, before, gradients, _ = module.seen[step]  # type: ignore[attr-defined]
+        after = [s[1] for s in module.seen[step + 1 :]]  # type: ignore[attr-defined]
+        moved = {name: after[0][name] - value for name, value in before.items()}
+        kinds = ("grad_norm", "weight_norm", "update_ratio")
+        assert {k for k in row if "/" in k} == {f"{kind}/{m}" for kind in kinds for m in modules}
+        for name in modules:
+            close = functools.partial(pytest.approx, rel=1e-5, abs=1e-5)  # a line has five digits
+            assert row[f"grad_norm/{name}"] == close(norm(gradients, name))
+            assert row[f"weight_norm/{name}"] == close(norm(before, name))
+            assert row[f"update_ratio/{name}"] == close(norm(moved, name) / norm(before, name))
+
+
+@pytest.mark.parametrize(
+    ("depth", "modules"), [(0, {"all"}), (1, {"net"}), (2, {"net.0", "net.1"})]
+)
+def test_modules_are_grouped_by_the_depth_of_their_names(
+    tmp_path: Path, depth: int, modules: set[str]
+) -> None:
+    hook = WatchHook(1, "norms", depth=depth, moments=True)
+    module = Deep()
+    make_trainer(tmp_path, hook, TextLoggerHook(interval=1)).fit(module, make_loader(3))
+    first, second, _ = lines(tmp_path)
+    assert {key.partition("/")[2] for key in first if "/" in key} == modules
+    assert not any("exp_avg" in key for key in first)  # Adam has no moments yet
+    *_, states = module.seen[1]  # type: ignore[attr-defined]
+    for key in ("exp_avg", "exp_avg_sq"):
+        whole = norm({name: state[key] for name, state in states.items()}, "net")
+        squares = sum(second[f"{key}_norm/{module}"] ** 2 for module in modules)
+        assert squares**0.5 == pytest.approx(whole, abs=1e-4)
+
+
+def test_norms_are_copied_with_the_other_values_of_the_line(tmp_path: Path) -> None:
+    def copies(*hooks: Any) -> int:
+        with Reads() as reads:
+            trainer = make_trainer(tmp_path, TextLoggerHook(interval=2), *hooks)
+            trainer.fit(NoValidation(), make_loader(8))
+        return sum(read.is_ours for read in reads.found)
+
+    assert copies(WatchHook(2, "norms")) == copies()

@@ -384,6 +384,8 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             ``CheckpointHook``'s.
         on_saved: Called with the path of each file on the disk, as ``CheckpointHook``'s.
         load_at_end: Whether the module has the best file's weights after the fit.
+        save_optimizer: Whether to save the optimizer's state; without, the files are for loading
+            weights, and a ``CheckpointHook`` has the files to resume from.
 
     Raises:
         TypeError: for an argument of the wrong type.
@@ -419,13 +421,14 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         background: bool = False,
         on_saved: Callable[[str], object] | None = None,
         load_at_end: bool = False,
+        save_optimizer: bool = True,
     ) -> None:
         if save_best is None:
             raise TypeError("save_best must be a str or a list of str, got None")
         check_int("interval", interval)
         if interval <= 0:
             raise ValueError(f"interval must be a positive number, but got {interval}")
-        check_bool(by_epoch=by_epoch, load_at_end=load_at_end)
+        check_bool(by_epoch=by_epoch, load_at_end=load_at_end, save_optimizer=save_optimizer)
         self.load_at_end = load_at_end
         self.save_best, self.interval, self.by_epoch = save_best, interval, by_epoch
         self.out_dir = checked_out_dir(out_dir)
@@ -434,6 +437,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             *(type(self).__name__, save_best, rule, keep_best),
             choose_rule=inferred(greater_keys, less_keys),
         )
+        self._best.store.save_optimizer = save_optimizer
         self._files = [self._best]
 
     @property

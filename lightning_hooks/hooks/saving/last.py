@@ -7,7 +7,7 @@ import os
 import time
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, Literal
 
 import lightning as L
 from lightning.pytorch.callbacks import ModelCheckpoint
@@ -26,10 +26,11 @@ from lightning_hooks.hooks.saving.directory import (
 )
 from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all_ranks, files_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields
+from lightning_hooks.hooks.saving.ranking import is_due
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
-from lightning_hooks.utils.arguments import check_bool, check_int, check_number
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number
 from lightning_hooks.utils.dtensors import is_sharded
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
@@ -207,7 +208,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         interval: Epochs or iterations between files; -1 for the last file only.
         by_epoch: Whether to count epochs, else iterations.
         save_optimizer: Whether to save the optimizer's state. Without, the files are for loading
-            weights and a run cannot be resumed from them.
+            weights and a run cannot be resumed from them. ``"last"``: the best files by
+            ``save_best`` are without, the others with.
         out_dir: The parent directory; files are written to a subdirectory with the work
             directory's name. By default the work directory itself. fsspec paths such as
             ``s3://...`` are allowed.
@@ -235,16 +237,20 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         on_exception: Whether an exception, Ctrl-C or SIGTERM in training writes a file
             ``iter_<n>.pth`` too, unless the last file has all iterations. A line names the file.
             With several ranks, only SIGTERM writes a file.
+        save_begin: The epochs or iterations after which the first file by ``interval`` is written;
+            the others follow by ``interval``, as MMEngine's. 0 for after ``interval``.
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for an interval or number to keep of 0, a template without ``{}``, or a storage
-            other than the disk; before the first iteration, for a remote ``out_dir`` with a
-            strategy that writes directories, or FSDP's ``use_orig_params=False`` with one file.
+        ValueError: for an interval or number to keep of 0, a ``save_begin`` below 0, a template
+            without ``{}``, or a storage other than the disk; before the first iteration, for a
+            remote ``out_dir`` with a strategy that writes directories, or FSDP's
+            ``use_orig_params=False`` with one file.
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
-    Source: mmcv's ``CheckpointHook``; ``save_best`` and its arguments are MMEngine's.
+    Source: mmcv's ``CheckpointHook``; ``save_best``, its arguments and ``save_begin`` are
+    MMEngine's.
 
     Note:
         Departures from mmcv: the files are Lightning's, with mmcv's ``meta`` inside; "Saving
@@ -257,7 +263,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """
 
     interval: int = -1
-    save_optimizer: bool = True
+    save_begin: int = 0
+    save_optimizer: bool | Literal["last"] = True
     max_keep_ckpts: int = -1
     sync_buffer: bool = False
     transient = ("_has_run",)
@@ -269,7 +276,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         self,
         interval: int = -1,
         by_epoch: bool = True,
-        save_optimizer: bool = True,
+        save_optimizer: bool | Literal["last"] = True,
         out_dir: str | None = None,
         max_keep_ckpts: int = -1,
         save_last: bool = True,
@@ -286,12 +293,18 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         keep_best: int = 1,
         every_minutes: float | None = None,
         on_exception: bool = False,
+        save_begin: int = 0,
     ) -> None:
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             check_int(name, number)
             if number < 1 and number != -1:
                 raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
-        check_bool(by_epoch=by_epoch, save_optimizer=save_optimizer, save_last=save_last)
+        check_int("save_begin", save_begin, 0)
+        if isinstance(save_optimizer, str):
+            check_choice("save_optimizer", save_optimizer, ["last"])
+        else:
+            check_bool(save_optimizer=save_optimizer)
+        check_bool(by_epoch=by_epoch, save_last=save_last)
         check_bool(sync_buffer=sync_buffer, on_exception=on_exception)
         if every_minutes is not None:
             check_number("every_minutes", every_minutes, above=0)
@@ -299,9 +312,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
         refuse_other_storage(file_client_args)
         store = CheckpointStore(background, on_saved)
-        store.create_symlink, store.save_optimizer = create_symlink, save_optimizer
+        store.create_symlink, store.save_optimizer = create_symlink, bool(save_optimizer)
         self.out_dir = checked_out_dir(out_dir)
-        self.interval = interval
+        self.interval, self.save_begin = interval, save_begin
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.max_keep_ckpts = max_keep_ckpts
@@ -339,7 +352,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
         for kind in self._files:
-            kind.store.save_optimizer = self.save_optimizer
+            kind.store.save_optimizer = self.save_optimizer in (True, kind.kind)
         super().before_run(runner)
         self._has_run = True
         stores = [kind.store for kind in files_of(runner.hooks)]
@@ -353,7 +366,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """Mark a file as due, if epochs are counted."""
         self._last.is_asked |= self.by_epoch
         is_last = self.save_last and self.is_last_epoch(runner)
-        if self.by_epoch and (is_last or self.every_n_epochs(runner, self.interval)):
+        if self.by_epoch and (is_last or self._is_at_interval(runner)):
             self._mark_due(runner, runner.epoch + 1, "epochs")
             self._last.clock = Clock(runner.iter)
 
@@ -362,14 +375,22 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         last = self._last
         last.is_asked |= not self.by_epoch
         is_last = self.save_last and self.is_last_iter(runner)
-        is_due = not self.by_epoch and (is_last or self.every_n_iters(runner, self.interval))
-        if last.every_minutes is not None and not is_due:
-            is_due = last.clock.is_past(last.every_minutes, runner.iter + 1, runner.trainer)
-        last.waits |= is_due
+        writes = not self.by_epoch and (is_last or self._is_at_interval(runner))
+        if last.every_minutes is not None and not writes:
+            writes = last.clock.is_past(last.every_minutes, runner.iter + 1, runner.trainer)
+        last.waits |= writes
         if last.waits and not progress.accumulates(runner.trainer):
             last.waits = False
             self._mark_due(runner, runner.iter + 1, "iterations")
             last.clock = Clock(runner.iter + 1)
+
+    def _is_at_interval(self, runner: Runner) -> bool:
+        if self.save_begin:
+            done = (runner.epoch if self.by_epoch else runner.iter) + 1
+            return self.interval > 0 and is_due(done, self.save_begin, self.interval)
+        # mmcv's helpers, which a subclass may override
+        every = self.every_n_epochs if self.by_epoch else self.every_n_iters
+        return every(runner, self.interval)
 
     def save_after_iter(self, runner: Runner) -> None:
         """Write a file after the present iteration, whatever the interval."""

@@ -146,7 +146,7 @@ class CheckpointHook(native.CheckpointHook):
         if client is None:  # a subclass saves in a Trainer, at moments of its own
             client, directory = client_and_directory(runner, directory, self.file_client_args)
         assert directory is not None  # before_run or the line before has chosen the directory
-        runner.save_checkpoint(directory, save_optimizer=self.save_optimizer, **self.args)
+        runner.save_checkpoint(directory, save_optimizer=bool(self.save_optimizer), **self.args)
         number = runner.epoch + 1 if self.by_epoch else runner.iter + 1
         default = "epoch_{}.pth" if self.by_epoch else "iter_{}.pth"
         template = self.args.get("filename_tmpl", default)

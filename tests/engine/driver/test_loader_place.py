@@ -18,6 +18,7 @@ from torch.utils.data import DataLoader
 from lightning_hooks import CheckpointHook, EMAHook, newest_valid
 from support.jobs import loader_place
 from support.jobs.loader_place import Seen
+from support.paths import ROOT
 from support.processes import Job
 from support.torture.kills import Server, flatten, same
 from support.training import NoValidation, make_loader, make_trainer
@@ -79,10 +80,25 @@ def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
     whole, killed, kill_at = tmp_path / "whole", tmp_path / "killed", 7
     for folder in (whole, killed):
         folder.mkdir()
-    Job("loader_place", whole, kind, 0).wait()
-    Job("loader_place", killed, kind, kill_at).wait_for_all(240)
-    Job("loader_place", killed, kind, 0).wait()
+    Job("loader_place", whole, kind, 0, 0).wait()
+    Job("loader_place", killed, kind, kill_at, 0).wait_for_all(240)
+    Job("loader_place", killed, kind, 0, 0).wait()
     check_equal(whole, killed, kill_at, ranks=2)
+
+
+def test_ranks_end_together_when_the_time_of_rank_0_is_over(tmp_path: Path) -> None:
+    whole, limited = tmp_path / "whole", tmp_path / "limited"
+    for folder in (whole, limited):
+        folder.mkdir()
+    Job("loader_place", whole, "two ranks", 0, 0).wait()
+    assert Job("loader_place", limited, "two ranks", 0, 2).wait_for_all(240) == [85, 85]
+    done = len(steps(limited))
+    assert 2 <= done == len(steps(limited, 1)) < loader_place.EPOCHS * loader_place.BATCHES
+    assert newest_valid(limited) == str(limited / f"iter_{done}.pth")
+    Job("loader_place", limited, "two ranks", 0, 0).wait()
+    assert all(steps(limited, rank) == steps(whole, rank) for rank in (0, 1))
+    end, found = last_of(whole), last_of(limited)
+    assert [key for key in end if not same(found[key], end[key])] == []
 
 
 class Inputs(NoValidation):
@@ -180,27 +196,45 @@ def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
         make_trainer(tmp_path, EMAHook()).fit(NoValidation(), loader)
 
 
+def stateful() -> Any:
+    kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    return kind(loader_place.Augmented(), batch_size=2, shuffle=True)
+
+
+NEW_PASS = "a new pass: samples repeat, others are never seen"
+WITH_LIGHTNING: dict[str, tuple[Any, str]] = {
+    "torch's `DataLoader`, with torch's": (loader_place.KINDS["shuffled"], NEW_PASS),
+    "the same with workers": (loader_place.KINDS["workers"], "a new pass"),
+    "with a sampler or batch sampler of your own": (
+        loader_place.KINDS["batches by numpy"],
+        "a new pass",
+    ),
+    "torchdata's `StatefulDataLoader`": (
+        stateful,
+        "with the same samples and other random augmentations",
+    ),
+    "an iterable data set with a length": (loader_place.KINDS["stream with a state"], "a new pass"),
+}
+"""The rows of the table in docs/guides/resuming.md, by their first words."""
+
+
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")
 @pytest.mark.filterwarnings("ignore:Checkpoint directory .* exists and is not empty")
-@pytest.mark.parametrize("stateful", [False, True])
-def test_lightning_alone_does_what_the_table_of_the_docs_says(
-    tmp_path: Path, stateful: bool
-) -> None:
-    kind: Any = DataLoader
-    if stateful:
-        kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+@pytest.mark.filterwarnings("ignore:Your .IterableDataset. has .__len__. defined")
+@pytest.mark.parametrize("row", WITH_LIGHTNING)
+def test_lightning_alone_does_what_the_table_of_the_docs_says(tmp_path: Path, row: str) -> None:
+    make, said = WITH_LIGHTNING[row]
+    page = (ROOT / "docs/guides/resuming.md").read_text(encoding="utf-8")
+    (line,) = [line for line in page.splitlines() if line.startswith(f"| {row}")]
+    assert line.split("|")[3].strip() == said
 
     def run(seed: int, ckpt_path: Any = None) -> list[list[float]]:
-        torch.manual_seed(seed)
-        module, saves = (
-            Inputs(),
-            ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1),
-        )
-        arguments = {"enable_checkpointing": True, "max_epochs": 2}
-        trainer = make_trainer(tmp_path, saves, **arguments)
-        loader = kind(loader_place.Augmented(), batch_size=2, shuffle=True)
-        trainer.fit(module, loader, ckpt_path=ckpt_path)
+        loader_place.seed(seed)
+        saves = ModelCheckpoint(tmp_path, "{step}", every_n_train_steps=2, save_top_k=-1)
+        trainer = make_trainer(tmp_path, saves, enable_checkpointing=True, max_epochs=2)
+        module = Inputs()
+        trainer.fit(module, make(), ckpt_path=ckpt_path)
         return module.inputs
 
     whole = run(0)
@@ -208,4 +242,4 @@ def test_lightning_alone_does_what_the_table_of_the_docs_says(
     resumed = run(5, tmp_path / "step=10.ckpt")
     assert resumed != expected  # random augmentations are never the same
     samples = [[[*map(int, batch)] for batch in part] for part in (expected, resumed)]
-    assert (samples[0] == samples[1]) is stateful
+    assert (samples[0] == samples[1]) is ("the same samples" in said)

@@ -627,3 +627,62 @@ def test_where_bit_equality_ends(tmp_path: Path, kind: Any, is_equal: bool) -> N
     whole = train("whole", 6)
     train("stopped", 3)
     assert (train("stopped", 6, ckpt_path="last") == whole) is is_equal
+
+
+# -- from when on, and with what ---------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("interval", "begin", "expected"),
+    [(2, 5, ["5", "7", "9"]), (3, 3, ["3", "6", "9"]), (4, 0, ["4", "8"]), (-1, 2, [])],
+)
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_the_first_file_is_of_save_begin(
+    tmp_path: Path, interval: int, begin: int, expected: list[str], by_epoch: bool
+) -> None:
+    hook = CheckpointHook(interval, by_epoch, save_begin=begin, save_last=False)
+    batches, epochs = (1, 10) if by_epoch else (10, 1)
+    fit(tmp_path, hook, module=NoValidation, batches=batches, max_epochs=epochs)
+    assert sorted(name.split("_")[1][:-4] for name in names(tmp_path)) == expected
+
+
+class Falls(TinyModule):
+    """Its score is better in each epoch."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", 1 / (1.0 + self.trainer.current_epoch))
+
+
+@pytest.mark.parametrize("background", [False, True])
+@pytest.mark.parametrize("hooks", ["one hook", "two hooks"])
+def test_the_best_files_may_be_without_the_optimizer(
+    tmp_path: Path, hooks: str, background: bool
+) -> None:
+    def make() -> list[Any]:
+        best = {"keep_best": 2, "background": background}
+        if hooks == "one hook":
+            return [CheckpointHook(2, save_optimizer="last", save_best="val_loss", **best)]
+        return [CheckpointHook(2), BestCheckpointHook("val_loss", save_optimizer=False, **best)]
+
+    fit(tmp_path, *make(), module=Falls, val=1, max_epochs=3, batches=2)
+    has = {
+        name: "optimizer_states" in torch.load(tmp_path / name, weights_only=True)
+        for name in names(tmp_path)
+    }
+    assert has == {
+        "best_val_loss_epoch_2.pth": False,
+        "best_val_loss_epoch_3.pth": False,
+        "epoch_2.pth": True,
+        "epoch_3.pth": True,
+    }
+    (tmp_path / "epoch_3.pth").unlink()  # as if killed before
+    with pytest.warns(UserWarning, match=r"epoch_3.pth is missing: .*epoch_2.pth is taken"):
+        resumed = fit(
+            tmp_path, *make(), module=Falls, val=1, batches=2, max_epochs=4, ckpt_path="last"
+        )
+    assert resumed.global_step == 8
+
+
+def test_a_misspelt_save_optimizer_is_refused() -> None:
+    with pytest.raises(ValueError, match="did you mean 'last'"):
+        CheckpointHook(save_optimizer="lst")  # type: ignore[arg-type]

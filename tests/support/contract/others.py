@@ -18,6 +18,7 @@ CASES: dict[str, Case] = {
     "ScheduleFreeHook": ({}, None),
     "StepTimeHook": ({"interval": 2, "log": True}, {"warmup_iters": -1}),
     "SystemMetricsHook": ({"interval": 0.01}, {"interval": 0}),
+    "ThroughputHook": ({"warmup_iters": 0}, {"flops": "all"}),
     "TimeLimitHook": ({"hours": 5}, {"hours": -1}),
     "WatchHook": ({"interval": 2}, {"log": "weights"}),
     "SyncBuffersHook": ({}, {"distributed": 1}),

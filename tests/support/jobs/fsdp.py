@@ -5,6 +5,7 @@ python -m support.jobs.fsdp DIRECTORY PART...
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 import warnings
@@ -177,12 +178,24 @@ def clips(kind: str, out: Path) -> dict[str, Any]:
     """Clipping beside Lightning's steps, of several batches each; and of what is infinite."""
     found = {}
     recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
+    recipes |= {"auto": {"type": "auto", "percentile": 40}}
     for name, recipe in recipes.items():
         trainer = train(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
         found[name] = whole(trainer)
     trainer = train(kind, out, lh.OptimizerHook(recipes["value"]), module=Explodes())
     found["infinite"] = whole(trainer)
     return found
+
+
+def norms(kind: str, out: Path) -> dict[str, Any]:
+    """The norms of weights, gradients and updates, by layer."""
+    hooks = lh.WatchHook(2, "norms", depth=3), lh.TextLoggerHook(interval=2)
+    train(kind, out, *hooks)
+    if torch.distributed.get_rank():
+        return {}
+    (log,) = out.glob("*.log.json")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    return {"rows": [{k: v for k, v in row.items() if "/" in k} for row in rows if "loss" in row]}
 
 
 def owns(kind: str, out: Path) -> dict[str, Any]:
@@ -414,7 +427,19 @@ def main(out: Path, names: list[str]) -> None:
     torch.set_num_threads(1)
     standin.install()
     warnings.simplefilter("ignore")
-    parts = (acts, measures, clips, owns, scales, loads_best, saves, saves_all, weights, refuses)
+    parts = (
+        acts,
+        measures,
+        clips,
+        norms,
+        owns,
+        scales,
+        loads_best,
+        saves,
+        saves_all,
+        weights,
+        refuses,
+    )
     found: dict[str, Any] = {
         part.__name__: {kind: part(kind, out / part.__name__ / kind) for kind in KINDS}
         for part in parts

@@ -10,6 +10,7 @@ import os
 import random
 import signal
 import sys
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,8 @@ from torch.utils.data import (
     WeightedRandomSampler,
 )
 
-from lightning_hooks import CheckpointHook, newest_valid
+from lightning_hooks import CheckpointHook, TimeLimitHook, newest_valid
+from lightning_hooks.utils.process_age import process_age
 from support.torture.kill_job import serve
 from support.training import NoValidation, make_trainer, two_ranks
 
@@ -105,10 +107,9 @@ class Stream(IterableDataset[Any]):
     at = 0
 
     def __iter__(self) -> Iterator[Any]:
-        first, self.at = self.at, 0
-        for self.at in range(first + 1, 2 * BATCHES + 1):
-            yield torch.full((4,), float(self.at)) + torch.rand(()) / 4, torch.zeros(2)
-        self.at = 0
+        for number in range(self.at + 1, 2 * BATCHES + 1):
+            self.at = number % (2 * BATCHES)  # a loop may not ask for more than the length
+            yield torch.full((4,), float(number)) + torch.rand(()) / 4, torch.zeros(2)
 
     def __len__(self) -> int:
         return 2 * BATCHES
@@ -221,8 +222,22 @@ def seed(number: int) -> None:
         set_seed(number)
 
 
-def train(directory: str, kind: str, kill_at: int = 0, every: int = 2) -> None:
-    """Train to the end, from the newest valid file on, or until the kill."""
+class Slow(Callback):
+    """Makes each batch take a while."""
+
+    def on_train_batch_start(self, *args: Any) -> None:
+        time.sleep(0.25)
+
+
+def limited(rank: int, seconds: float) -> list[Callback]:
+    """Return callbacks of a job whose time, by rank 0's clock, ends soon."""
+    hook = TimeLimitHook(hours=1)
+    hook.seconds = process_age() + seconds + 1000 * rank
+    return [hook, Slow()]
+
+
+def train(directory: str, kind: str, kill_at: int = 0, every: int = 2, seconds: float = 0) -> None:
+    """Train to the end, from the newest valid file on, or until the kill or the time's end."""
     rank = int(os.environ.get("LOCAL_RANK", 0))
     folder = Path(directory)
     resumes = newest_valid(directory) is not None
@@ -230,12 +245,13 @@ def train(directory: str, kind: str, kill_at: int = 0, every: int = 2) -> None:
     hook = CheckpointHook(interval=every, by_epoch=False, max_keep_ckpts=2)
     ranks = two_ranks() if "LOCAL_RANK" in os.environ else {}
     given = {"max_epochs": EPOCHS, "enable_checkpointing": True, **TRAINER.get(kind, {}), **ranks}
-    trainer = make_trainer(folder, hook, Kills(kill_at), **given)
+    ends = [Kills(kill_at), *(limited(rank, seconds) if seconds else [])]
+    trainer = make_trainer(folder, hook, *ends, **given)
     trainer.fit(Seen(folder / f"seen{rank}", kind), ckpt_path="last" if resumes else None)
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        train(sys.argv[1], sys.argv[2], int(sys.argv[3]))
+        train(sys.argv[1], sys.argv[2], int(sys.argv[3]), seconds=float(sys.argv[4]))
     else:
         serve(train=train)

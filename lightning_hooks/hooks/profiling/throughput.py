@@ -1,0 +1,179 @@
+"""``ThroughputHook``: samples and tokens per second, and the use of the device's peak."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable
+from typing import Any
+
+import lightning as L
+import torch
+from lightning.fabric.utilities.throughput import get_available_flops
+from lightning.pytorch.utilities.data import extract_batch_size
+from torch.utils.flop_counter import FlopCounterMode
+
+from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.arguments import check_count, check_function, check_number
+
+__all__ = ["ThroughputHook"]
+
+SECOND = 1_000_000_000
+"""Nanoseconds: an average weighted with whole numbers is exact."""
+
+
+@HOOKS.register_module()
+class ThroughputHook(Hook):
+    """Logs how many samples and tokens a run trains in a second, on all ranks together.
+
+    ==================  ==========================================================================
+    key                 value
+    ==================  ==========================================================================
+    samples_per_sec     samples of the line's iterations / seconds of these iterations, times ranks
+    tokens_per_sec      the same of tokens, with ``tokens``
+    data_share          the share of the time in which the loop waits for data, 0 to 1
+    tflops_per_sec      1e12 floating-point operations in a second, of one device, with ``flops``
+    mfu                 the share of the device's peak, 0 to 1, with ``flops``, where Lightning
+                        knows the peak of the device and the precision (not of a CPU)
+    ==================  ==========================================================================
+
+    A line has the numbers of its own iterations. The first iterations, validations and checkpoints
+    do not count. Rank 0 counts, and stands for the others. No device is synchronised, and nothing
+    is read from a device.
+
+    Args:
+        samples: A function of the batch that returns the number of samples; by default the size of
+            the batch's first tensor, as Lightning finds it.
+        tokens: A function of the batch that returns the number of tokens, a number or a 0-d tensor.
+        flops: The floating-point operations of one batch, forward and backward, on one device; or
+            ``"measure"``, to count those of the first batch by torch's ``FlopCounterMode``, which
+            sees no compiled code.
+        peak_flops: The peak of a device in operations per second, for ``mfu``; by default the peak
+            that Lightning knows.
+        warmup_iters: Iterations at the start of a run that do not count.
+
+    Raises:
+        TypeError: if ``samples`` or ``tokens`` is no function, or a number no number.
+        ValueError: for ``flops`` or a ``peak_flops`` that is not above 0, or a negative
+            ``warmup_iters``.
+
+    Source: Lightning's ``ThroughputMonitor``, which waits for the device in every batch.
+    """
+
+    priority = "LOW"
+    """As ``IterTimerHook``: before the loggers."""
+
+    reads_step = False
+    transient = ("_start", "_size_of", "_counter", "_counting")
+    clock = staticmethod(time.perf_counter_ns)
+    """The clock, in nanoseconds."""
+
+    _start: int | None = None  # the end of the last iteration; None where no time counts
+    _ready: int = 0  # when the batch was there
+    _first: int = 0  # the first iteration of the fit
+    _size_of: Callable[[Any], Any] | None = None
+    _counter: FlopCounterMode | None = None  # in the batch whose operations are counted
+    _counting: contextlib.ExitStack
+    _batch_flops: float | None = None
+    _peak: float | None = None
+
+    def __init__(
+        self,
+        samples: Callable[[Any], Any] | None = None,
+        tokens: Callable[[Any], Any] | None = None,
+        flops: float | str | None = None,
+        peak_flops: float | None = None,
+        warmup_iters: int = 10,
+    ) -> None:
+        check_function("samples", samples)
+        check_function("tokens", tokens)
+        if isinstance(flops, str):
+            if flops != "measure":
+                raise ValueError(f'flops must be a number, "measure" or None, got {flops!r}')
+        elif flops is not None:
+            check_number("flops", flops, above=0)
+        if peak_flops is not None:
+            check_number("peak_flops", peak_flops, above=0)
+        check_count("warmup_iters", warmup_iters, 0)
+        self.samples, self.tokens = samples, tokens
+        self.flops, self.peak_flops = flops, peak_flops
+        self.warmup_iters = warmup_iters
+
+    def before_run(self, runner: Runner) -> None:
+        """Watch the checkpoints, and look up the peak of the device."""
+        trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
+        self._start, self._first = None, runner.iter
+        self._size_of = self.samples or extract_batch_size
+        self._batch_flops = None if isinstance(self.flops, str) else self.flops
+        self._peak = self.peak_flops
+        if self.flops is not None and self._peak is None:
+            self._peak = peak_of(trainer)
+        fit.patch(trainer, "save_checkpoint", after=self._restart)
+
+    def _restart(self, result: object = None) -> None:
+        """Begin to measure anew: what came before belongs to no iteration."""
+        self._start = self.clock()
+
+    def before_train_epoch(self, runner: Runner) -> None:
+        """Begin with the wait for the first batch."""
+        self._restart()
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Leave out the validation."""
+        self._restart()
+
+    def before_train_iter(self, runner: Runner) -> None:
+        """End the wait for the batch; count the operations of the first."""
+        self._ready = self.clock()
+        if self.flops == "measure" and self._batch_flops is None:
+            self._counting = Driver.of(runner.trainer).fit.part()
+            self._counter = self._counting.enter_context(FlopCounterMode(display=False))
+
+    def after_train_iter(self, runner: Runner) -> None:
+        """Log the iteration's numbers, weighted by the iteration's time."""
+        now, start = self.clock(), self._start
+        self._start = now
+        if self._counter is not None:
+            self._counting.close()
+            self._batch_flops, self._counter = float(self._counter.get_total_flops()), None
+        if start is None or now <= start or runner.iter - self._first < self.warmup_iters:
+            return
+        spent, batch, ranks = now - start, runner.data_batch, runner.world_size
+        values = {"data_share": max(0, self._ready - start) / spent}
+        if self._size_of is not None:
+            try:
+                values["samples_per_sec"] = self._size_of(batch) * ranks * SECOND / spent
+            except Exception as error:
+                if self.samples is not None:
+                    raise
+                self._size_of = None
+                runner.logger.warning(
+                    "ThroughputHook: samples_per_sec is not logged, as the batch has no size that "
+                    "can be found (%s); give ThroughputHook(samples=lambda batch: ...)",
+                    error,
+                )
+        if self.tokens is not None:
+            values["tokens_per_sec"] = self.tokens(batch) * ranks * SECOND / spent
+        if self._batch_flops:
+            per_second = self._batch_flops * SECOND / spent
+            values["tflops_per_sec"] = per_second / 1e12
+            if self._peak is not None:
+                values["mfu"] = per_second / self._peak
+        runner.log_buffer.update(values, spent)
+
+
+def peak_of(trainer: L.Trainer) -> float | None:
+    """Return the peak of the Trainer's device and precision, in operations per second.
+
+    None where Lightning does not know the device.
+    """
+    halves = {"16": torch.float16, "bf16": torch.bfloat16, "transformer-engine": torch.bfloat16}
+    kind = str(trainer.precision).partition("-")[0]
+    dtype = halves.get(kind, torch.float32)
+    with contextlib.suppress(Exception):  # of a device that is newer than Lightning's table
+        peak = get_available_flops(trainer.strategy.root_device, dtype)
+        return None if peak is None else float(peak)
+    return None
