@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
@@ -24,6 +25,7 @@ from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
+from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.handover import Handover
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
@@ -34,7 +36,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
-from lightning_hooks.utils import dtensors
+from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -75,12 +77,12 @@ class AveragingHook(Hook):
     Without an average a resumed run still trains on from the raw weights, if any hook of this
     package is in the Trainer.
 
-    With ``ModelParallelStrategy`` each rank averages its shards. A checkpoint of one file has all
-    averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict`` is
-    sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole.
-    ``FSDPStrategy`` and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only
-    while every rank holds the whole model, DeepSpeed partitions the trained weights and keeps the
-    weights in another precision.
+    With ``ModelParallelStrategy`` and ``FSDPStrategy`` each rank averages its shards, or its slices
+    of flat parameters; the only collective of a step is the vote on NaN. A checkpoint of one file
+    has all averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict``
+    is sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole. Refused
+    are directories of ``FSDPStrategy``, and ``DeepSpeedStrategy``, which partitions the trained
+    weights and keeps the weights in another precision.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -118,9 +120,9 @@ class AveragingHook(Hook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens or
-            partitions the parameters (FSDP, DeepSpeed), for ``resume_from`` where parameters are
-            sharded, or beside a hook that swaps as mmcv's EMAHook does.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, for FSDP with
+            ``state_dict_type="sharded"``, for ``resume_from`` where parameters are sharded, or
+            beside a hook that swaps as mmcv's EMAHook does.
     """
 
     _reads_step = False
@@ -246,7 +248,8 @@ class AveragingHook(Hook):
     def ema_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average's values.
 
-        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor.
+        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor. Under
+        ``FSDPStrategy`` all ranks must call this method, and rank 0 gets the whole values.
 
         Raises:
             RuntimeError: before the first fit.
@@ -271,7 +274,12 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: before the first fit, or if the keys differ.
         """
-        average = AveragingHook.ema_state_dict(self)
+        flat = self._average if self._loaded is None else None
+        average = (
+            flat.everywhere()
+            if isinstance(flat, FlatAverage)
+            else AveragingHook.ema_state_dict(self)
+        )
         if not dtensors.any_sharded(module.parameters()):
             average = dtensors.gathered(average, everywhere=True)
         module.load_state_dict(mmcv_checkpoint.with_keys_of(module, average))
@@ -347,7 +355,7 @@ class AveragingHook(Hook):
         else:
             self._swap_out()
         if ended and self._average is not None and trainer.is_global_zero:
-            self._handover.send(self._average.state_dict())
+            self._handover.send(self._average.state_dict)
         self._runs = False
 
     def _stays(self, trainer: L.Trainer) -> bool:
@@ -361,7 +369,8 @@ class AveragingHook(Hook):
             runner.resume(self._resume_from)
             checkpoint = torch_files.load_torch(self._resume_from)
             hooks = averages_of(trainer)
-            averages = find_averages(checkpoint, runner.module, hooks, self._resume_from)
+            present = runner.module.state_dict()
+            averages = find_averages(checkpoint, present, hooks, self._resume_from)
             self._take(averages[hooks.index(self)], for_fit=True)
         self._statistics = PreciseBNHook.of_average(self._precise_bn, class_name(self))
         if self._statistics is not None:
@@ -411,7 +420,8 @@ class AveragingHook(Hook):
     def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
         estimated = self._buffers == "ignore" and self._precise_bn is not False
         buffers = "statistics" if estimated else self._buffers
-        self._average = ModuleAverage(
+        kind = FlatAverage if isinstance(module.trainer.strategy, FSDPStrategy) else ModuleAverage
+        self._average = kind(
             module, saved, buffers, self._swap == "copy", self._check == "all", self._device
         )
         return self._average
@@ -554,7 +564,7 @@ class AveragingHook(Hook):
         if hooks[0] is not self:
             return
         path = str(file.trainer.ckpt_path)
-        averages = find_averages(file.contents, file.module, hooks, path)
+        averages = find_averages(file.contents, _present_state(file.trainer), hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
             hook._take(saved, for_fit=file.resumes)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
@@ -576,6 +586,13 @@ class AveragingHook(Hook):
 
     def __getstate__(self) -> dict[str, Any]:
         return {**super().__getstate__(), "_handover": self._handover.of_copy()}
+
+
+def _present_state(trainer: L.Trainer) -> dict[str, Any]:
+    """Return the module's state dict; under FSDP's strategy a whole one, gathered."""
+    if isinstance(trainer.strategy, FSDPStrategy) and trainer.strategy.model is not None:
+        return fsdp.whole_state(trainer.strategy.model, everywhere=True)
+    return trainer.lightning_module.state_dict()
 
 
 def _evaluated(trainer: L.Trainer) -> AveragingHook | None:
