@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import lightning as L
@@ -19,7 +19,7 @@ from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import dtensors, foreach
 
-__all__ = ["ModuleAverage", "WeightSwap"]
+__all__ = ["ModuleAverage", "WeightSwap", "averaged"]
 
 
 class ModuleAverage:
@@ -88,14 +88,14 @@ class ModuleAverage:
         if saved is not None and start:
             self.steps, self.updates = saved.steps or 0, saved.updates
         self._check_all = check_all
-        dtensors.reshard(module)
-        parameters = _averaged(module)
+        parameters = self._find_parameters()
         self._first_buffer = len(parameters)
-        self._slots = _buffers(module, buffers)  # the tensors that follow the parameters
+        # the tensors that follow the parameters
+        self._slots = _buffers(module, buffers, self._saved())
         self._copies = buffers == "copy"
         self._estimates_only = buffers == "statistics"
         self._is_estimated = False
-        self._shards = dtensors.any_sharded(parameters)
+        self._shards = self._is_spread(parameters)
         self._tensors: list[Any] = [
             *parameters,
             *(getattr(owner, name) for owner, name in self._slots),
@@ -106,14 +106,11 @@ class ModuleAverage:
             for *tensors, dim in _spectral_norms(module)
             if places.keys() >= {*map(id, tensors)} and not self._shards
         ]
-        local = [dtensors.local_part(tensor) for tensor in self._tensors]
-        averaged = self._tensors if buffers == "average" else parameters
-        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in averaged}
+        local = [self._local(tensor) for tensor in self._tensors]
+        widened = self._tensors if buffers == "average" else parameters
+        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in widened}
         values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
-        for key, tensor in module.state_dict(keep_vars=True).items():
-            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
-            if value is not None and id(tensor) in values and value.shape == tensor.shape:
-                values[id(tensor)] = dtensors.shard_of(value, tensor, types[id(tensor)])
+        values |= self._loaded(start, types) if start else {}
         copies = [values[id(t)].to(device, types[id(t)], copy=True) for t in self._tensors]
         by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
         keeps_device = device is not None
@@ -121,6 +118,39 @@ class ModuleAverage:
         self._staged = [torch.empty_like(copy) for copy in copies] if keeps_device else []
         self._updates: list[NanSafeUpdate] = []
         self._left_out: dict[torch.device, torch.Tensor] = {}
+
+    # -- the module's tensors --------------------------------------------------------------
+
+    def _find_parameters(self) -> list[Any]:
+        """Return the parameters to average."""
+        self._reshard()
+        return averaged(self.module)
+
+    def _saved(self) -> set[int]:
+        """Return the ids of the tensors in the state dict."""
+        return {id(value) for value in self.module.state_dict(keep_vars=True).values()}
+
+    def _is_spread(self, parameters: Sequence[Any]) -> bool:
+        return dtensors.any_sharded(parameters)
+
+    def _local(self, tensor: Any) -> torch.Tensor:
+        """Return the memory of a tensor on this rank."""
+        return dtensors.local_part(tensor)
+
+    def _reshard(self) -> None:
+        """Free whole parameters that a forward pass has left."""
+        dtensors.reshard(self.module)
+
+    def _loaded(
+        self, start: Mapping[str, Any], types: Mapping[int, torch.dtype]
+    ) -> dict[int, torch.Tensor]:
+        """Return this rank's parts of saved values, by the id of the tensor."""
+        values = {}
+        for key, tensor in self.module.state_dict(keep_vars=True).items():
+            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
+            if value is not None and id(tensor) in types and value.shape == tensor.shape:
+                values[id(tensor)] = dtensors.shard_of(value, tensor, types[id(tensor)])
+        return values
 
     def is_of(self, module: L.LightningModule) -> bool:
         """Whether the module has all averaged parameters."""
@@ -130,7 +160,7 @@ class ModuleAverage:
 
     def new_parameters(self) -> list[str]:
         """Return the names of parameters added or unfrozen since the average was made."""
-        dtensors.reshard(self.module)
+        self._reshard()
         known = {*map(id, self._tensors)}
         named = self.module.named_parameters()
         return [name for name, value in named if _is_averaged(value) and id(value) not in known]
@@ -196,7 +226,7 @@ class ModuleAverage:
     def _look_up(self, reshard: bool = False) -> None:
         """Look up the tensors again: a module may replace a buffer, FSDP the memory of a shard."""
         if reshard and self._shards:
-            dtensors.reshard(self.module)
+            self._reshard()
         if not self.swap.is_in:
             for index, (owner, name) in enumerate(self._slots, self._first_buffer):
                 buffer = getattr(owner, name)
@@ -204,7 +234,7 @@ class ModuleAverage:
                     self._tensors[index] = buffer
         found = self.swap.parameters
         for index in range(0 if self._shards else self._first_buffer, len(found)):
-            current = dtensors.local_part(self._tensors[index])
+            current = self._local(self._tensors[index])
             if current is not found[index]:
                 found[index] = current
                 self._updates = []
@@ -313,6 +343,11 @@ class ModuleAverage:
         self._look_up()
         return self._state_dict_with(self.swap.replacement, exact)
 
+    def live(self) -> dict[str, torch.Tensor]:
+        """Return the average's live tensors, of this rank, by the keys of the state dict."""
+        state = self.state_dict(exact=True)
+        return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
+
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
         """Return the average for a checkpoint of a hook, or for another average: live tensors."""
         state, exact = self.state_dict(), self.state_dict(exact=True)
@@ -348,7 +383,8 @@ class ModuleAverage:
         return self.swap.raw[places[0]] if places and self.swap.is_in else value
 
 
-def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+def averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters of a module that are averaged."""
     return [p for p in module.parameters() if _is_averaged(p)]
 
 
@@ -360,9 +396,10 @@ def _is_number(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
+def _buffers(
+    module: torch.nn.Module, which: str, saved: Collection[int]
+) -> list[tuple[torch.nn.Module, str]]:
     """Return owner and name of the averaged buffers in the state dict, each tensor once."""
-    saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
     slots: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):
