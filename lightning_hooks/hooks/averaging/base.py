@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import lightning as L
@@ -27,7 +28,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.handover import Handover
-from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -42,6 +43,12 @@ from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["AveragingHook", "averages_of"]
+
+ARGUMENTS = {
+    *("_resume_from", "_buffers", "_begin_iter", "_begin_epoch", "_swap", "_check", "_device"),
+    *("_after_fit", "_validate", "_precise_bn"),
+}
+"""The arguments of a hook whose names old subclasses may use for values of their own."""
 
 
 class AveragingHook(Hook):
@@ -147,6 +154,8 @@ class AveragingHook(Hook):
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
+    _voter: AveragingHook  # the Trainer's first average
+    _votes: tuple[int, Votes] = (-1, MappingProxyType({}))  # of the averages, and the iteration
 
     def __init__(
         self,
@@ -379,6 +388,7 @@ class AveragingHook(Hook):
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
+        self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self._joined_fit)
         self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 
@@ -479,7 +489,9 @@ class AveragingHook(Hook):
                 average.begin()
         elif self._counted != counted:
             if self._is_due(average.steps):
-                average.update(self._model_weight(runner))
+                first, now = self._voter, runner.iter  # the averages of a step share a vote
+                votes = first._votes[1] if first._votes[0] == now else None
+                first._votes = now, average.update(self._model_weight(runner), votes)
             average.steps += 1
 
     def _begins(self, iterations: int, epoch: int) -> bool:
@@ -579,13 +591,11 @@ class AveragingHook(Hook):
         if loaded.steps is None:  # a file of Lightning's counts the updates only
             loaded.steps = loaded.updates * self.interval
 
-    _transient = (  # a copy has the same arguments and no state of a run
-        *("_average", "_loaded", "_runs", "_run_id", "_statistics", "_applied", "_counted"),
-        "_plain_arguments",
-    )
-
     def __getstate__(self) -> dict[str, Any]:
-        return {**super().__getstate__(), "_handover": self._handover.of_copy()}
+        # a copy has the same arguments and no state of a run
+        state = super().__getstate__()
+        kept = {k: v for k, v in state.items() if not k.startswith("_") or k in ARGUMENTS}
+        return {**kept, "_handover": self._handover.of_copy()}
 
 
 def _present_state(trainer: L.Trainer) -> dict[str, Any]:
