@@ -174,7 +174,10 @@ class WatchHook(Hook):
                 if pl_module.device.type == "cuda" and runner.may_write:
                     name = f"out_of_memory_rank{trainer.global_rank}.pickle"
                     path = files.join(runner.work_dir, name)
-                    snapshot = {"segments": torch.cuda.memory_snapshot(), "device_traces": []}
+                    snapshot = {
+                        "segments": torch.cuda.memory_snapshot(),  # type: ignore[no-untyped-call]
+                        "device_traces": [],
+                    }
                     files.write_bytes(path, pickle.dumps(snapshot))
                 runner.logger.error(
                     "out of memory in iteration %d; the largest modules: %s%s",
