@@ -6,6 +6,7 @@ import dataclasses
 import math
 import os
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import lightning as L
@@ -27,7 +28,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.handover import Handover
-from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -146,6 +147,8 @@ class AveragingHook(Hook):
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
+    _voter: AveragingHook  # the Trainer's first average
+    _votes: tuple[int, Votes] = (-1, MappingProxyType({}))  # of the averages, and the iteration
 
     def __init__(
         self,
@@ -353,6 +356,7 @@ class AveragingHook(Hook):
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
+        self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self.joined_fit)
         self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 
@@ -453,7 +457,9 @@ class AveragingHook(Hook):
                 average.begin()
         elif self._counted != counted:
             if self.updates_at(average.steps):
-                average.update(self.get_momentum(runner))
+                first, now = self._voter, runner.iter  # the averages of a step share a vote
+                votes = first._votes[1] if first._votes[0] == now else None
+                first._votes = now, average.update(self.get_momentum(runner), votes)
             average.steps += 1
 
     def _begins(self, iterations: int, epoch: int) -> bool:

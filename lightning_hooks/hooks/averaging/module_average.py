@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 import lightning as L
 import torch
@@ -19,7 +19,11 @@ from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import dtensors, foreach
 
-__all__ = ["ModuleAverage", "WeightSwap", "averaged"]
+__all__ = ["ModuleAverage", "Votes", "WeightSwap", "averaged"]
+
+
+Votes: TypeAlias = Mapping[torch.device, torch.Tensor]
+"""1.0 for each device of the values where a step is bad, else 0.0."""
 
 
 class ModuleAverage:
@@ -116,7 +120,7 @@ class ModuleAverage:
         keeps_device = device is not None
         self.swap = WeightSwap(local, copies, by_copy, keeps_device)
         self._staged = [torch.empty_like(copy) for copy in copies] if keeps_device else []
-        self._updates: list[NanSafeUpdate] = []
+        self._updates: dict[torch.device, NanSafeUpdate] = {}
         self._left_out: dict[torch.device, torch.Tensor] = {}
 
     # -- the module's tensors --------------------------------------------------------------
@@ -183,31 +187,43 @@ class ModuleAverage:
         self._copy_buffers()
 
     @torch.no_grad()
-    def update(self, weight: float) -> None:
-        """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
+    def update(self, weight: float, votes: Votes | None = None) -> Votes:
+        """``average += weight * (parameter - average)``, for all tensors at once, without NaN.
+
+        Args:
+            weight: The weight of the parameters.
+            votes: What the ranks have decided on NaN for another average of the same step.
+
+        Returns:
+            What the ranks have decided, for each device; empty where each rank decides alone.
+        """
         self._is_estimated = False
         if (self._slots and not self._estimates_only) or self._shards:
             self._look_up()
-        for update in self._staged_updates():
-            update(weight)
+        votes = votes or {}
+        verdicts = {
+            device: update(weight, votes.get(device))
+            for device, update in self._staged_updates().items()
+        }
         for *places, dim in self._spectral_norms:
             kernel, left, right = (self.swap.replacement[place] for place in places)
             matrix = kernel.movedim(dim, 0).flatten(1)
             right.copy_(normalize(matrix.T @ left, dim=0))
             left.copy_(normalize(matrix @ right, dim=0))
         self.updates += 1
+        return verdicts if self._shards else {}
 
-    def _staged_updates(self) -> list[NanSafeUpdate]:
+    def _staged_updates(self) -> dict[torch.device, NanSafeUpdate]:
         """Copy the values to the average's own device, if any; return the updates."""
         if self._staged:
             with torch.no_grad():
                 foreach.copy_(self._staged, self.swap.parameters)
         return self._updates or self._prepare()
 
-    def _prepare(self) -> list[NanSafeUpdate]:
+    def _prepare(self) -> dict[torch.device, NanSafeUpdate]:
         pairs = [*zip(self.swap.replacement, self._staged or self.swap.parameters, strict=True)]
         first = self._first_buffer
-        self._updates = []
+        self._updates = {}
         for device in dict.fromkeys(value.device for _, value in pairs):
             parameters = [pair for pair in pairs[:first] if pair[1].device == device]
             buffers = [] if self._estimates_only else pairs[first:]
@@ -216,10 +232,8 @@ class ModuleAverage:
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
             together = self.swap.parameters[0].device if self._shards else None
-            self._updates.append(
-                NanSafeUpdate(
-                    parameters, left_out, self._check_all, buffers, self._copies, together
-                )
+            self._updates[device] = NanSafeUpdate(
+                parameters, left_out, self._check_all, buffers, self._copies, together
             )
         return self._updates
 
@@ -237,7 +251,7 @@ class ModuleAverage:
             current = self._local(self._tensors[index])
             if current is not found[index]:
                 found[index] = current
-                self._updates = []
+                self._updates = {}
 
     # -- use -------------------------------------------------------------------------------
 
@@ -245,14 +259,14 @@ class ModuleAverage:
         """Move the average to the module's devices."""
         self._look_up()
         self.swap.follow()
-        self._updates = []  # they hold the old tensors
+        self._updates = {}  # they hold the old tensors
 
     def swap_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
         if self.has_begun and not self.swap.is_in:
             self._look_up(reshard=True)
             if self.swap.swap_in():
-                self._updates = []  # they read the old memory
+                self._updates = {}  # they read the old memory
 
     def swap_out(self) -> None:
         """Restore the module's weights, if the average is in place and was not left there."""
@@ -327,7 +341,7 @@ class ModuleAverage:
         if count:
             for number in self._left_out.values():
                 number.zero_()
-            for update in self._staged_updates():
+            for update in self._staged_updates().values():
                 update.repair()
         return count
 

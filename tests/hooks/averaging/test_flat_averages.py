@@ -50,6 +50,11 @@ def test_is_the_average_of_a_run_in_one_process(
     assert equal(found[0][kind]["averages"][0], found[1][kind]["averages"][0])
 
 
+@pytest.mark.parametrize("kind", ALL)
+def test_two_averages_share_a_vote_in_each_step(found: Any, kind: str) -> None:
+    assert [rank[kind]["votes"] for rank in found] == [8, 8]
+
+
 @pytest.mark.parametrize("sharding", SHARDINGS)
 def test_a_resumed_run_is_bit_equal(found: Any, sharding: str) -> None:
     for rank in found:

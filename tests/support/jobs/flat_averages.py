@@ -10,6 +10,7 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
 from lightning.pytorch.callbacks import Callback
@@ -115,7 +116,11 @@ def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: 
         num_sanity_val_steps=0,
         use_distributed_sampler=False,
     )
-    trainer.fit(module, make_loader(4, 4), make_loader(2, 4, seed=1), ckpt_path=ckpt)
+    with mock.patch.object(
+        torch.distributed, "all_reduce", wraps=torch.distributed.all_reduce
+    ) as calls:
+        trainer.fit(module, make_loader(4, 4), make_loader(2, 4, seed=1), ckpt_path=ckpt)
+    votes = [c for c in calls.mock_calls if c.kwargs.get("op") == torch.distributed.ReduceOp.MAX]
     averages = []
     for hook in hooks:
         plain = Module()
@@ -124,7 +129,8 @@ def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: 
     hooks[0].export(str(out / "exported.pth"))
     if callbacks and isinstance(callbacks[0], Saves):
         trainer.save_checkpoint(out / "after.ckpt")
-    return {"val": losses.val, "train": losses.train, "averages": averages}
+    seen = {"val": losses.val, "train": losses.train, "votes": len(votes)}
+    return {**seen, "averages": averages}
 
 
 def main(out: Path) -> None:
