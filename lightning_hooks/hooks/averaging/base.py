@@ -281,6 +281,8 @@ class AveragingHook(Hook):
         run = {"run": self._run_id} if self._run_id else {}
         facts = {**run, "average": type(self).__name__, "updates": str(self.updates)}
         weights.write_weights(self.ema_state_dict(), path, facts)
+        if isinstance(self.average, FlatAverage):
+            torch.distributed.barrier()  # the next reader may be another rank
 
     def _repair(self) -> None:
         if self.average is not None and (left_out := self.average.repair()):
