@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, list and draw runs, end "
-        "one with a decay, average checkpoints, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, list, draw and report on "
+        "runs, end one with a decay, average checkpoints, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -63,30 +63,30 @@ def parser() -> argparse.ArgumentParser:
 
     def command(run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         doc = str(run.__doc__)
-        parser = below.add_parser(run.__name__, description=doc, help=doc)
-        parser.set_defaults(run=run)
-        return parser
+        subparser = below.add_parser(run.__name__, description=doc, help=doc)
+        subparser.set_defaults(run=run)
+        return subparser
 
     def add_path(name: str, **options: Any) -> None:
-        parser.add_argument(name, **options).complete = shtab.FILE  # type: ignore[attr-defined]
+        subparser.add_argument(name, **options).complete = shtab.FILE  # type: ignore[attr-defined]
 
-    parser = command(commands.check)
+    subparser = command(commands.check)
     add_path("target", help="a file, folder, script or config, or a module by name")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser.add_argument(
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser.add_argument(
         "--seconds", type=float, default=120.0, help="time limit of an import (120)"
     )
-    parser = command(commands.plot)
+    subparser = command(commands.plot)
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")
-    parser.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
-    parser.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
-    parser.add_argument(
+    subparser.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
+    subparser.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
+    subparser.add_argument(
         "--keys", nargs="+", default=(), help="quantities of a run, e.g. loss; else all"
     )
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
-    parser = command(commands.convert)
+    subparser = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
-    parser.add_argument(
+    subparser.add_argument(
         *("--import", "-i"),
         dest="imports",
         action="append",
@@ -94,30 +94,33 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that registers hooks when it is imported; may be repeated",
     )
-    parser = command(commands.average)
+    subparser = command(commands.average)
     add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
-    which = parser.add_mutually_exclusive_group()
+    which = subparser.add_mutually_exclusive_group()
     which.add_argument("--best", type=_length, metavar="N", help="the N best files of the run")
     which.add_argument("--last", type=_length, metavar="N", help="the N last files of the run")
     add_path("--out", required=True, help="the file to write")
-    parser = command(commands.decay)
+    subparser = command(commands.decay)
     add_path("run_dir", metavar="RUN", help="the work directory of a training run")
-    parser = command(commands.files)
+    subparser = command(commands.files)
     add_path("run_dir", metavar="RUN", help="the work directory of a run")
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser = command(commands.hooks)
-    parser.add_argument("--json", action="store_true", help="print JSON")
-    parser = command(commands.replay)
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser = command(commands.report)
+    add_path("run_dirs", nargs="+", metavar="RUN", help="the work directories of runs")
+    add_path("--out", default="report.html", help="the file to write (report.html)")
+    subparser = command(commands.hooks)
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser = command(commands.replay)
     add_path("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    parser.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
-    parser.add_argument(
+    subparser.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
+    subparser.add_argument(
         "--everything", action="store_true", help="copy all records, also those sent before"
     )
-    parser.add_argument(
+    subparser.add_argument(
         "--new-run", action="store_true", help="begin a run instead of going on with the spool's"
     )
     for name, text in OPTIONS.items():
-        parser.add_argument(f"--{name.replace('_', '-')}", help=text)
+        subparser.add_argument(f"--{name.replace('_', '-')}", help=text)
     return whole
 
 

@@ -124,11 +124,14 @@ def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Any]:
 
     Args:
         model: The model.
-        everywhere: Whether all ranks get the values; otherwise rank 0 alone, on the CPU.
+        everywhere: Whether all ranks get the values; otherwise rank 0 alone, on the CPU, and the
+            others an empty dict.
     """
     reshard(model)
     with _whole(model, everywhere):
         state = model.state_dict()
+    if not everywhere and torch.distributed.get_rank() > 0:
+        return {}  # else a part: the buffers
     return {key: _cloned(value) for key, value in state.items()}
 
 

@@ -313,6 +313,8 @@ class AveragingHook(Hook):
         run = {"run": self._run_id} if self._run_id else {}
         facts = {**run, "average": type(self).__name__, "updates": str(self._updates)}
         weights.write_weights(AveragingHook.ema_state_dict(self), path, facts)
+        if isinstance(self._average, FlatAverage):
+            torch.distributed.barrier()  # the next reader may be another rank
 
     def _repair(self) -> None:
         if self._average is not None and (left_out := self._average.repair()):

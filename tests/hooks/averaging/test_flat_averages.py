@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from lightning_hooks import CheckInvalidLossHook
 from support.jobs.flat_averages import SHARDINGS, Poison, run
 from support.probes import equal
 from support.processes import run_job
@@ -34,15 +35,17 @@ def whole(tmp_path_factory: Any) -> dict[str, Any]:
     folder = tmp_path_factory.mktemp("whole")
     with pytest.warns(UserWarning, match="left 1 updates out"):
         poisoned = run(folder, "auto", Poison())
-    return {"": run(folder, "auto"), " poisoned": poisoned}
+    check = CheckInvalidLossHook(interval=1, action="restore")
+    restored = run(folder, "auto", check, bad_step=4)
+    return {"": run(folder, "auto"), " poisoned": poisoned, " restored": restored}
 
 
 @pytest.mark.parametrize("kind", ALL)
-@pytest.mark.parametrize("poison", ["", " poisoned"])
+@pytest.mark.parametrize("step", ["", " poisoned", " restored"])
 def test_is_the_average_of_a_run_in_one_process(
-    found: Any, whole: Any, kind: str, poison: str
+    found: Any, whole: Any, kind: str, step: str
 ) -> None:
-    whole, kind = whole[poison], f"{kind}{poison}"
+    whole, kind = whole[step], f"{kind}{step}"
     for rank in found:
         torch.testing.assert_close(rank[kind]["val"], whole["val"], rtol=2e-6, atol=2e-6)
         for average, wanted in zip(rank[kind]["averages"], whole["averages"], strict=True):

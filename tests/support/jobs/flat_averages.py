@@ -17,7 +17,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 from torch.distributed.fsdp.wrap import ModuleWrapPolicy
 
-from lightning_hooks import EMAHook, StochasticWeightAverageHook
+from lightning_hooks import CheckInvalidLossHook, EMAHook, StochasticWeightAverageHook
 from lightning_hooks.utils.fsdp import flat_parameters, local_slice
 from support.fsdp_on_cpu import FSDPOnCPU
 from support.training import TinyModule, make_loader, make_trainer
@@ -28,6 +28,13 @@ SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
 class Module(TinyModule):
     """Slices end within its layers; each rank has its share of a batch."""
 
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("scale", torch.full((1,), 2.0))
+
+    bad_step = 0
+    steps = 0
+
     def make_net(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 7), nn.Tanh(), nn.Linear(7, 2))
 
@@ -36,7 +43,8 @@ class Module(TinyModule):
         return super().loss([part[rank::ranks] for part in batch])
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        return self.loss(batch)
+        self.steps += 1
+        return self.loss(batch) * (torch.nan if self.steps == self.bad_step else 1)
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", self.loss(batch), batch_size=1, sync_dist=True)
@@ -109,6 +117,7 @@ def _memory(model: Any) -> torch.Tensor:
 def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: Any) -> Any:
     """Train with two averages; return what there is to compare."""
     losses, module = Losses(), Module()
+    module.bad_step = options.pop("bad_step", 0)
     hooks: list[Any] = [EMAHook(0.1, warm_up=0, validate="both"), StochasticWeightAverageHook()]
     trainer = make_trainer(
         *(out, *callbacks, *hooks, losses),
@@ -127,6 +136,8 @@ def run(out: Path, strategy: Any, *callbacks: Any, ckpt: Any = None, **options: 
         hook.apply_to(plain)
         averages.append(plain.state_dict())
     hooks[0].export(str(out / "exported.pth"))
+    exported = torch.load(out / "exported.pth", weights_only=True)
+    assert exported.keys() == averages[0].keys()
     if callbacks and isinstance(callbacks[0], Saves):
         trainer.save_checkpoint(out / "after.ckpt")
     seen = {"val": losses.val, "train": losses.train, "votes": len(votes)}
@@ -153,6 +164,9 @@ def main(out: Path) -> None:
             if use_orig_params:
                 on = run(here, strategy(), devices=2, ckpt=here / "half.ckpt")
                 found[f"{here.name} resumed"] = on
+            options = {"bad_step": 4, "devices": 2}
+            check = CheckInvalidLossHook(interval=1, action="restore")
+            found[f"{here.name} restored"] = run(out, strategy(), check, **options)
             found[f"{here.name} poisoned"] = run(out, strategy(), Poison(), devices=2)
     torch.save(found, out / f"found{rank}.pt")
 
