@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from lightning_hooks import CheckpointHook, EMAHook, newest_valid
+from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, newest_valid
 from support.jobs import loader_place
 from support.jobs.loader_place import Seen
 from support.paths import ROOT
@@ -187,6 +187,25 @@ def test_a_run_ended_by_sigterm_goes_on_with_the_same_noise(tmp_path: Path) -> N
     assert steps(tmp_path / "cut") == steps(tmp_path / "whole")
     end, found = last_of(tmp_path / "whole"), last_of(tmp_path / "cut")
     assert [key for key in end if not same(found[key], end[key])] == []
+
+
+@pytest.mark.parametrize("stops", [{"max_steps": 10}, {"max_epochs": 3}], ids=str)
+def test_a_pass_that_the_end_of_a_run_has_cut_short_is_over(
+    tmp_path: Path, stops: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(hooks: list[Any], ckpt_path: Any = None, **length: int) -> Inputs:
+        module, hook = Inputs(), CheckpointHook(-1, by_epoch=False)
+        trainer = make_trainer(tmp_path, hook, *hooks, enable_checkpointing=True, **length)
+        trainer.fit(module, make_loader(7, shuffle=True), ckpt_path=ckpt_path)
+        return module
+
+    def stop(runner: Any) -> None:
+        runner.should_stop = runner.iter == 9
+
+    run([ClosureHook("after_train_iter", stop)], **stops)
+    resumed = run([], "last", max_epochs=3)
+    assert len(resumed.inputs) == 7
+    assert "ended within epoch 2, after 3 batches of 7; to Lightning that epoch is" in caplog.text
 
 
 def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
