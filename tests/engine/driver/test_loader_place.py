@@ -86,6 +86,23 @@ def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
     check_equal(whole, killed, kill_at, ranks=2)
 
 
+@pytest.mark.parametrize("kind", RANKS)
+def test_each_rank_sees_the_same_samples_after_sigterm(tmp_path: Path, kind: str) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    Job("loader_place", whole, kind, 0, 0).wait()
+    Job("loader_place", cut, kind, -7, 0).wait_for_all(240)
+    assert newest_valid(cut) == str(cut / "iter_7.pth")
+    Job("loader_place", cut, kind, 0, 0).wait()
+    assert steps(cut) == steps(whole)
+    for rank in (0, 1):  # whose random numbers are in no file of rank 0 alone
+        orders = [
+            [int(x) for step in steps(folder, rank) for x in step[0]] for folder in (whole, cut)
+        ]
+        assert orders[0] == orders[1]
+
+
 def test_ranks_end_together_when_the_time_of_rank_0_is_over(tmp_path: Path) -> None:
     whole, limited = tmp_path / "whole", tmp_path / "limited"
     for folder in (whole, limited):
