@@ -54,8 +54,8 @@ def parser() -> argparse.ArgumentParser:
 
     whole = argparse.ArgumentParser(
         "lightning-hooks",
-        description="Check old mmcv projects, convert and draw configs, list and draw runs, end "
-        "one with a decay, average checkpoints, replay logs.",
+        description="Check old mmcv projects, convert and draw configs, list, draw and report on "
+        "runs, end one with a decay, average checkpoints, replay logs.",
     )
     whole.add_argument("--version", action="version", version=f"lightning-hooks {__version__}")
     shtab.add_argument_to(whole, "--print-completion", help="print the completion for a shell")
@@ -103,6 +103,9 @@ def parser() -> argparse.ArgumentParser:
     one = command(commands.files)
     add_path("run_dir", metavar="RUN", help="the work directory of a run")
     one.add_argument("--json", action="store_true", help="print JSON")
+    one = command(commands.report)
+    add_path("run_dirs", nargs="+", metavar="RUN", help="the work directories of runs")
+    add_path("--out", default="report.html", help="the file to write (report.html)")
     one = command(commands.hooks)
     one.add_argument("--json", action="store_true", help="print JSON")
     one = command(commands.replay)

@@ -17,7 +17,7 @@ from typing import Any
 
 from lightning_hooks.utils.printable import printable
 
-__all__ = ["average", "check", "convert", "decay", "files", "hooks", "plot", "replay"]
+__all__ = ["average", "check", "convert", "decay", "files", "hooks", "plot", "replay", "report"]
 
 DECAY_REQUEST = "start_decay"
 """The file in a run's work directory that a ``WSDLrUpdaterHook`` looks for."""
@@ -128,6 +128,16 @@ def average(given: Namespace) -> int:
     average_checkpoints(paths, given.out)
     print("the mean of", *paths, sep="\n  ")
     print(f"is in {given.out}")
+    return 0
+
+
+def report(given: Namespace) -> int:
+    """Write one HTML file about a run, or several beside each other."""
+    for path in given.run_dirs:
+        _check_path(path)
+    from lightning_hooks.cli.report import report
+
+    print(f"written to {report(given.run_dirs, given.out)}")
     return 0
 
 

@@ -9,7 +9,7 @@ from typing import Any
 
 from lightning_hooks.storage import find_checkpoints, manifest
 
-__all__ = ["lines_of", "listed_files", "table_of"]
+__all__ = ["COLUMNS", "lines_of", "listed_files", "shown", "table_of"]
 
 COLUMNS = "file", "epochs", "iterations", "score", "size", "what"
 
@@ -42,7 +42,7 @@ def listed_files(directory: str) -> list[dict[str, Any]]:
 
 def lines_of(rows: Sequence[dict[str, Any]]) -> list[str]:
     """Return a line for each file, with tabs between the columns."""
-    return ["\t".join(_shown(row[name]) for name in COLUMNS) for row in rows]
+    return ["\t".join(shown(row[name]) for name in COLUMNS) for row in rows]
 
 
 def table_of(rows: Sequence[dict[str, Any]]) -> Any:
@@ -51,9 +51,10 @@ def table_of(rows: Sequence[dict[str, Any]]) -> Any:
 
     table = Table(*COLUMNS)
     for row in rows:
-        table.add_row(*(_shown(row[name]) for name in COLUMNS))
+        table.add_row(*(shown(row[name]) for name in COLUMNS))
     return table
 
 
-def _shown(value: Any) -> str:
+def shown(value: Any) -> str:
+    """Return a cell of the table."""
     return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -16,7 +16,15 @@ from lightning_hooks.utils.pictures import new_figure
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["RunLog", "Series", "draw_runs", "read_run", "runs_in_terminal"]
+__all__ = [
+    "RunLog",
+    "Series",
+    "draw_runs",
+    "figure_of",
+    "quantities",
+    "read_run",
+    "runs_in_terminal",
+]
 
 Row = dict[str, Any]
 
@@ -157,10 +165,21 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         ModuleNotFoundError: if matplotlib is not installed.
         ValueError: if the logs lack a quantity in ``keys``, or have no number.
     """
+    figure_of(runs, keys).savefig(path, dpi=120)
+    return Path(path)
+
+
+def quantities(runs: Sequence[RunLog]) -> list[str]:
+    """Return the names of the quantities in the logs."""
+    return [*_panels(runs, ())]
+
+
+def figure_of(runs: Sequence[RunLog], keys: Sequence[str] = (), width: float = 7) -> Any:
+    """Return the figure of :func:`draw_runs`, with a width in inches."""
     panels = _panels(runs, keys)
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
-    figure = new_figure(7, 0.6 + 2.4 * rows)
+    figure = new_figure(width, 0.6 + 2.4 * rows)
     axes = [*figure.subplots(rows, columns, squeeze=False).flat]
     for axis, (key, lines) in zip(axes, panels.items(), strict=False):
         for (number, mode), line in lines.items():
@@ -176,8 +195,7 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         axis.remove()
     title = "\n".join(_numbered(runs))
     figure.suptitle(title, x=0.01, ha="left", fontsize=8, parse_math=False)
-    figure.savefig(path, dpi=120)
-    return Path(path)
+    return figure
 
 
 def runs_in_terminal(

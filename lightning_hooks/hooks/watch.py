@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Mapping
+import pickle
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_int
 from lightning_hooks.utils.dtensors import is_sharded, local_part, uncompiled_key
 from lightning_hooks.utils.fsdp import slices_of
@@ -57,6 +61,10 @@ class WatchHook(Hook):
     The norms are computed on the device, and copied with the line's other values. Norms of sharded
     tensors are those of the whole tensors: the ranks add their squares once an interval. During a
     step that is due, a second copy of the weights exists.
+
+    Where torch is out of memory, a line names the modules with the largest weights, gradients and
+    optimizer states. On a GPU ``out_of_memory_rank<n>.pickle`` in the work directory has torch's
+    snapshot of the memory, to be drawn by https://pytorch.org/memory_viz.
 
     Args:
         interval: Iterations between two histograms, or two sets of norms.
@@ -153,6 +161,31 @@ class WatchHook(Hook):
             }
         )
 
+    def on_exception(
+        self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
+    ) -> None:
+        """Say what the memory holds, where there is not enough."""
+        if isinstance(exception, torch.OutOfMemoryError):
+            runner = Driver.of(trainer).runner_for(trainer, pl_module)
+            with contextlib.suppress(Exception):  # a second error would hide the first
+                states = [optimizer.state for optimizer in trainer.optimizers]
+                sizes = sizes_of(pl_module, states, self.depth)
+                path = ""
+                if pl_module.device.type == "cuda" and runner.may_write:
+                    name = f"out_of_memory_rank{trainer.global_rank}.pickle"
+                    path = files.join(runner.work_dir, name)
+                    snapshot = {
+                        "segments": torch.cuda.memory_snapshot(),  # type: ignore[no-untyped-call]
+                        "device_traces": [],
+                    }
+                    files.write_bytes(path, pickle.dumps(snapshot))
+                runner.logger.error(
+                    "out of memory in iteration %d; the largest modules: %s%s",
+                    runner.iter + 1,
+                    listed([f"{module} {size / 2**20:.1f} MiB" for module, size in sizes]),
+                    f"; {path} has torch's snapshot of the memory" if path else "",
+                )
+
     def _norms(
         self,
         runner: Runner,
@@ -163,6 +196,29 @@ class WatchHook(Hook):
         groups = slices_of(runner.trainer.model or runner.module)
         shards = {name: shards_of(p, groups.get(id(p))) for name, p in named.items()}
         return norms_of(kinds, shards, self.depth, runner.world_size)
+
+
+# -- memory --------------------------------------------------------------------------------------
+
+
+def sizes_of(
+    module: torch.nn.Module, states: Iterable[Mapping[Any, Any]], depth: int
+) -> list[tuple[str, int]]:
+    """Return the bytes of each module's weights, gradients and optimizer states, largest first.
+
+    >>> net = torch.nn.Sequential(torch.nn.Linear(4, 2), torch.nn.Linear(2, 1))
+    >>> sizes_of(net, [], depth=1)
+    [('0', 40), ('1', 12)]
+    """
+    sizes: dict[str, int] = {}
+    for name, parameter in module.named_parameters():
+        held = [parameter, parameter.grad]
+        for state in states:
+            held += state.get(parameter, {}).values()
+        tensors = [local_part(tensor) for tensor in held if isinstance(tensor, torch.Tensor)]
+        part = module_of(name, depth)
+        sizes[part] = sizes.get(part, 0) + sum(tensor.nbytes for tensor in tensors)
+    return sorted(sizes.items(), key=lambda item: item[1], reverse=True)
 
 
 # -- norms ---------------------------------------------------------------------------------------

@@ -103,6 +103,7 @@ LAYOUT: dict[str, Any] = {
                 **dict.fromkeys(("steps", "updates"), int | None),
             }
         ],
+        "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
         "trackers?": {},
     },

@@ -7,13 +7,27 @@ The parameters are whole only in the forward pass of the wrapped module. For FSD
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager
 from typing import Any
 
 import torch
 from torch import nn
 
-__all__ = ["has_slices", "is_flattened", "shares_state", "slices_of", "state_here"]
+__all__ = [
+    "flat_parameters",
+    "flattened",
+    "has_slices",
+    "is_flattened",
+    "load_whole",
+    "local_slice",
+    "prepare",
+    "reshard",
+    "shares_state",
+    "slices_of",
+    "state_here",
+    "whole_state",
+]
 
 
 def is_flattened(model: Any) -> bool:
@@ -62,6 +76,86 @@ def shares_state(model: nn.Module) -> bool:
         not handle._use_orig_params and len(handle.flat_param._fqns) > 1
         for handle in _handles(model)
     )
+
+
+# -- slices as memory ------------------------------------------------------------------------
+
+
+def flat_parameters(model: nn.Module) -> list[Any]:
+    """Return FSDP's flat parameters, in which the parameters of a wrapped module are joined."""
+    return [handle.flat_param for handle in _handles(model)]
+
+
+def flattened(model: nn.Module) -> set[int]:
+    """Return the ids of the flat parameters, and of the parameters in them."""
+    return {id(parameter) for handle in _handles(model) for parameter in _parameters(handle)}
+
+
+def prepare(model: nn.Module) -> None:
+    """Have FSDP allocate the slices, as before a first forward pass. Collective."""
+    from torch.distributed.fsdp import FullyShardedDataParallel
+
+    for root in FullyShardedDataParallel.fsdp_modules(model, root_only=True):
+        with FullyShardedDataParallel.summon_full_params(root, recurse=False, writeback=False):
+            pass
+
+
+def local_slice(parameter: Any) -> torch.Tensor:
+    """Return a flat parameter's memory on this rank; any other tensor is returned itself."""
+    local: torch.Tensor = getattr(parameter, "_local_shard", parameter)
+    return local
+
+
+def reshard(model: nn.Module) -> None:
+    """Free whole parameters that an evaluation has left.
+
+    FSDP keeps the parameters of a root, and with ``SHARD_GRAD_OP`` all, whole for a backward pass.
+    After an evaluation no backward pass follows, and the next forward pass would run with the old
+    values, even if the slices have changed.
+    """
+    for handle in _handles(model):
+        is_ready = hasattr(handle.flat_param, "_local_shard")
+        if is_ready and handle.uses_sharded_strategy and not handle.needs_unshard():
+            handle.reshard(True)
+
+
+def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Any]:
+    """Return the state dict of a wrapped model with whole parameters. Collective.
+
+    Args:
+        model: The model.
+        everywhere: Whether all ranks get the values; otherwise rank 0 alone, on the CPU, and the
+            others an empty dict.
+    """
+    reshard(model)
+    with _whole(model, everywhere):
+        state = model.state_dict()
+    if not everywhere and torch.distributed.get_rank() > 0:
+        return {}  # else a part: the buffers
+    return {key: _cloned(value) for key, value in state.items()}
+
+
+def load_whole(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Load whole tensors, present on every rank, into a wrapped model. Collective."""
+    reshard(model)
+    with _whole(model, everywhere=True):
+        model.load_state_dict(state, strict=False)
+
+
+def _whole(model: nn.Module, everywhere: bool) -> AbstractContextManager[Any]:
+    from torch.distributed.fsdp import (
+        FullStateDictConfig,
+        FullyShardedDataParallel,
+        StateDictType,
+    )
+
+    kind = StateDictType.FULL_STATE_DICT
+    config = FullStateDictConfig(offload_to_cpu=not everywhere, rank0_only=not everywhere)
+    return FullyShardedDataParallel.state_dict_type(model, kind, config)
+
+
+def _cloned(value: Any) -> Any:
+    return value.detach().clone() if isinstance(value, torch.Tensor) else value
 
 
 def _handles(model: nn.Module) -> Iterator[Any]:

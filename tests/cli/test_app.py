@@ -49,7 +49,7 @@ def run(*arguments: str) -> int:
 def test_help_names_the_commands(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("--help") == 0
     told = capsys.readouterr().out
-    for command in ("check", "plot", "convert", "files", "hooks", "replay"):
+    for command in ("check", "plot", "convert", "files", "hooks", "replay", "report"):
         assert command in told
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import pickle
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import nn
 
 from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
-from lightning_hooks.hooks.watch import CELLS, histograms_of
+from lightning_hooks.hooks.watch import CELLS, histograms_of, sizes_of
 from lightning_hooks.loggers.trackers.tensorboard import moments
 from lightning_hooks.utils.samples import Histogram
 from support.device_reads import Reads
@@ -274,3 +275,46 @@ def test_norms_are_copied_with_the_other_values_of_the_line(tmp_path: Path) -> N
         return sum(read.is_ours for read in reads.found)
 
     assert copies(WatchHook(2, "norms")) == copies()
+
+
+# -- memory ------------------------------------------------------------------------------------
+
+
+def test_out_of_memory_names_the_largest_modules(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Greedy(Deep):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            if batch_idx == 2:
+                raise torch.OutOfMemoryError("CUDA out of memory")
+            return super().training_step(batch, batch_idx)
+
+    trainer = make_trainer(tmp_path, WatchHook(1000, "norms", depth=3))
+    with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+        trainer.fit(Greedy(), make_loader())
+    (line,) = [r.getMessage() for r in caplog.records if r.levelname == "ERROR"]
+    # Adam: a weight and its two moments; Lightning has set the gradients to None
+    assert line.startswith("out of memory in iteration 3; the largest modules: net.1.0 0.0 MiB, ")
+    assert [*tmp_path.rglob("*.pickle")] == []
+
+
+def test_the_snapshot_of_a_gpu_is_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "memory_snapshot", lambda: [{"address": 1}])
+    hook, module = WatchHook(1000), Deep()
+    trainer = make_trainer(tmp_path, hook)
+    trainer.fit(module, make_loader(1))
+    monkeypatch.setattr(Deep, "device", torch.device("cuda", 0))
+    hook.on_exception(trainer, module, torch.OutOfMemoryError())
+    snapshot = pickle.loads((tmp_path / "out_of_memory_rank0.pickle").read_bytes())
+    assert snapshot == {"segments": [{"address": 1}], "device_traces": []}
+
+
+def test_weights_gradients_and_moments_are_counted_by_module() -> None:
+    net = nn.Sequential(nn.Linear(1000, 100), nn.Linear(100, 1))
+    optimizer = torch.optim.Adam(net.parameters())
+    net(torch.ones(1, 1000)).sum().backward()
+    optimizer.step()
+    (first, size), (second, other) = sizes_of(net, [optimizer.state], 1)
+    assert (first, second) == ("0", "1")
+    assert size == pytest.approx(4 * 100_100 * 4, abs=16)  # weight, gradient and two moments
+    assert other == pytest.approx(4 * 101 * 4, abs=16)

@@ -71,6 +71,19 @@ def test_lengths_are_counts_or_shares_and_the_last_is_the_rest() -> None:
     assert schedules.ends_of_phases(thirds, 10) == [3, 7, 10]
 
 
+def test_one_cycle_in_a_phase_is_that_of_a_run_of_its_own() -> None:
+    cycle = {"policy": "OneCycle", "max_lr": 2.0, "div_factor": 4.0}
+    alone = rates(OneCycleLrUpdaterHook(max_lr=2.0, div_factor=4.0), 1, 6)
+    hook = by_iter({"policy": "fixed", "length": 2}, {**cycle, "length": 6}, {"policy": "fixed"})
+    *both, after, _ = rates(hook)
+    assert both == [1.0, 1.0, *alone]
+    assert after == pytest.approx(2.0 / 4.0 / 1e4)  # the last rate of the cycle
+    momenta = {"policy": "OneCycle", "base_momentum": 0.5, "max_momentum": 0.9}
+    phases = [{"policy": "fixed", "length": 4}, momenta]
+    found = rates(PhasesMomentumUpdaterHook(phases, by_epoch=False))
+    assert (found[:5], min(found[4:])) == ([0.8] * 4 + [0.9], pytest.approx(0.5, abs=0.05))
+
+
 def test_phases_by_epoch_count_epochs() -> None:
     hook = PhasesLrUpdaterHook([{"policy": "fixed", "length": 1}, {"policy": "exp", "gamma": 0.5}])
     assert rates(hook, 4, 2) == [1, 1, 1, 1, 0.5, 0.5, 0.25, 0.25]
@@ -129,7 +142,7 @@ def test_a_policy_of_the_users_own() -> None:
         ([{"policy": "fixed", "length": 1.5}], r"in \(0, 1\], got 1.5"),
         ([{"policy": "fixed", "length": 0.5}] * 3, r"add up to 1.5, not to 1"),
         ([{"policy": "fixed", "length": 0.5}], r"add up to 0.5, not to 1; the last length may"),
-        ([{"policy": "OneCycle", "max_lr": 1.0}], "has a bases_of of its own"),
+        ([{"policy": "OneCycle", "max_lr": [1.0, 2.0]}], "has a bases_of of its own"),
         ([{"policy": "YOLOX", "num_last_epochs": 1, "min_lr": 0}], "has a before_run of its own"),
         ([{**COSINE, "warmup": "linear"}], "warmup is for the whole schedule"),
     ],
@@ -271,12 +284,16 @@ def test_a_field_inside_of_a_tuple_and_in_phases() -> None:
     [
         (("lr", "step"), r"lr has hooks of its own: write stepLrUpdaterHook"),
         (("betas.x", "fixed"), r'a key and a place as "betas.1"'),
-        (("eps", "OneCycle"), "the policy of eps: 'OneCycle' cannot be part"),
     ],
 )
 def test_a_wrong_field_is_refused(arguments: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         FieldUpdaterHook(*arguments)
+
+
+def test_a_field_needs_a_policy_with_one_base_for_all_groups() -> None:
+    with pytest.raises(ValueError, match="the policy of eps: 'OneCycle' cannot be part"):
+        FieldUpdaterHook("eps", "OneCycle", by_epoch=False, max_lr=[1.0, 2.0])
 
 
 def test_a_field_needs_a_value_for_its_preview_and_a_valid_end() -> None:

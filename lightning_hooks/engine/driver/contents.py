@@ -30,7 +30,7 @@ from typing import Any, Protocol
 
 import lightning as L
 from lightning.pytorch.callbacks import WeightAveraging
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.hook_buffers import HookBuffers
@@ -47,7 +47,7 @@ from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage.layout import OWN_PART, RAW, has_average, own_part
-from lightning_hooks.utils import dtensors
+from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Contents", "HookStates", "restore_raw_weights"]
@@ -178,6 +178,9 @@ def restore_raw_weights(file: CheckpointFile) -> bool:
         checkpoint["state_dict"] = raw
     elif isinstance(strategy, ModelParallelStrategy):
         dtensors.load_whole(file.module, raw)
+    elif isinstance(strategy, FSDPStrategy):
+        assert strategy.model is not None
+        fsdp.load_whole(strategy.model, raw)
     else:
         raise ValueError(
             f"the checkpoint's 'state_dict' is an average, and {type(strategy).__name__} "

@@ -6,10 +6,12 @@ import dataclasses
 import math
 import os
 from functools import partial
+from types import MappingProxyType
 from typing import Any, Literal
 
 import lightning as L
 import torch
+from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
@@ -24,8 +26,9 @@ from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
+from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.handover import Handover
-from lightning_hooks.hooks.averaging.module_average import ModuleAverage
+from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
@@ -34,7 +37,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
-from lightning_hooks.utils import dtensors
+from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -74,12 +77,12 @@ class AveragingHook(Hook):
     Without an average a resumed run still trains on from the raw weights, if any hook of this
     package is in the Trainer.
 
-    With ``ModelParallelStrategy`` each rank averages its shards. A checkpoint of one file has all
-    averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict`` is
-    sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole.
-    ``FSDPStrategy`` and ``DeepSpeedStrategy`` are refused: FSDP's slices have names and shapes only
-    while every rank holds the whole model, DeepSpeed partitions the trained weights and keeps the
-    weights in another precision.
+    With ``ModelParallelStrategy`` and ``FSDPStrategy`` each rank averages its shards, or its slices
+    of flat parameters; the only collective of a step is the vote on NaN. A checkpoint of one file
+    has all averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict``
+    is sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole. Refused
+    are directories of ``FSDPStrategy``, and ``DeepSpeedStrategy``, which partitions the trained
+    weights and keeps the weights in another precision.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -117,9 +120,9 @@ class AveragingHook(Hook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens or
-            partitions the parameters (FSDP, DeepSpeed), for ``resume_from`` where parameters are
-            sharded, or beside a hook that swaps as mmcv's EMAHook does.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, for FSDP with
+            ``state_dict_type="sharded"``, for ``resume_from`` where parameters are sharded, or
+            beside a hook that swaps as mmcv's EMAHook does.
     """
 
     reads_step = False
@@ -144,6 +147,8 @@ class AveragingHook(Hook):
     _statistics: PreciseBNHook | None = None  # estimates BatchNorm statistics in a fit
     _applied: AppliedSteps | None = None
     _counted = 0  # applied steps seen so far
+    _voter: AveragingHook  # the Trainer's first average
+    _votes: tuple[int, Votes] = (-1, MappingProxyType({}))  # of the averages, and the iteration
 
     def __init__(
         self,
@@ -224,7 +229,8 @@ class AveragingHook(Hook):
     def ema_state_dict(self) -> dict[str, Any]:
         """Return the module's state dict with the average's values.
 
-        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor.
+        Sharded parameters are DTensors; ``full_tensor()`` gathers a DTensor. Under
+        ``FSDPStrategy`` all ranks must call this method, and rank 0 gets the whole values.
 
         Raises:
             RuntimeError: before the first fit.
@@ -249,7 +255,8 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: before the first fit, or if the keys differ.
         """
-        average = self.ema_state_dict()
+        flat = self.average if self._loaded is None else None
+        average = flat.everywhere() if isinstance(flat, FlatAverage) else self.ema_state_dict()
         if not dtensors.any_sharded(module.parameters()):
             average = dtensors.gathered(average, everywhere=True)
         module.load_state_dict(mmcv_checkpoint.with_keys_of(module, average))
@@ -274,6 +281,8 @@ class AveragingHook(Hook):
         run = {"run": self._run_id} if self._run_id else {}
         facts = {**run, "average": type(self).__name__, "updates": str(self.updates)}
         weights.write_weights(self.ema_state_dict(), path, facts)
+        if isinstance(self.average, FlatAverage):
+            torch.distributed.barrier()  # the next reader may be another rank
 
     def _repair(self) -> None:
         if self.average is not None and (left_out := self.average.repair()):
@@ -325,7 +334,7 @@ class AveragingHook(Hook):
         else:
             self._swap_out()
         if ended and self.average is not None and trainer.is_global_zero:
-            self._handover.send(self.average.state_dict())
+            self._handover.send(self.average.state_dict)
         self._runs = False
 
     def _stays(self, trainer: L.Trainer) -> bool:
@@ -339,7 +348,8 @@ class AveragingHook(Hook):
             runner.resume(self.resume_from)
             checkpoint = torch_files.load_torch(self.resume_from)
             hooks = averages_of(trainer)
-            found = find_averages(checkpoint, runner.module, hooks, self.resume_from)
+            present = runner.module.state_dict()
+            found = find_averages(checkpoint, present, hooks, self.resume_from)
             self.take(found[hooks.index(self)], for_fit=True)
         self._statistics = PreciseBNHook.of_average(self.precise_bn, class_name(self))
         if self._statistics is not None:
@@ -348,6 +358,7 @@ class AveragingHook(Hook):
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
+        self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self.joined_fit)
         self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 
@@ -389,7 +400,8 @@ class AveragingHook(Hook):
     def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
         estimated = self.buffers == "ignore" and self.precise_bn is not False
         buffers = "statistics" if estimated else self.buffers
-        self.average = ModuleAverage(
+        kind = FlatAverage if isinstance(module.trainer.strategy, FSDPStrategy) else ModuleAverage
+        self.average = kind(
             module, saved, buffers, self.swap == "copy", self.check == "all", self.device
         )
         return self.average
@@ -447,7 +459,9 @@ class AveragingHook(Hook):
                 average.begin()
         elif self._counted != counted:
             if self.updates_at(average.steps):
-                average.update(self.get_momentum(runner))
+                first, now = self._voter, runner.iter  # the averages of a step share a vote
+                votes = first._votes[1] if first._votes[0] == now else None
+                first._votes = now, average.update(self.get_momentum(runner), votes)
             average.steps += 1
 
     def _begins(self, iterations: int, epoch: int) -> bool:
@@ -532,7 +546,7 @@ class AveragingHook(Hook):
         if hooks[0] is not self:
             return
         path = str(file.trainer.ckpt_path)
-        averages = find_averages(file.contents, file.module, hooks, path)
+        averages = find_averages(file.contents, _present_state(file.trainer), hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
             hook.take(saved, for_fit=file.resumes)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
@@ -552,6 +566,13 @@ class AveragingHook(Hook):
         state = super().__getstate__()
         state = {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
         return {**state, "_handover": self._handover.of_copy()}
+
+
+def _present_state(trainer: L.Trainer) -> dict[str, Any]:
+    """Return the module's state dict; under FSDP's strategy a whole one, gathered."""
+    if isinstance(trainer.strategy, FSDPStrategy) and trainer.strategy.model is not None:
+        return fsdp.whole_state(trainer.strategy.model, everywhere=True)
+    return trainer.lightning_module.state_dict()
 
 
 def _evaluated(trainer: L.Trainer) -> AveragingHook | None:

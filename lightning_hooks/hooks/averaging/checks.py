@@ -7,12 +7,13 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
+from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -32,7 +33,7 @@ def check_momentum(value: Any) -> None:
 
 
 def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
-    """Check for a strategy without changes to the parameters.
+    """Check for a strategy whose parameters can be averaged.
 
     Args:
         hook: The average.
@@ -40,21 +41,29 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         resume_from: The checkpoint that the hook loads itself.
 
     Raises:
-        ValueError: for a strategy with flattened or partitioned parameters, and with
-            ``resume_from`` for a strategy with its own way to load checkpoints.
+        ValueError: for DeepSpeed and other strategies with partitioned parameters, for FSDP with
+            directories, and with ``resume_from`` for a strategy with its own way to load
+            checkpoints.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
-    if shards and not isinstance(strategy, ModelParallelStrategy):
+    name = type(strategy).__name__
+    if shards and not isinstance(strategy, (FSDPStrategy, ModelParallelStrategy)):
         raise ValueError(
-            f"{type(hook).__name__} does not work with {type(strategy).__name__}, whose "
-            "parameters are not the module's own; use ModelParallelStrategy, with "
-            "torch's fully_shard() in configure_model(), or the strategy 'ddp'"
+            f"{type(hook).__name__} does not work with {name}, whose parameters are not the "
+            "module's own; use ModelParallelStrategy, with torch's fully_shard() in "
+            "configure_model(), 'fsdp' or 'ddp'; docs/extending.md has an average for DeepSpeed"
+        )
+    if isinstance(strategy, FSDPStrategy) and writes_directories(strategy):
+        raise ValueError(
+            f"{type(hook).__name__} does not work with {name}(state_dict_type='sharded'), as a "
+            "directory has no place for a second set of slices; write state_dict_type='full', or "
+            "use ModelParallelStrategy"
         )
     if shards and resume_from is not None:
         raise ValueError(
-            f"resume_from={resume_from!r} does not work with {type(strategy).__name__}, "
-            "which loads checkpoints itself; use Trainer.fit(ckpt_path=...)"
+            f"resume_from={resume_from!r} does not work with {name}, which loads "
+            "checkpoints itself; use Trainer.fit(ckpt_path=...)"
         )
 
 

@@ -55,8 +55,8 @@ class EMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
-            or partitions the parameters (FSDP, DeepSpeed).
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
+            with ``state_dict_type="sharded"``.
 
     Source: mmcv's ``EMAHook``; ``begin_iter`` and ``begin_epoch`` are MMEngine's idea.
 
@@ -121,8 +121,8 @@ class BaseEMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
-            or partitions the parameters (FSDP, DeepSpeed).
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
+            with ``state_dict_type="sharded"``.
 
     Source: mmdetection's ``BaseEMAHook``.
 
@@ -272,8 +272,8 @@ class MomentumAnnealingEMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
-            or partitions the parameters (FSDP, DeepSpeed).
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
+            with ``state_dict_type="sharded"``.
 
     Source: MMEngine's ``EMAHook(ema_type="MomentumAnnealingEMA")``; ``power`` is timm's.
 
@@ -322,8 +322,8 @@ class StochasticWeightAverageHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for a strategy that flattens
-            or partitions the parameters (FSDP, DeepSpeed).
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
+            with ``state_dict_type="sharded"``.
 
     Source: MMEngine's ``EMAHook(ema_type="StochasticWeightAverage")``.
 

@@ -7,7 +7,7 @@ import os
 import tempfile
 import uuid
 import weakref
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
@@ -33,11 +33,11 @@ class Handover:
         """Return the handover of a hook's copy: in a started process, the one of the hook."""
         return self if get_spawning_popen() is not None else Handover()
 
-    def send(self, state: Mapping[str, Any]) -> None:
-        """Write the state dict, if this process is not the hook's own."""
+    def send(self, state: Callable[[], Mapping[str, Any]]) -> None:
+        """Write the state dict that a function returns, if this process is not the hook's own."""
         if os.getpid() != self._home:
             with contextlib.suppress(OSError):  # as full as Lightning's own, which then raises
-                torch_files.save_torch(dict(state), self._path)
+                torch_files.save_torch(dict(state()), self._path)
 
     def receive(self) -> dict[str, Any]:
         """Return the state dict of a fit in another process; empty without such a fit."""

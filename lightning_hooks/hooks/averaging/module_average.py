@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import lightning as L
 import torch
@@ -19,7 +19,11 @@ from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import dtensors, foreach
 
-__all__ = ["ModuleAverage", "WeightSwap"]
+__all__ = ["ModuleAverage", "Votes", "WeightSwap", "averaged"]
+
+
+Votes: TypeAlias = Mapping[torch.device, torch.Tensor]
+"""1.0 for each device of the values where a step is bad, else 0.0."""
 
 
 class ModuleAverage:
@@ -88,14 +92,14 @@ class ModuleAverage:
         if saved is not None and start:
             self.steps, self.updates = saved.steps or 0, saved.updates
         self._check_all = check_all
-        dtensors.reshard(module)
-        parameters = _averaged(module)
+        parameters = self._find_parameters()
         self._first_buffer = len(parameters)
-        self._slots = _buffers(module, buffers)  # the tensors that follow the parameters
+        # the tensors that follow the parameters
+        self._slots = _buffers(module, buffers, self._saved())
         self._copies = buffers == "copy"
         self._estimates_only = buffers == "statistics"
         self._is_estimated = False
-        self._shards = dtensors.any_sharded(parameters)
+        self._shards = self._is_spread(parameters)
         self._tensors: list[Any] = [
             *parameters,
             *(getattr(owner, name) for owner, name in self._slots),
@@ -106,21 +110,51 @@ class ModuleAverage:
             for *tensors, dim in _spectral_norms(module)
             if places.keys() >= {*map(id, tensors)} and not self._shards
         ]
-        local = [dtensors.local_part(tensor) for tensor in self._tensors]
-        averaged = self._tensors if buffers == "average" else parameters
-        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in averaged}
+        local = [self._local(tensor) for tensor in self._tensors]
+        widened = self._tensors if buffers == "average" else parameters
+        types = {id(t): t.dtype for t in self._tensors} | {id(t): wide(t.dtype) for t in widened}
         values = {id(t): part.detach() for t, part in zip(self._tensors, local, strict=True)}
-        for key, tensor in module.state_dict(keep_vars=True).items():
-            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
-            if value is not None and id(tensor) in values and value.shape == tensor.shape:
-                values[id(tensor)] = dtensors.shard_of(value, tensor, types[id(tensor)])
+        values |= self._loaded(start, types) if start else {}
         copies = [values[id(t)].to(device, types[id(t)], copy=True) for t in self._tensors]
         by_copy = by_copy or self._shards or device is not None or _is_compiled_for_cuda(module)
         keeps_device = device is not None
         self.swap = WeightSwap(local, copies, by_copy, keeps_device)
         self._staged = [torch.empty_like(copy) for copy in copies] if keeps_device else []
-        self._updates: list[NanSafeUpdate] = []
+        self._updates: dict[torch.device, NanSafeUpdate] = {}
         self._left_out: dict[torch.device, torch.Tensor] = {}
+
+    # -- the module's tensors --------------------------------------------------------------
+
+    def _find_parameters(self) -> list[Any]:
+        """Return the parameters to average."""
+        self._reshard()
+        return averaged(self.module)
+
+    def _saved(self) -> set[int]:
+        """Return the ids of the tensors in the state dict."""
+        return {id(value) for value in self.module.state_dict(keep_vars=True).values()}
+
+    def _is_spread(self, parameters: Sequence[Any]) -> bool:
+        return dtensors.any_sharded(parameters)
+
+    def _local(self, tensor: Any) -> torch.Tensor:
+        """Return the memory of a tensor on this rank."""
+        return dtensors.local_part(tensor)
+
+    def _reshard(self) -> None:
+        """Free whole parameters that a forward pass has left."""
+        dtensors.reshard(self.module)
+
+    def _loaded(
+        self, start: Mapping[str, Any], types: Mapping[int, torch.dtype]
+    ) -> dict[int, torch.Tensor]:
+        """Return this rank's parts of saved values, by the id of the tensor."""
+        values = {}
+        for key, tensor in self.module.state_dict(keep_vars=True).items():
+            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
+            if value is not None and id(tensor) in types and value.shape == tensor.shape:
+                values[id(tensor)] = dtensors.shard_of(value, tensor, types[id(tensor)])
+        return values
 
     def is_of(self, module: L.LightningModule) -> bool:
         """Whether the module has all averaged parameters."""
@@ -130,7 +164,7 @@ class ModuleAverage:
 
     def new_parameters(self) -> list[str]:
         """Return the names of parameters added or unfrozen since the average was made."""
-        dtensors.reshard(self.module)
+        self._reshard()
         known = {*map(id, self._tensors)}
         named = self.module.named_parameters()
         return [name for name, value in named if _is_averaged(value) and id(value) not in known]
@@ -153,31 +187,43 @@ class ModuleAverage:
         self._copy_buffers()
 
     @torch.no_grad()
-    def update(self, weight: float) -> None:
-        """``average += weight * (parameter - average)``, for all tensors at once, without NaN."""
+    def update(self, weight: float, votes: Votes | None = None) -> Votes:
+        """``average += weight * (parameter - average)``, for all tensors at once, without NaN.
+
+        Args:
+            weight: The weight of the parameters.
+            votes: What the ranks have decided on NaN for another average of the same step.
+
+        Returns:
+            What the ranks have decided, for each device; empty where each rank decides alone.
+        """
         self._is_estimated = False
         if (self._slots and not self._estimates_only) or self._shards:
             self._look_up()
-        for update in self._staged_updates():
-            update(weight)
+        votes = votes or {}
+        verdicts = {
+            device: update(weight, votes.get(device))
+            for device, update in self._staged_updates().items()
+        }
         for *places, dim in self._spectral_norms:
             kernel, left, right = (self.swap.replacement[place] for place in places)
             matrix = kernel.movedim(dim, 0).flatten(1)
             right.copy_(normalize(matrix.T @ left, dim=0))
             left.copy_(normalize(matrix @ right, dim=0))
         self.updates += 1
+        return verdicts if self._shards else {}
 
-    def _staged_updates(self) -> list[NanSafeUpdate]:
+    def _staged_updates(self) -> dict[torch.device, NanSafeUpdate]:
         """Copy the values to the average's own device, if any; return the updates."""
         if self._staged:
             with torch.no_grad():
                 foreach.copy_(self._staged, self.swap.parameters)
         return self._updates or self._prepare()
 
-    def _prepare(self) -> list[NanSafeUpdate]:
+    def _prepare(self) -> dict[torch.device, NanSafeUpdate]:
         pairs = [*zip(self.swap.replacement, self._staged or self.swap.parameters, strict=True)]
         first = self._first_buffer
-        self._updates = []
+        self._updates = {}
         for device in dict.fromkeys(value.device for _, value in pairs):
             parameters = [pair for pair in pairs[:first] if pair[1].device == device]
             buffers = [] if self._estimates_only else pairs[first:]
@@ -186,17 +232,15 @@ class ModuleAverage:
                 device, torch.zeros((), dtype=torch.float32, device=device)
             )
             together = self.swap.parameters[0].device if self._shards else None
-            self._updates.append(
-                NanSafeUpdate(
-                    parameters, left_out, self._check_all, buffers, self._copies, together
-                )
+            self._updates[device] = NanSafeUpdate(
+                parameters, left_out, self._check_all, buffers, self._copies, together
             )
         return self._updates
 
     def _look_up(self, reshard: bool = False) -> None:
         """Look up the tensors again: a module may replace a buffer, FSDP the memory of a shard."""
         if reshard and self._shards:
-            dtensors.reshard(self.module)
+            self._reshard()
         if not self.swap.is_in:
             for index, (owner, name) in enumerate(self._slots, self._first_buffer):
                 buffer = getattr(owner, name)
@@ -204,10 +248,10 @@ class ModuleAverage:
                     self._tensors[index] = buffer
         found = self.swap.parameters
         for index in range(0 if self._shards else self._first_buffer, len(found)):
-            current = dtensors.local_part(self._tensors[index])
+            current = self._local(self._tensors[index])
             if current is not found[index]:
                 found[index] = current
-                self._updates = []
+                self._updates = {}
 
     # -- use -------------------------------------------------------------------------------
 
@@ -215,14 +259,14 @@ class ModuleAverage:
         """Move the average to the module's devices."""
         self._look_up()
         self.swap.follow()
-        self._updates = []  # they hold the old tensors
+        self._updates = {}  # they hold the old tensors
 
     def swap_in(self) -> None:
         """Put the average in place of the module's weights, if averaging has begun."""
         if self.has_begun and not self.swap.is_in:
             self._look_up(reshard=True)
             if self.swap.swap_in():
-                self._updates = []  # they read the old memory
+                self._updates = {}  # they read the old memory
 
     def swap_out(self) -> None:
         """Restore the module's weights, if the average is in place and was not left there."""
@@ -297,7 +341,7 @@ class ModuleAverage:
         if count:
             for number in self._left_out.values():
                 number.zero_()
-            for update in self._staged_updates():
+            for update in self._staged_updates().values():
                 update.repair()
         return count
 
@@ -312,6 +356,11 @@ class ModuleAverage:
             return self.raw_state_dict()
         self._look_up()
         return self._state_dict_with(self.swap.replacement, exact)
+
+    def live(self) -> dict[str, torch.Tensor]:
+        """Return the average's live tensors, of this rank, by the keys of the state dict."""
+        state = self.state_dict(exact=True)
+        return {key: value for key, value in state.items() if isinstance(value, torch.Tensor)}
 
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
         """Return the average for a checkpoint of a hook, or for another average: live tensors."""
@@ -348,7 +397,8 @@ class ModuleAverage:
         return self.swap.raw[places[0]] if places and self.swap.is_in else value
 
 
-def _averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+def averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
+    """Return the parameters of a module that are averaged."""
     return [p for p in module.parameters() if _is_averaged(p)]
 
 
@@ -360,9 +410,10 @@ def _is_number(value: torch.Tensor) -> bool:
     return value.is_floating_point() or value.is_complex()
 
 
-def _buffers(module: torch.nn.Module, which: str) -> list[tuple[torch.nn.Module, str]]:
+def _buffers(
+    module: torch.nn.Module, which: str, saved: Collection[int]
+) -> list[tuple[torch.nn.Module, str]]:
     """Return owner and name of the averaged buffers in the state dict, each tensor once."""
-    saved = {id(value) for value in module.state_dict(keep_vars=True).values()}
     slots: dict[int, tuple[torch.nn.Module, str]] = {}
     for owner in module.modules() if which != "ignore" else ():
         if which == "statistics" and not isinstance(owner, _BatchNorm):

@@ -62,9 +62,17 @@ class NanSafeUpdate:
         self._decide_on = decide_on
 
     @torch.no_grad()
-    def __call__(self, weight: float) -> None:
-        """Update all tensors, or none if a value is bad."""
-        bad = self._is_bad()
+    def __call__(self, weight: float, bad: torch.Tensor | None = None) -> torch.Tensor:
+        """Update all tensors, or none if a value is bad.
+
+        Args:
+            weight: The weight of the values.
+            bad: The verdict of another average on the same step, to save a search and a vote.
+
+        Returns:
+            1.0 if a value is bad, else 0.0.
+        """
+        bad = self._is_bad() if bad is None else bad
         self._left_out += bad
         skips = bad > 0
         for averages, values, _, fused in self._groups:
@@ -79,6 +87,7 @@ class NanSafeUpdate:
             value = value.to(average.dtype)
             new = value if self._copies else average.lerp(value, weight)
             average.copy_(torch.where(skips | ~new.isfinite(), average, new))
+        return bad
 
     @torch.no_grad()
     def repair(self) -> None:

@@ -82,25 +82,25 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
         records.append(average.record(tensors, in_file(average.exact)))
 
 
-def read_averages(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> list[SavedAverage]:
+def read_averages(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> list[SavedAverage]:
     """Return the averages in a checkpoint, ours or by Lightning's ``WeightAveraging``.
 
     Args:
         checkpoint: Lightning's dict.
-        module: The module to load into.
+        own: The state dict of the module to load into.
     """
     records = layout.own_part(checkpoint).get("averages")
     if records is not None:
-        return [_from_record(record, checkpoint, module) for record in records]
+        return [_from_record(record, checkpoint, own) for record in records]
     if not layout.has_average(checkpoint):
         return []
-    tensors, updates = _validated(checkpoint, module), checkpoint[layout.STATE].get("n_averaged", 0)
+    tensors, updates = _validated(checkpoint, own), checkpoint[layout.STATE].get("n_averaged", 0)
     return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
 
 
 def find_averages(
     checkpoint: dict[str, Any],
-    module: torch.nn.Module,
+    own: Mapping[str, Any],
     hooks: Sequence[Any],
     path: str = "the checkpoint",
 ) -> list[SavedAverage | None]:
@@ -108,7 +108,7 @@ def find_averages(
 
     Args:
         checkpoint: Lightning's dict.
-        module: The module to load into.
+        own: The state dict of the module to load into.
         hooks: The averages of a Trainer, in the order given.
         path: The file, for the error.
 
@@ -116,8 +116,7 @@ def find_averages(
         DamagedCheckpointError: for a weight that is no tensor.
     """
     present = [Identity.of(hook) for hook in hooks]
-    saved = read_averages(checkpoint, module)
-    own = module.state_dict()
+    saved = read_averages(checkpoint, own)
     for one in saved:
         name = "state_dict" if one.is_validated else layout.OWN_PART
         layout.check_weights(one.tensors, own, name, path)
@@ -130,19 +129,19 @@ def find_averages(
     return [saved[places[i]] if i in places else None for i in range(len(present))]
 
 
-def _validated(checkpoint: Mapping[str, Any], module: torch.nn.Module) -> dict[str, Any]:
+def _validated(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     """Return the average in ``state_dict``; a sharding strategy has loaded it into the module."""
     if "state_dict" in checkpoint:
         return dict(checkpoint["state_dict"])
-    return {key: value.clone() for key, value in module.state_dict().items()}
+    return {key: value.clone() for key, value in own.items()}
 
 
 def _from_record(
-    record: Mapping[str, Any], checkpoint: Mapping[str, Any], module: torch.nn.Module
+    record: Mapping[str, Any], checkpoint: Mapping[str, Any], own: Mapping[str, Any]
 ) -> SavedAverage:
     tensors, is_validated = record["state_dict"], record["state_dict"] is None
     if is_validated:
-        tensors = _validated(checkpoint, module)
+        tensors = _validated(checkpoint, own)
     of = Identity(record["class"], record["arguments"])
     counts = record["steps"], record["updates"]
     return SavedAverage(of, tensors, *counts, is_validated, record.get("exact", {}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from functools import partial
 from typing import Any
 
@@ -22,6 +22,7 @@ from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, dump_batch, read
 from lightning_hooks.hooks.invalid_loss.rollback import Restore, Stop
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
+from lightning_hooks.hooks.invalid_loss.spikes import Spikes
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.arguments import check_count, check_path
 from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
@@ -33,7 +34,7 @@ ACTIONS = {"raise": Action, "stop": Stop, "skip": Skip, "restore": Restore}
 
 @HOOKS.register_module()
 class CheckInvalidLossHook(Hook):
-    """Acts on a NaN or infinite loss, and names the step.
+    """Acts on a NaN or infinite loss, or on a loss spike, and names the step.
 
     Every step is checked, yet the device is read once per ``interval``: the losses stay on the
     device and are copied together. Losses and weights are also checked before every checkpoint and
@@ -65,6 +66,10 @@ class CheckInvalidLossHook(Hook):
     a skipped step, and an average takes in the unchanged weights. The log leaves the NaN and
     infinite values of skipped steps out.
 
+    With ``spike`` a loss far above the median of the last good losses of the rank is bad, too. The
+    ranks decide about spikes as about NaN, with the same reading. Until ``window`` losses are
+    known, also after a resume, no loss is a spike; only the returned loss is looked at.
+
     ==================  ===========================================================================
     key                 in the log
     ==================  ===========================================================================
@@ -81,6 +86,9 @@ class CheckInvalidLossHook(Hook):
         dump_dir: Directory for the batch and the random state of the first bad step of a reading,
             to repeat the step, see ``load_batch``. The batches of up to ``interval`` steps stay in
             memory: choose a smaller ``interval`` for large batches. None writes nothing.
+        spike: A dict of ``window`` (100), the number of losses of the median; ``ratio`` (3.0), to
+            the median, above which a loss is a spike; and ``patience`` (1), the spike of a series
+            from which on spikes are bad. None for NaN and infinite losses alone.
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
@@ -107,6 +115,7 @@ class CheckInvalidLossHook(Hook):
     max_skips: int | None = 10
     max_restores: int | None = 3
     dump_dir: str | None = None
+    spike: Mapping[str, Any] | None = None
     _action: Action | None = None  # set in a fit only, like the attributes below
     _saves: MethodPatch | None = None
     _has_failed = False  # with an InvalidLossError
@@ -121,6 +130,7 @@ class CheckInvalidLossHook(Hook):
         max_skips: int | None = 10,
         max_restores: int | None = 3,
         dump_dir: str | os.PathLike[str] | None = None,
+        spike: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()
         check_count("interval", interval)
@@ -133,6 +143,8 @@ class CheckInvalidLossHook(Hook):
         self.max_skips = max_skips
         self.max_restores = max_restores
         self.dump_dir = check_path("dump_dir", dump_dir)
+        Spikes.of(spike)  # checks the numbers
+        self.spike = spike
 
     # -- start and end of a fit ------------------------------------------------------------
 
@@ -154,7 +166,7 @@ class CheckInvalidLossHook(Hook):
         self._has_failed = False
         self._steps_automatically = runner.module.automatic_optimization
         by_name = not (self._steps_automatically or runner.hooks_own_step)
-        self._history = LossHistory(self.dump_dir is not None, by_name)
+        self._history = LossHistory(self.dump_dir is not None, by_name, Spikes.of(self.spike))
         self._weights = finite_weights(runner.module)
         self._action = ACTIONS[self.action](self, runner)
         fit.callback(self._end_fit, trainer)

@@ -13,6 +13,7 @@ from torch._C import DisableTorchFunctionSubclass
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.invalid_loss.spikes import Spikes
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.nonfinite import scalar
 
@@ -38,6 +39,8 @@ class Step(NamedTuple):
     inner_iter: int
     batch: Any = None
     rng_state: dict[str, Any] | None = None
+    judged: torch.Tensor | None = None
+    """Infinity if the loss is a spike, else the loss; None where spikes are not looked for."""
 
 
 class LossHistory:
@@ -47,10 +50,13 @@ class LossHistory:
         keep_batches: Whether to keep the batches, too.
         by_name: Whether to judge a step without a returned loss by logged values with ``loss`` in
             the name: a module that steps its optimizers itself need not return a loss.
+        spikes: Judges the losses; None to look for NaN and infinite losses alone.
     """
 
-    def __init__(self, keep_batches: bool = False, by_name: bool = False) -> None:
-        self.keep_batches, self.by_name = keep_batches, by_name
+    def __init__(
+        self, keep_batches: bool = False, by_name: bool = False, spikes: Spikes | None = None
+    ) -> None:
+        self.keep_batches, self.by_name, self._spikes = keep_batches, by_name, spikes
         self.batch: Any = None
         """The batch of the running step."""
         self.rng_state: dict[str, Any] | None = None
@@ -81,13 +87,15 @@ class LossHistory:
         terms = _terms(outputs, runner, self._logged)
         if loss is None and not any(map(_is_component, terms)):
             return
-        kept: tuple[Any, ...] = ()
+        kept: dict[str, Any] = {}
         if self.keep_batches:
             # a hook registered during the run missed the start of the batch
-            batch = runner.data_batch if self.batch is None else self.batch
-            kept = batch, self.rng_state
+            kept["batch"] = runner.data_batch if self.batch is None else self.batch
+            kept["rng_state"] = self.rng_state
+        if self._spikes is not None and loss is not None:
+            kept["judged"] = self._spikes.judged(loss)
         self.has_losses = True
-        self._steps.append(Step(loss, terms, iteration, runner.epoch, runner.inner_iter, *kept))
+        self._steps.append(Step(loss, terms, iteration, runner.epoch, runner.inner_iter, **kept))
 
     def take(self) -> list[Step]:
         """Return the steps and start anew."""
@@ -174,7 +182,12 @@ def read(
     # float64 holds all other types, and iteration numbers, exactly
     wide = torch.float32 if device.type == "mps" else torch.float64
     with DisableTorchFunctionSubclass():  # StrategyLoss would slow each call down
-        judged = [(step.iter, v) for step in steps for v in _loss_values(step.loss, step.terms)]
+        losses = [step.loss if step.judged is None else step.judged for step in steps]
+        judged = [
+            (step.iter, value)
+            for step, loss in zip(steps, losses, strict=True)
+            for value in _loss_values(loss, step.terms)
+        ]
         values = [value for _, value in judged]
         values += [*(flag.reshape(()) for flag in flags), bad_weights]
         try:
@@ -264,6 +277,12 @@ def describe(reading: Reading, rank: int, has_losses: bool = True) -> str:
     values = values_of(step)
     bad = {name: value for name, value in values.items() if not math.isfinite(value)}
     good = {name: value for name, value in values.items() if math.isfinite(value)}
+    if not bad:
+        return (
+            f"the loss rose to {values['loss']:.6g} at iter {step.iter} (epoch {step.epoch}, "
+            f"inner_iter {step.inner_iter}; all counted from 0), far above the median of the last "
+            f"losses: a spike\n{_listing(values)}"
+        )
     first = "loss" if "loss" in bad else next(name for name in bad if _is_component(name))
     finite = f"finite: {_listing(good)}\n" if good else ""
     return (

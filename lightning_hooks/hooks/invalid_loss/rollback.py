@@ -212,8 +212,8 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
     if trainer.is_global_zero:
         try:
             checkpoint = verification.load(path)
-            module, averaging = trainer.lightning_module, averages_of(trainer)
-            averages = find_averages(checkpoint, module, averaging, path)
+            own, averaging = trainer.lightning_module.state_dict(), averages_of(trainer)
+            averages = find_averages(checkpoint, own, averaging, path)
             state = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
@@ -244,17 +244,16 @@ def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:
         # an average without a saved state begins again from the weights
         saved = state["averages"].get(id(hook)) or weights
         for key, live in average.items():
-            live.copy_(saved.get(key, weights[key]))
+            live.copy_(saved[key] if key in saved else weights[key])
 
 
 def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.Tensor]]]:
-    """Return the live tensors of averages in progress, by the module's keys."""
+    """Return the live tensors of averages in progress."""
     tensors = []
     for hook in averages_of(trainer):
         if hook.average is not None:
             hook.average.repair()
-            state = hook.average.state_dict(exact=True)
-            tensors.append((hook, {k: v for k, v in state.items() if isinstance(v, torch.Tensor)}))
+            tensors.append((hook, hook.average.live()))
     return tensors
 
 

@@ -16,6 +16,7 @@ from lightning_hooks.engine.lightning_api import precision
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.invalid_loss.actions import Action, InvalidLossError
 from lightning_hooks.hooks.invalid_loss.loss_history import Reading, Step, components
+from lightning_hooks.hooks.invalid_loss.spikes import Spikes
 from lightning_hooks.utils import foreach
 from lightning_hooks.utils.nonfinite import gradients_non_finite, over_ranks, scalar
 
@@ -66,6 +67,7 @@ class Skip(Action):
         self._fused = {optimizer for optimizer in trainer.optimizers if _takes_found_inf(optimizer)}
         self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
+        self._spikes = Spikes.of(hook.spike)
         self._buffers = BufferSnapshot(trainer.lightning_module)
         self._log = runner.log_buffer
         self._first: int | None = None  # the first batch of the next step, as the log counts
@@ -96,7 +98,13 @@ class Skip(Action):
 
     def before_backward(self, loss: torch.Tensor) -> None:
         """Judge the next step of every optimizer by this loss and its components, too."""
-        judged = [scalar(loss.detach()), *components(self.runner, self._logged)]
+        value = scalar(loss.detach())
+        if self._spikes is not None:
+            scaler = precision.grad_scaler(self.runner.trainer)
+            # the scale of a scaler changes, and a jump of the scale is no spike
+            value = value if scaler is None else value / scaler.scale(torch.ones_like(value))
+            value = self._spikes.judged(value)
+        judged = [value, *components(self.runner, self._logged)]
         for losses in self._losses.values():
             losses += judged
 

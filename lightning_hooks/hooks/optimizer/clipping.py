@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeGuard
 import torch
 from torch.nn.utils import clip_grad_norm_
 
+from lightning_hooks.hooks.optimizer.norm_history import HISTORIES, NormHistory
 from lightning_hooks.hooks.updaters.param_groups import describe_groups
 from lightning_hooks.utils import foreach
 from lightning_hooks.utils.dtensors import is_sharded, largest_of_ranks, local_part, rows_of
@@ -23,6 +24,7 @@ __all__ = [
     "GradClip",
     "Recipe",
     "adaptively",
+    "by_history",
     "by_norm",
     "by_value",
     "check_grad_clip",
@@ -32,6 +34,7 @@ __all__ = [
     "combined",
     "is_mmcv_recipe",
     "is_recipe",
+    "make_history",
     "recipes_for",
     "recipes_in",
 ]
@@ -154,15 +157,53 @@ KINDS: Mapping[str, Callable[..., Clipped]] = {
 """The allowed ``grad_clip["type"]``; the other keys are the function's arguments."""
 
 
-def clip(parameters: Iterable[torch.Tensor], recipe: Recipe, model: Any = None) -> Clipped | None:
+@torch.no_grad()
+def by_history(
+    parameters: Sequence[torch.Tensor], history: NormHistory, model: Any = None
+) -> Clipped:
+    """Scale all gradients by ``min(1, limit / norm)``, with a limit from norms of earlier steps.
+
+    Args:
+        parameters: Parameters with gradients; the gradients are changed.
+        history: The earlier norms, which take in the norm.
+        model: The trained model, if FSDP has flattened it.
+
+    >>> from lightning_hooks.hooks.optimizer.norm_history import Percentile
+    >>> weight, history = torch.nn.Parameter(torch.zeros(2)), Percentile(percentile=50)
+    >>> for size in (1.0, 3.0):
+    ...     weight.grad = torch.tensor([size, 0.0])
+    ...     clipped = by_history([weight], history)
+    >>> weight.grad.norm(), clipped.norm, clipped.exceeded()
+    (tensor(2.0000), tensor(3.), tensor(1.))
+    """
+    gradients = _gradients(parameters)
+    norm = total_norm(gradients) if model is None else _norm_with_others(model, parameters, 2.0)
+    limit = history.limit(norm).to(norm)
+    factor = torch.where(limit.isfinite(), limit / (norm + 1e-6), 1.0).clamp(max=1.0)
+    _scale(gradients, factor)
+    return Clipped(norm, norm / limit)
+
+
+def clip(
+    parameters: Iterable[torch.Tensor],
+    recipe: Recipe,
+    model: Any = None,
+    history: NormHistory | None = None,
+) -> Clipped | None:
     """Clip gradients by a recipe; None without gradients.
 
     Args:
         parameters: Parameters; the gradients are changed.
         recipe: The arguments of a kind, with ``type`` for another kind than ``"norm"``.
         model: The trained model; a model flattened by FSDP is clipped as a whole.
+        history: The earlier norms, for a recipe of :data:`~.norm_history.HISTORIES`.
     """
     trained = [p for p in parameters if p.requires_grad and p.grad is not None]
+    if history is not None:
+        is_whole = not is_flattened(model)
+        if is_whole and not trained:
+            return None
+        return by_history(trained, history, None if is_whole else model)
     if is_flattened(model):
         return clip_flattened(model, trained, recipe)
     arguments = {key: value for key, value in recipe.items() if key != "type"}
@@ -424,6 +465,12 @@ def check_grad_clip(grad_clip: Any) -> None:
             raise ValueError(f"grad_clip={grad_clip!r} clips nothing: give None")
         for part in parts:
             check_grad_clip(part)
+        of_history = [r["type"] for r in recipes_in(grad_clip) if r.get("type") in HISTORIES]
+        if of_history:
+            raise ValueError(
+                f"grad_clip type {of_history[0]!r} clips all gradients of an optimizer's step "
+                f"together: give one dict(type={of_history[0]!r}, ...)"
+            )
         types = {float(recipe.get("norm_type", 2.0)) for recipe in recipes_in(grad_clip)}
         if len(types) > 1:
             raise ValueError(f"grad_clip must have one norm_type for all, got {sorted(types)}")
@@ -439,18 +486,30 @@ def check_grad_clip(grad_clip: Any) -> None:
 
 def _check_recipe(recipe: Recipe) -> None:
     kind = recipe.get("type", "norm")
-    if kind not in KINDS:
-        raise ValueError(f"grad_clip has the unknown type {kind!r}: {suggest(str(kind), KINDS)}")
-    known = list(inspect.signature(KINDS[kind]).parameters.values())[1:]
+    kinds = {**KINDS, **HISTORIES}
+    if kind not in kinds:
+        raise ValueError(f"grad_clip has the unknown type {kind!r}: {suggest(str(kind), kinds)}")
+    known = list(inspect.signature(kinds[kind]).parameters.values())[kind in KINDS :]
     names = [parameter.name for parameter in known]
     unknown = [key for key in recipe if key not in (*names, "type")]
     if unknown:
         raise ValueError(f"grad_clip has unknown keys {unknown}; known: {names}")
+    if kind in HISTORIES:
+        make_history(recipe)  # checks the values
+        return
     for parameter in known:
         name, needed = parameter.name, parameter.default is parameter.empty
         number = needed or isinstance(parameter.default, float)
         if number and (needed or name in recipe) and not _is_positive(recipe.get(name)):
             raise ValueError(f"grad_clip needs a positive {name}, got {dict(recipe)}")
+
+
+def make_history(recipe: Recipe) -> NormHistory | None:
+    """Return an empty history for a recipe that has one, else None."""
+    make = HISTORIES.get(recipe.get("type", "norm"))
+    if make is None:
+        return None
+    return make(**{key: value for key, value in recipe.items() if key != "type"})
 
 
 def _is_positive(value: Any) -> bool:

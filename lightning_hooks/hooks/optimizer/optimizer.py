@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import copy
 import logging
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.strategies import DeepSpeedStrategy, FSDPStrategy
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.driver.ownership import trains_like_mmcv
 from lightning_hooks.engine.hook import Hook
@@ -20,6 +22,7 @@ from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer import clipping
 from lightning_hooks.hooks.optimizer.clipping import Clipped, GradClip, is_recipe
+from lightning_hooks.hooks.optimizer.norm_history import NormHistory
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import is_flattened
@@ -75,7 +78,14 @@ class OptimizerHook(Hook):
     ``"value"``                 ``clip_value``: limits each number
     ``"adaptive"``              ``clip_factor`` (0.01), ``eps`` (0.001): scales the rows whose
                                 gradient is large beside their weights
+    ``"auto"``                  ``percentile`` (10), ``window`` (1000): scales all together to a
+                                percentile of the last norms (AutoClip)
+    ``"zclip"``                 ``z_thresh`` (2.5), ``alpha`` (0.97), ``warmup_steps`` (25),
+                                ``max_norm`` (none): scales outliers among the norms (ZClip)
     ==========================  ===============================================================
+
+    ``"auto"`` and ``"zclip"`` keep the norms of earlier steps, in checkpoints too; the norm, and so
+    the limit, is the same on all ranks.
 
     Args:
         grad_clip: A dict of ``type`` and arguments, as in the table, for all gradients of a step; a
@@ -104,11 +114,14 @@ class OptimizerHook(Hook):
     """
 
     reads_step = False
+    transient = ("_clipped", "_histories", "_saved")
 
     # for subclasses that do not call super().__init__()
     grad_clip: GradClip | None = None
     detect_anomalous_params: bool = False
     _clipped: tuple[Clipped, ...] = ()  # in this iteration
+    _histories: Mapping[str, NormHistory] = MappingProxyType({})  # by the optimizer's name
+    _saved: Mapping[str, Any] = MappingProxyType({})  # of the file that a run goes on from
 
     def __init__(
         self,
@@ -209,10 +222,15 @@ class OptimizerHook(Hook):
                 f"{type(self).__name__}.clip_grads() clips all gradients together, by one dict; "
                 f"grad_clip is {self.grad_clip}"
             )
-        clipped = clipping.clip(params, self.grad_clip)
+        clipped = clipping.clip(params, self.grad_clip, history=self._history_of(""))
         return None if clipped is None else clipped.norm
 
     # -- checks at the start of a fit --------------------------------------------------------
+
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Forget the norms of an earlier fit."""
+        super().setup(trainer, pl_module, stage)
+        self._histories, self._saved = {}, {}
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse to clip gradients twice, before they are unscaled, or out of reach."""
@@ -289,15 +307,43 @@ class OptimizerHook(Hook):
         else:
             name = _name_of(optimizer, runner)
             for parameters, recipe in clipping.recipes_for(self.grad_clip, name, optimizer):
-                self._clip(runner, parameters, recipe)
+                self._clip(runner, parameters, recipe, name)
 
-    def _clip(self, runner: Runner, parameters: Iterable[torch.Tensor], recipe: Any) -> None:
+    def _history_of(self, name: str) -> NormHistory | None:
+        """Return the history of an optimizer's norms, if the recipe has one."""
+        if name not in self._histories:
+            history = clipping.make_history(self.grad_clip)  # type: ignore[arg-type]
+            if history is None:
+                return None
+            if name in self._saved:
+                try:
+                    history.load_state_dict(self._saved[name])
+                except ValueError as error:
+                    rank_zero_warn(f"{type(self).__name__} begins anew with the norms: {error}")
+            self._histories = {**self._histories, name: history}
+        return self._histories[name]
+
+    def add_to_file(self, file: CheckpointFile) -> None:
+        """Add the norms of earlier steps."""
+        if self._histories and file.is_whole:
+            states = {name: history.state_dict() for name, history in self._histories.items()}
+            file.own_part["grad_norms"] = states
+
+    def take_from_file(self, file: CheckpointFile) -> None:
+        """Keep the norms of earlier steps until the next step."""
+        if file.resumes:
+            self._saved = file.own_part.get("grad_norms", {})
+
+    def _clip(
+        self, runner: Runner, parameters: Iterable[torch.Tensor], recipe: Any, name: str = ""
+    ) -> None:
         """Clip gradients together, by a recipe or a subclass's ``clip_grads``; keep the result."""
         if self._overrides_clipping():
             norm = self.clip_grads(parameters)
             clipped = None if norm is None else Clipped(torch.as_tensor(norm))
         else:
-            clipped = clipping.clip(parameters, recipe, runner.trainer.model)
+            history = self._history_of(name) if is_recipe(self.grad_clip) else None
+            clipped = clipping.clip(parameters, recipe, runner.trainer.model, history)
         if clipped is not None:
             self._clipped = (*self._clipped, clipped)
 

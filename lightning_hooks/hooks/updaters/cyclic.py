@@ -220,6 +220,8 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
         self.needs_length = total_steps is None
         self.div_factor = check_number("div_factor", div_factor, above=0)
         self.final_div_factor = check_number("final_div_factor", final_div_factor, above=0)
+        if isinstance(max_lr, (int, float)):
+            self.own_base = max_lr / self.div_factor
 
     def bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
@@ -295,6 +297,8 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
         self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
         for name, bound in self.bounds.items():
             check_per_group(name, bound)
+        if all(isinstance(bound, (int, float)) for bound in self.bounds.values()):
+            self.own_base = tuple(self.bounds.values())
 
     def value(self, base: tuple[float, float], position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle_momentum`."""

@@ -95,7 +95,7 @@ class PhasesLrUpdaterHook(LrUpdaterHook):
     """Sets the rate by one policy after the other: :func:`~lightning_hooks.schedules.in_phases`.
 
     Each phase is a policy over a window of the run. A phase starts from the rate that the phase
-    before has reached, its policy's value at its end.
+    before has reached, its policy's value at its end; OneCycle starts from ``max_lr / div_factor``.
 
     Args:
         phases: A dict for each phase, with ``policy`` and the policy's arguments as in
@@ -112,9 +112,9 @@ class PhasesLrUpdaterHook(LrUpdaterHook):
 
     Raises:
         TypeError: unless the phases are a list of dicts.
-        ValueError: for an unknown policy, a policy with a base or a warm-up of its own (OneCycle,
-            YOLOX), shares that do not add up to 1, and at the start of a run longer than the
-            phases.
+        ValueError: for an unknown policy, a policy with a warm-up of its own (YOLOX: its warm-up,
+            cosine and last epochs are phases) or with a base for each group, shares that do not
+            add up to 1, and at the start of a run longer than the phases.
 
     >>> from lightning_hooks.schedules import sample
     >>> phases = [

@@ -46,15 +46,6 @@ def policy_of(
     for name in OF_THE_RUN:
         if name in arguments:
             raise ValueError(f"{where}: {name} is for the whole schedule, not for a policy in it")
-    own = [
-        name for name in OWN_WAYS if getattr(kind, name, None) is not getattr(family, name, None)
-    ]
-    if own or not issubclass(kind, family):
-        reason = f"{kind.__name__} has a {own[0]} of its own" if own else f"it is no {base}"
-        raise ValueError(
-            f"{where}: {policy!r} cannot be part of a schedule, because {reason}; "
-            "other policies are functions of base, position and total"
-        )
     given, symbol = {**arguments}, family.quantity.symbol
     for name, meant in (("end", f"min_{symbol}"), ("end_ratio", f"min_{symbol}_ratio")):
         if name in given:
@@ -64,7 +55,15 @@ def policy_of(
     except Exception as error:
         add_note(error, where)
         raise
-    assert isinstance(hook, Updater)
+    own = [n for n in OWN_WAYS if getattr(kind, n, None) is not getattr(family, n, None)]
+    if own == ["bases_of"] and getattr(hook, "own_base", None) is not None:
+        own = []
+    if own or not isinstance(hook, family):
+        reason = f"{kind.__name__} has a {own[0]} of its own" if own else f"it is no {base}"
+        raise ValueError(
+            f"{where}: {policy!r} cannot be part of a schedule, because {reason}; "
+            "other policies are functions of base, position and total"
+        )
     return hook
 
 
@@ -73,19 +72,20 @@ def value_of(hook: Updater) -> Callable[[Any, int, Any], float]:
 
     A user's policy may have ``get_lr(runner, base_lr)`` in place of ``value``.
     """
-    if hook.own_total is None and hook.is_predictable():
+    if hook.own_base is None and hook.own_total is None and hook.is_predictable():
         return partial(type(hook).value, hook)  # a bound method with another name has no pickle
     return _Policy(hook)
 
 
 class _Policy:
-    """A policy with a length or a ``get_lr`` of its own, as a function of the position."""
+    """A policy with a base, a length or a ``get_lr`` of its own, as a function of the position."""
 
     def __init__(self, hook: Updater) -> None:
         self._hook = hook
 
     def __call__(self, base: Any, position: int, total: Any) -> float:
         hook = self._hook
+        base = base if hook.own_base is None else hook.own_base
         runner: Any = PolicyRunner(hook.by_epoch, position, total)
         position, total = hook.progress(runner)
         if hook.is_predictable():

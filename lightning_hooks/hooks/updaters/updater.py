@@ -103,6 +103,9 @@ class Updater(Hook):
     is_constant = False
     """Whether the policy never changes a value."""
 
+    own_base: Any = None
+    """The base of a policy that uses no base of the groups, if all groups have the same."""
+
     counts_iterations = False
     """Whether the policy refuses to count epochs."""
 

@@ -83,6 +83,7 @@ def test_without_the_logged_values_the_log_has_the_loss(
     assert all("loss" in line and "train_loss" not in line for line in train)
 
 
+@pytest.mark.filterwarnings("ignore:.*switched off. a second validation")
 def test_without_the_metrics_a_file_is_written_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,8 @@ import torch
 from lightning_hooks.hooks.invalid_loss.loss_history import load_batch
 from support.processes import read_ranks, run_job
 
+SKIPS = ("skip", "skip-fused", "skip-owned")
+
 
 @pytest.fixture(scope="module")
 def job(tmp_path_factory: Any) -> tuple[list[Any], Path]:
@@ -19,7 +21,9 @@ def job(tmp_path_factory: Any) -> tuple[list[Any], Path]:
     return read_ranks(out), out
 
 
-@pytest.mark.parametrize("name", ["skip", "skip-fused", "skip-owned", "stop", "restore"])
+@pytest.mark.parametrize(
+    "name", ["skip", "skip-fused", "skip-owned", "skip-spike", "stop", "restore"]
+)
 def test_both_end_with_equal_and_finite_weights(name: str, job: Any) -> None:
     one, other = (rank[name] for rank in job[0])
     assert one["weights"] == other["weights"]
@@ -28,13 +32,18 @@ def test_both_end_with_equal_and_finite_weights(name: str, job: Any) -> None:
     assert one["error"] is None
 
 
-@pytest.mark.parametrize("name", ["skip", "skip-fused", "skip-owned"])
+@pytest.mark.parametrize("name", SKIPS)
 def test_both_skip_the_steps_of_a_batch_that_is_bad_on_one(name: str, job: Any) -> None:
     for rank in (0, 1):
         assert job[0][rank][name]["seen"] == 6
     text = "\n".join(job[0][0][name]["said"])
     assert "skipped the optimizer steps of iters 1, 3\nthe loss of rank 1 became" in text
     assert "skipped 2 of 6 optimizer steps: those of iters 1, 3" in text
+
+
+def test_both_skip_the_step_of_a_spike_on_one(job: Any) -> None:
+    text = "\n".join(job[0][0]["skip-spike"]["said"])
+    assert "skipped the optimizer steps of iters 4\nthe loss of rank 1 became invalid" in text
 
 
 def test_both_stop_and_leave_no_file_with_the_bad_step(job: Any) -> None:

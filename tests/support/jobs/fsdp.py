@@ -178,6 +178,7 @@ def clips(kind: str, out: Path) -> dict[str, Any]:
     """Clipping beside Lightning's steps, of several batches each; and of what is infinite."""
     found = {}
     recipes = {"norm": {"max_norm": 0.05}, "value": {"type": "value", "clip_value": 0.01}}
+    recipes |= {"auto": {"type": "auto", "percentile": 40}}
     for name, recipe in recipes.items():
         trainer = train(kind, out, lh.OptimizerHook(recipe), accumulate_grad_batches=2)
         found[name] = whole(trainer)
@@ -249,7 +250,8 @@ def loads_best(kind: str, out: Path) -> dict[str, Any]:
     found = {}
     strategies = {"file": {}} if kind == "ddp" else written(kind)
     for what, strategy in strategies.items():
-        for average in [[]] if kind == "fsdp" else [[], [lh.EMAHook(momentum=0.3, warm_up=0)]]:
+        refused = kind == "fsdp" and what == "directory"
+        for average in [[]] if refused else [[], [lh.EMAHook(momentum=0.3, warm_up=0)]]:
             hooks, module = [lh.BestCheckpointHook("acc", load_at_end=True)], FirstIsBest()
             here = out / f"{what} {len(average)}"
             trainer = train(kind, here, *hooks, *average, module=module, strategy=strategy)
@@ -406,8 +408,8 @@ def refuses(kind: str, out: Path) -> dict[str, Any]:
         flat: dict[str, Any] = {"strategy": {"use_orig_params": False}}
         groups: Any = [{"max_norm": 1.0}]
         cases |= {
-            "EMA": lambda: _said(kind, out, lh.EMAHook()),
-            "SWA": lambda: _said(kind, out, lh.StochasticWeightAverageHook()),
+            "EMA": lambda: _said(kind, out, lh.EMAHook(), strategy=remote),
+            "SWA": lambda: _said(kind, out, lh.StochasticWeightAverageHook(), strategy=remote),
             "backward": lambda: _said(kind, out, lh.GradientCumulativeOptimizerHook(2)),
             "groups": lambda: _said(kind, out, lh.OptimizerHook(groups)),
             "parts": lambda: _said(

@@ -19,7 +19,7 @@ from lightning_hooks import (
     OptimizerHook,
 )
 from support.processes import write_rank
-from support.torture.bad_batches import GOOD, INPUT, LOSS, NormModule, batches, loader
+from support.torture.bad_batches import GOOD, INPUT, LOSS, SPIKE, NormModule, batches, loader
 from support.training import fit, two_ranks
 
 
@@ -59,6 +59,8 @@ def main(out: Path) -> None:
     found["skip"] = results(out, bad, skip(), make=adam)
     found["skip-fused"] = results(out, bad, skip(), make=fused)
     found["skip-owned"] = results(out, bad, OptimizerHook(), skip(), make=adam)
+    spike = {"window": 3, "ratio": 50.0}
+    found["skip-spike"] = results(out, {4: SPIKE}, skip(spike=spike), make=adam)
     found["stop"] = results(
         out / "stop",
         {2: INPUT},

@@ -19,6 +19,7 @@ __all__ = [
     "GRADIENTS",
     "INPUT",
     "LOSS",
+    "SPIKE",
     "BadModule",
     "NormModel",
     "NormModule",
@@ -31,7 +32,7 @@ __all__ = [
     "train_step_module",
 ]
 
-GOOD, LOSS, GRADIENTS, INPUT = 0.0, 1.0, 2.0, 3.0
+GOOD, LOSS, GRADIENTS, INPUT, SPIKE = 0.0, 1.0, 2.0, 3.0, 4.0
 
 
 def batches(n: int, bad: dict[int, float] | None = None) -> list[Any]:
@@ -58,7 +59,7 @@ def spoiled(loss: torch.Tensor, kind: torch.Tensor, weight: torch.Tensor) -> tor
         return loss + float("nan")
     if kind == GRADIENTS:
         return loss + (weight.sum() * 0).abs().sqrt()  # 0, of which the derivative is infinite
-    return loss
+    return loss * 1000 if kind == SPIKE else loss
 
 
 class BadModule(TinyModule):
