@@ -11,7 +11,7 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
+from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -150,9 +150,13 @@ class RunState:
             random_state.set_rng_state(state)
 
     def places(self, rank: int) -> list[dict[str, Any]]:
-        """Return the places of the rank's training loaders."""
+        """Return the places of the rank's training loaders.
+
+        A file of an error is rank 0's alone. Lightning's samplers give each rank a share of the
+        same order, so that the other ranks stand where rank 0 stood.
+        """
         places: list[dict[str, Any]] = self._of_rank("loaders", rank)
-        return places
+        return places or [place_of_another_rank(each) for each in self._of_rank("loaders", 0)]
 
     def restore_generators(self, trainer: L.Trainer) -> None:
         """Restore the states of the loaders' own generators."""
