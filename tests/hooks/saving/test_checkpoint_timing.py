@@ -257,7 +257,7 @@ def test_trackers_send_the_file_of_an_exception(tmp_path: Path) -> None:
         takes = ("checkpoints",)
 
     class Tracker(KeepHook):
-        writer_class = Takes
+        _writer_class = Takes
 
     tracker = Tracker(Takes, upload="all")
     hooks = tracker, CheckpointHook(1, on_exception=True), ClosureHook("before_train_iter", stop)
