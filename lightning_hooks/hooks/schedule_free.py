@@ -48,11 +48,11 @@ class ScheduleFreeHook(Hook):
     ['before_run', 'before_train_epoch', 'after_train_epoch']
     """
 
-    reads_step = False
+    _reads_step = False
     priority = "ABOVE_NORMAL"
     """Before the hooks that evaluate at ``after_train_epoch``."""
 
-    transient = ("_runs", "_trains")
+    _transient = ("_runs", "_trains")
     _runs = False  # from before_run to the end of the fit, with an optimizer to switch
     _trains = False  # whether the module has the weights to train with
 
@@ -65,7 +65,7 @@ class ScheduleFreeHook(Hook):
             )
             return
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        for average in (class_name(hook) for hook in natives if hook.averages_weights):
+        for average in (class_name(hook) for hook in natives if hook._averages_weights):
             raise ValueError(
                 f"{average} and ScheduleFreeHook both change the weights for a validation; a "
                 f"schedule-free optimizer has an average of its own, so leave out {average}"

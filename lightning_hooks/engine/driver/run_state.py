@@ -11,7 +11,7 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces
+from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -65,7 +65,7 @@ class RunState:
         """Whether the run is a Trainer's; hooks may move to another Trainer."""
         return self._runner.trainer is trainer
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
         generators = data.train_generators(trainer)
@@ -98,7 +98,7 @@ class RunState:
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
         if file.resumes:
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
@@ -150,9 +150,13 @@ class RunState:
             random_state.set_rng_state(state)
 
     def places(self, rank: int) -> list[dict[str, Any]]:
-        """Return the places of the rank's training loaders."""
+        """Return the places of the rank's training loaders.
+
+        A file of an error is rank 0's alone. Lightning's samplers give each rank a share of the
+        same order, so that the other ranks stand where rank 0 stood.
+        """
         places: list[dict[str, Any]] = self._of_rank("loaders", rank)
-        return places
+        return places or [place_of_another_rank(each) for each in self._of_rank("loaders", 0)]
 
     def restore_generators(self, trainer: L.Trainer) -> None:
         """Restore the states of the loaders' own generators."""

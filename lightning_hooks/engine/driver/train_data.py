@@ -130,6 +130,8 @@ class TrainData:
                     "step has no gradients of the %d batches before the file",
                     lost,
                 )
+        elif progress.was_ended_early(trainer):
+            self._runner.logger.warning("%s", _left_out(trainer))
         resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
 
     def _iterate(self, for_run: bool) -> None:
@@ -165,6 +167,16 @@ def _new_pass(trainer: L.Trainer, reason: str) -> str:
         f"may be seen again in this epoch, others not at all. The reason: {reason}. A loader that "
         "saves its state, as torchdata's StatefulDataLoader, goes on where it stood, and nothing "
         "repeats after a checkpoint of the end of an epoch"
+    )
+
+
+def _left_out(trainer: L.Trainer) -> str:
+    """Return the warning for a run that goes on after an epoch that was ended early."""
+    done, epoch = progress.batches(trainer).current.processed, trainer.current_epoch
+    return (
+        f"the run that wrote the file ended within epoch {epoch}, after {done} batches of "
+        f"{trainer.num_training_batches}; to Lightning that epoch is done, and the run goes on "
+        f"with epoch {epoch + 1} and a new pass over the data"
     )
 
 

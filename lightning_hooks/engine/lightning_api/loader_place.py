@@ -46,7 +46,7 @@ from lightning_hooks.utils.random_state import (
 )
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["LoaderPlaces", "NotedSampler"]
+__all__ = ["LoaderPlaces", "NotedSampler", "place_of_another_rank"]
 
 SECONDS_OF_A_BATCH = 60
 """How long the end of a pass is waited for until workers have loaded what was asked of them."""
@@ -91,7 +91,7 @@ class LoaderPlaces:
         start        the random state before the pass
         first        the random state before the first indices, if another was drawn from since
         again        whether persistent workers have begun in an earlier pass
-        check        a checksum of the first indices
+        check        a checksum of the first indices; None for unknown
         state        the state of the sampler, or of an iterable data set, if it has a state
         workers      the random state of each worker
         ===========  =========================================================================
@@ -123,6 +123,13 @@ class LoaderPlaces:
                 continue
             return _why_none(loader)
         return ""
+
+
+def place_of_another_rank(place: dict[str, Any]) -> dict[str, Any]:
+    """Return the place of a rank that is as far in its pass as the rank of a place."""
+    if not {"start", "batches"} <= place.keys():
+        return {}
+    return {"start": place["start"], "batches": place["batches"], "check": None}
 
 
 def _is_ordinary(loader: Any) -> bool:
@@ -333,7 +340,7 @@ class NotedSampler:
             pass
         after = self._generators.states()
         name = type(getattr(self.own, "sampler", self.own)).__name__
-        if self._noted["check"] != place["check"]:
+        if place["check"] not in (None, self._noted["check"]):
             warn(
                 f"{name} gives other indices than in the run that wrote the file: the rest of the "
                 "pass has other samples than the uninterrupted run's. The loader, or the "

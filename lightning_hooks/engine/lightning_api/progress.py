@@ -34,6 +34,7 @@ __all__ = [
     "set_max_epochs",
     "set_max_steps",
     "validates_next",
+    "was_ended_early",
 ]
 
 
@@ -59,9 +60,22 @@ def is_last_batch(trainer: L.Trainer) -> bool:
 
 
 def has_batch_left(trainer: L.Trainer) -> bool:
-    """Return whether the pass has a batch left to train on, or to repeat after an error."""
+    """Return whether the pass has a batch left to train on, or to repeat after an error.
+
+    After the batch, a pass that the run's end cuts short has none: to Lightning the epoch is done.
+    """
     counts = batches(trainer).current
-    return counts.processed < counts.ready or not is_last_batch(trainer)
+    if counts.processed < counts.ready:
+        return True
+    is_open = counts.completed < counts.processed
+    return not (is_last_batch(trainer) if is_open else epoch_is_over(trainer))
+
+
+def was_ended_early(trainer: L.Trainer) -> bool:
+    """Whether the run resumes from the end of an epoch that had batches left."""
+    progress = batches(trainer)
+    is_between = not is_resuming_mid_epoch(trainer)
+    return bool(is_between and progress.current.processed and not progress.is_last_batch)
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:

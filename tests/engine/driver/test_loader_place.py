@@ -15,7 +15,7 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
-from lightning_hooks import CheckpointHook, EMAHook, newest_valid
+from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, newest_valid
 from support.jobs import loader_place
 from support.jobs.loader_place import Seen
 from support.paths import ROOT
@@ -84,6 +84,23 @@ def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
     Job("loader_place", killed, kind, kill_at, 0).wait_for_all(240)
     Job("loader_place", killed, kind, 0, 0).wait()
     check_equal(whole, killed, kill_at, ranks=2)
+
+
+@pytest.mark.parametrize("kind", RANKS)
+def test_each_rank_sees_the_same_samples_after_sigterm(tmp_path: Path, kind: str) -> None:
+    whole, cut = tmp_path / "whole", tmp_path / "cut"
+    for folder in (whole, cut):
+        folder.mkdir()
+    Job("loader_place", whole, kind, 0, 0).wait()
+    Job("loader_place", cut, kind, -7, 0).wait_for_all(240)
+    assert newest_valid(cut) == str(cut / "iter_7.pth")
+    Job("loader_place", cut, kind, 0, 0).wait()
+    assert steps(cut) == steps(whole)
+    for rank in (0, 1):  # whose random numbers are in no file of rank 0 alone
+        orders = [
+            [int(x) for step in steps(folder, rank) for x in step[0]] for folder in (whole, cut)
+        ]
+        assert orders[0] == orders[1]
 
 
 def test_ranks_end_together_when_the_time_of_rank_0_is_over(tmp_path: Path) -> None:
@@ -187,6 +204,25 @@ def test_a_run_ended_by_sigterm_goes_on_with_the_same_noise(tmp_path: Path) -> N
     assert steps(tmp_path / "cut") == steps(tmp_path / "whole")
     end, found = last_of(tmp_path / "whole"), last_of(tmp_path / "cut")
     assert [key for key in end if not same(found[key], end[key])] == []
+
+
+@pytest.mark.parametrize("stops", [{"max_steps": 10}, {"max_epochs": 3}], ids=str)
+def test_a_pass_that_the_end_of_a_run_has_cut_short_is_over(
+    tmp_path: Path, stops: dict[str, int], caplog: pytest.LogCaptureFixture
+) -> None:
+    def run(hooks: list[Any], ckpt_path: Any = None, **length: int) -> Inputs:
+        module, hook = Inputs(), CheckpointHook(-1, by_epoch=False)
+        trainer = make_trainer(tmp_path, hook, *hooks, enable_checkpointing=True, **length)
+        trainer.fit(module, make_loader(7, shuffle=True), ckpt_path=ckpt_path)
+        return module
+
+    def stop(runner: Any) -> None:
+        runner.should_stop = runner.iter == 9
+
+    run([ClosureHook("after_train_iter", stop)], **stops)
+    resumed = run([], "last", max_epochs=3)
+    assert len(resumed.inputs) == 7
+    assert "ended within epoch 2, after 3 batches of 7; to Lightning that epoch is" in caplog.text
 
 
 def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:

@@ -203,7 +203,10 @@ class Seen(NoValidation):
 
 
 class Kills(Callback):
-    """Kills the process before a batch; draws random numbers before the first epoch."""
+    """Kills the process before a batch, or sends SIGTERM before the batch of a negative number.
+
+    Draws random numbers before the first epoch.
+    """
 
     def __init__(self, at: int) -> None:
         self.at = at
@@ -212,8 +215,8 @@ class Kills(Callback):
         torch.rand(2)
 
     def on_train_batch_start(self, trainer: L.Trainer, *args: Any) -> None:
-        if trainer.fit_loop.epoch_loop.batch_progress.total.ready == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
+        if trainer.fit_loop.epoch_loop.batch_progress.total.ready == abs(self.at):
+            os.kill(os.getpid(), signal.SIGKILL if self.at > 0 else signal.SIGTERM)
 
 
 def seed(number: int) -> None:
@@ -242,7 +245,8 @@ def train(directory: str, kind: str, kill_at: int = 0, every: int = 2, seconds: 
     folder = Path(directory)
     resumes = newest_valid(directory) is not None
     seed(5 + rank if resumes else rank)  # another process is in another state
-    hook = CheckpointHook(interval=every, by_epoch=False, max_keep_ckpts=2)
+    options = {"by_epoch": False, "max_keep_ckpts": 2, "on_exception": True}
+    hook = CheckpointHook(every, **options)
     ranks = two_ranks() if "LOCAL_RANK" in os.environ else {}
     given = {"max_epochs": EPOCHS, "enable_checkpointing": True, **TRAINER.get(kind, {}), **ranks}
     ends = [Kills(kill_at), *(limited(rank, seconds) if seconds else [])]
