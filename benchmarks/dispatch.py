@@ -48,7 +48,7 @@ class Muted(Callback):
 class Light(Hook):
     """A hook with one live point that does not use the step's outputs."""
 
-    reads_step = False
+    _reads_step = False
 
     def after_train_iter(self, runner: Any) -> None: ...
 
@@ -56,7 +56,7 @@ class Light(Hook):
 class After:
     """A foreign hook that does nothing at one point of the batch, as most have one."""
 
-    reads_step = False
+    _reads_step = False
 
     def after_train_iter(self, runner: Any) -> None: ...
 
@@ -70,7 +70,7 @@ class Both(After):
 class Idle:
     """A foreign hook without a point of the batch."""
 
-    reads_step = False
+    _reads_step = False
 
     def before_run(self, runner: Any) -> None: ...
 

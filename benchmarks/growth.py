@@ -60,7 +60,7 @@ class Still(L.LightningModule):
 class Notes(Hook):
     """Notes processor time and memory at the end of each part of the run."""
 
-    reads_step = False
+    _reads_step = False
     priority = "LOWEST"
 
     def __init__(self, part: int) -> None:

@@ -71,7 +71,7 @@ class Module(L.LightningModule):
 class Clock(Hook):
     """Notes the times of ``steps`` steps: on the clock, of this thread, and of all threads."""
 
-    reads_step = False
+    _reads_step = False
     priority = "LOWEST"
 
     def __init__(self, trackers: list[TrackerHook], steps: int) -> None:

@@ -114,8 +114,8 @@ SCHEDULE = """\
 AVERAGE = """\
    values = []
    for step in range(100):
-       hook.average = SimpleNamespace(steps=step, updates=step)
-       values.append(hook.get_momentum(None))
+       hook._average = SimpleNamespace(steps=step, updates=step)
+       values.append(hook._model_weight(None))
    plt.plot(values)
    plt.xlabel("optimizer step")"""
 

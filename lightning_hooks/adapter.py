@@ -122,7 +122,7 @@ class HookAdapter(Hook):
         return hosted, default_priority(hosted) if priority is None else get_priority(priority)
 
     def _host(self, entries: Sequence[tuple[Any, int]]) -> None:
-        check_each_once([*self.entries(), *entries])
+        check_each_once([*self._entries(), *entries])
         self._hooks.add(*entries)
 
     def register_hook(self, hook: Any, priority: int | str | None = None) -> None:
@@ -167,7 +167,7 @@ class HookAdapter(Hook):
         return last_directory(hook, self._options.work_dir)
 
     def _of_kind(self, kind: type[T]) -> list[T]:
-        return [hook for hook, _ in self.entries() if isinstance(hook, kind)]
+        return [hook for hook, _ in self._entries() if isinstance(hook, kind)]
 
     @property
     def hooks(self) -> Sequence[Any]:
@@ -196,19 +196,19 @@ class HookAdapter(Hook):
         """
         return hook_info(self._hooks)
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
+    def _entries(self) -> Sequence[tuple[Any, int]]:
         """Return the hosted hooks, and the hooks of hosted adapters, with priorities."""
         entries: list[tuple[Any, int]] = []
         for hook, priority in self._hooks.entries():
-            inner = hook.entries() if isinstance(hook, HookAdapter) else ()
+            inner = hook._entries() if isinstance(hook, HookAdapter) else ()
             entries += [(hook, priority), *inner]
         return entries
 
-    def options(self) -> RunnerOptions:
+    def _runner_options(self) -> RunnerOptions:
         """Return the options of the Runner."""
         return self._options
 
-    def state_arguments(self) -> dict[str, Any]:
+    def _state_arguments(self) -> dict[str, Any]:
         """Return no arguments: the adapter itself has no state."""
         return {}
 
@@ -221,12 +221,12 @@ class HookAdapter(Hook):
             if dialect.at_setup is not None:
                 dialect.at_setup(trainer, dialect)
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the states of stateful hooks that are no callbacks."""
         if file.is_whole:
             save_states(file, self._foreign_hooks())
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the states of the hooks until the run begins."""
         load_states(file, self._foreign_hooks())
 

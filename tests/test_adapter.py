@@ -188,7 +188,7 @@ def test_callbacks_events_that_are_not_used_cost_nothing_and_come_back(tmp_path:
             )
 
     class Quiet(Hook):
-        reads_step = False
+        _reads_step = False
 
         def before_run(self, runner: Any) -> None: ...
 

@@ -63,28 +63,30 @@ def parser() -> argparse.ArgumentParser:
 
     def command(run: Callable[[argparse.Namespace], int]) -> argparse.ArgumentParser:
         doc = str(run.__doc__)
-        one = below.add_parser(run.__name__, description=doc, help=doc)
-        one.set_defaults(run=run)
-        return one
+        subparser = below.add_parser(run.__name__, description=doc, help=doc)
+        subparser.set_defaults(run=run)
+        return subparser
 
     def add_path(name: str, **options: Any) -> None:
-        one.add_argument(name, **options).complete = shtab.FILE  # type: ignore[attr-defined]
+        subparser.add_argument(name, **options).complete = shtab.FILE  # type: ignore[attr-defined]
 
-    one = command(commands.check)
+    subparser = command(commands.check)
     add_path("target", help="a file, folder, script or config, or a module by name")
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one.add_argument("--seconds", type=float, default=120.0, help="time limit of an import (120)")
-    one = command(commands.plot)
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser.add_argument(
+        "--seconds", type=float, default=120.0, help="time limit of an import (120)"
+    )
+    subparser = command(commands.plot)
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")
-    one.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
-    one.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
-    one.add_argument(
+    subparser.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
+    subparser.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
+    subparser.add_argument(
         "--keys", nargs="+", default=(), help="quantities of a run, e.g. loss; else all"
     )
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
-    one = command(commands.convert)
+    subparser = command(commands.convert)
     add_path("config", help="a .py, YAML or JSON file")
-    one.add_argument(
+    subparser.add_argument(
         *("--import", "-i"),
         dest="imports",
         action="append",
@@ -92,33 +94,33 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that registers hooks when it is imported; may be repeated",
     )
-    one = command(commands.average)
+    subparser = command(commands.average)
     add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
-    which = one.add_mutually_exclusive_group()
+    which = subparser.add_mutually_exclusive_group()
     which.add_argument("--best", type=_length, metavar="N", help="the N best files of the run")
     which.add_argument("--last", type=_length, metavar="N", help="the N last files of the run")
     add_path("--out", required=True, help="the file to write")
-    one = command(commands.decay)
+    subparser = command(commands.decay)
     add_path("run_dir", metavar="RUN", help="the work directory of a training run")
-    one = command(commands.files)
+    subparser = command(commands.files)
     add_path("run_dir", metavar="RUN", help="the work directory of a run")
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one = command(commands.report)
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser = command(commands.report)
     add_path("run_dirs", nargs="+", metavar="RUN", help="the work directories of runs")
     add_path("--out", default="report.html", help="the file to write (report.html)")
-    one = command(commands.hooks)
-    one.add_argument("--json", action="store_true", help="print JSON")
-    one = command(commands.replay)
+    subparser = command(commands.hooks)
+    subparser.add_argument("--json", action="store_true", help="print JSON")
+    subparser = command(commands.replay)
     add_path("paths", nargs="+", help="spools, or offline runs of Neptune's")
-    one.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
-    one.add_argument(
+    subparser.add_argument("--to", required=True, choices=TRACKERS, help="the tracker")
+    subparser.add_argument(
         "--everything", action="store_true", help="copy all records, also those sent before"
     )
-    one.add_argument(
+    subparser.add_argument(
         "--new-run", action="store_true", help="begin a run instead of going on with the spool's"
     )
     for name, text in OPTIONS.items():
-        one.add_argument(f"--{name.replace('_', '-')}", help=text)
+        subparser.add_argument(f"--{name.replace('_', '-')}", help=text)
     return whole
 
 

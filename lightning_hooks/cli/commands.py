@@ -42,7 +42,7 @@ def plot(given: Namespace) -> int:
     """Run a config's code and draw the schedules, or draw the logged values of runs."""
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
-    is_run = [Path(one).is_dir() or one.endswith(".log.json") for one in given.target]
+    is_run = [Path(target).is_dir() or target.endswith(".log.json") for target in given.target]
     if (given.epochs or given.iters_per_epoch) if all(is_run) else given.keys:
         raise ValueError("--keys is for runs, --epochs and --iters-per-epoch are for a config")
     if all(is_run):

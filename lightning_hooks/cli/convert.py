@@ -57,7 +57,7 @@ def split_unknown(
 
     def known(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
-            return [one for one in map(known, value) if one is not None]
+            return [hook for hook in map(known, value) if hook is not None]
         if not isinstance(value, Mapping):
             return value
         if "hooks" in value:
@@ -90,7 +90,7 @@ def _advice_for(kind: str) -> str:
 def _unknown(value: Any) -> list[str]:
     """Return the unknown types of hooks in an item of a config."""
     if isinstance(value, (list, tuple)):
-        return [kind for one in value for kind in _unknown(one)]
+        return [kind for item in value for kind in _unknown(item)]
     if not isinstance(value, Mapping):
         return []
     kind = value.get("type")
@@ -118,7 +118,7 @@ def convert(hooks: ConfiguredHooks) -> str:
     """
     imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
     made = [_hook(masked(config), priority, imports) for config, priority in hooks.configs]
-    options = hooks.options()
+    options = hooks._runner_options()
     arguments = [_call("", made, indent=4, brackets="[]")]
     if not options.by_epoch:
         arguments.append("by_epoch=False")
@@ -133,8 +133,8 @@ def _header(imports: Mapping[str, set[str]]) -> list[str]:
     """Return the import lines; ``standin.install()`` precedes the imports of old files."""
     names = sorted(imports[OURS])
     old = [
-        f"from {module} import {', '.join(sorted(found))}"
-        for module, found in imports.items()
+        f"from {module} import {', '.join(sorted(members))}"
+        for module, members in imports.items()
         if module != OURS
     ]
     if old:
@@ -174,7 +174,7 @@ def _imported(value: Any, imports: dict[str, set[str]]) -> str:
 def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     """Return a value as Python."""
     if isinstance(value, Mapping):
-        pairs = [[_source(one, key, imports) for one in pair] for pair in value.items()]
+        pairs = [[_source(side, key, imports) for side in pair] for pair in value.items()]
         return "{" + ", ".join(map(": ".join, pairs)) + "}"
     if isinstance(value, (list, tuple)):
         items = [_source(item, key, imports) for item in value]

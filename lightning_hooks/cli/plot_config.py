@@ -73,7 +73,9 @@ def _fields(custom_hooks: Any) -> list[Any]:
     """Return the configs of hooks for fields."""
     several = custom_hooks if isinstance(custom_hooks, (list, tuple)) else [custom_hooks]
     return [
-        one for one in several if isinstance(one, Mapping) and one.get("type") == "FieldUpdaterHook"
+        config
+        for config in several
+        if isinstance(config, Mapping) and config.get("type") == "FieldUpdaterHook"
     ]
 
 

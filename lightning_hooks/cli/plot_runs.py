@@ -64,8 +64,8 @@ class RunLog:
         """Iterations of an epoch, as far as logged; None if rows count over the whole run."""
         train = [row for row in self.rows if row["mode"] == "train"]
         again = any(
-            two["iter"] <= one["iter"] and two["epoch"] > one["epoch"]
-            for one, two in itertools.pairwise(train)
+            following["iter"] <= row["iter"] and following["epoch"] > row["epoch"]
+            for row, following in itertools.pairwise(train)
         )
         if again or {row["epoch"] for row in train} == {1}:
             return max(int(row["iter"]) for row in train)
@@ -80,7 +80,7 @@ class RunLog:
             in_epochs: Whether positions are epochs, if the run counts in epochs; otherwise
                 positions are iterations.
         """
-        found: dict[tuple[str, str], Series] = {}
+        lines: dict[tuple[str, str], Series] = {}
         batches = self.batches
         for row in self.rows:
             at = float(row["iter"])
@@ -91,10 +91,10 @@ class RunLog:
             for key, value in _numbers(row):
                 if row["mode"] == "val" and key.partition(".")[0] in ("lr", "momentum"):
                     continue  # repeats the training's value
-                line = found.setdefault((key, row["mode"]), Series([], []))
+                line = lines.setdefault((key, row["mode"]), Series([], []))
                 line.at.append(at)
                 line.values.append(value)
-        return found
+        return lines
 
 
 def read_run(path: str | Path) -> RunLog:
@@ -137,7 +137,7 @@ def _row(line: bytes) -> Row | None:
 
 def _numbers(row: Row) -> list[tuple[str, float]]:
     """Return the numbers of a row with the names of their quantities."""
-    found: list[tuple[str, float]] = []
+    numbers: list[tuple[str, float]] = []
     for key, value in row.items():
         if key in MEASURED | POSITION:
             continue
@@ -146,8 +146,8 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
             name = printable(f"{key}.{part}" if part else key)
             number = number[0] if isinstance(number, list) and len(number) == 1 else number
             if type(number) in (int, float):
-                found.append((name, float(number) if abs(number) < LARGEST else math.nan))
-    return found
+                numbers.append((name, float(number) if abs(number) < LARGEST else math.nan))
+    return numbers
 
 
 def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> Path:

@@ -145,8 +145,8 @@ def ignored_arguments(
     ]
 
 
-def _same(one: Any, other: Any) -> bool:
-    return type(one) is type(other) and one == other  # 1 is one batch, and 1.0 all of them
+def _same(value: Any, other: Any) -> bool:
+    return type(value) is type(other) and value == other  # 1 is value batch, and 1.0 all of them
 
 
 def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:

@@ -260,7 +260,7 @@ def _loggers(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list
         given = masked(config["hooks"])
         raise TypeError(f'log_config["hooks"] must be a list, got {given!r}')
     default = {"interval": config["interval"], **count}
-    return [Item("log_config", one, "VERY_LOW", default=default) for one in config["hooks"]]
+    return [Item("log_config", logger, "VERY_LOW", default=default) for logger in config["hooks"]]
 
 
 def _with_type_of_policy(config: Config, family: str) -> Config:

@@ -136,7 +136,7 @@ class RunnerFacade(StepFacade):
             return
         self._has_warned = True
         hosted = list(self.hosted_hooks())
-        stepping = [each for each in hosted if each.owns_backward(None)]
+        stepping = [each for each in hosted if each._owns_backward(None)]
         stepping = stepping or [each for each in hosted if each.implements("after_step")]
         self.native_runner.logger.warning(
             "%s.after_step: the optimizer has not been stepped in %d iterations, so nothing was "

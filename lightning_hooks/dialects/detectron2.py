@@ -860,16 +860,16 @@ def _by_suffix(weights: Mapping[str, Any], own: Iterable[str]) -> dict[str, Any]
     >>> _by_suffix({"conv1.weight": 1, "fc.weight": 2}, ["stem.conv1.weight", "head.bias"])
     {'stem.conv1.weight': 1, 'fc.weight': 2}
     """
-    found: dict[str, Any] = {}
+    matched: dict[str, Any] = {}
     unused = {*weights}
     for name in own:
         parts = name.split(".")
         suffixes = (".".join(parts[start:]) for start in range(len(parts)))
         match = next((suffix for suffix in suffixes if suffix in weights), None)
         if match is not None:
-            found[name] = weights[match]
+            matched[name] = weights[match]
             unused.discard(match)
-    return {**found, **{name: weights[name] for name in weights if name in unused}}
+    return {**matched, **{name: weights[name] for name in weights if name in unused}}
 
 
 class PeriodicCheckpointer(HookBase):

@@ -150,8 +150,8 @@ def detect(hook: Any, dialect: str = "auto") -> str:
             f"{name} object has none of the points of a hook ({', '.join(sorted(STAGES))}, ...)"
         )
     if not points & points_of[dialect] and by_base != dialect:
-        found = sorted(points) or "none of a hook"
-        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {found}")
+        methods = sorted(points) or "none of a hook"
+        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {methods}")
     return dialect
 
 

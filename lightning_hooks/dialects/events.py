@@ -410,13 +410,13 @@ def library_modules(packages: Iterable[str], objects: Iterable[Any]) -> list[Mod
     classes = {base for entry in given for base in type(entry).__mro__}
     roots = {*packages, *(cls.__module__.partition(".")[0] for cls in classes)}
     roots -= {"builtins", "lightning_hooks"}
-    found: dict[int, ModuleType] = {}
+    modules: dict[int, ModuleType] = {}
     for name, module in sys.modules.copy().items():  # other threads may import
         stack = vars(module).get(_LIBRARY_STACK) if name.partition(".")[0] in roots else None
         # several modules may share a stack: prefer the module of EventStorage
-        if isinstance(stack, list) and (id(stack) not in found or "EventStorage" in vars(module)):
-            found[id(stack)] = module
-    return list(found.values())
+        if isinstance(stack, list) and (id(stack) not in modules or "EventStorage" in vars(module)):
+            modules[id(stack)] = module
+    return list(modules.values())
 
 
 def gives_iterations(module: ModuleType) -> bool:

@@ -73,7 +73,7 @@ class Hosted(HostedHook):
     def __reduce__(self) -> Any:
         return host_as, (self.foreign_hook, self.dialect.name)
 
-    def owns_backward(self, module: Any) -> bool:
+    def _owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         return any(has_base(self.foreign_hook, name) for name in self.dialect.owners)
 
@@ -492,15 +492,15 @@ def save_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
     """
     keys, checkpoint = keys_of(file.trainer), file.contents
     hosted = [hook for hook in hooks if isinstance(hook, Hosted)]
-    for facade in dict.fromkeys(one.facade for one in hosted):
+    for facade in dict.fromkeys(hook.facade for hook in hosted):
         if facade is not None:
             facade.save(checkpoint)
     for hook in map(foreign, hooks):
         state = hook.state_dict() if callable(getattr(hook, "state_dict", None)) else None
         if state:
             checkpoint.setdefault(DIALECTS_KEY, {})[keys[id(hook)]] = state
-    for one in hosted:
-        one.call_with_checkpoint("before_save_checkpoint", checkpoint)
+    for hook in hosted:
+        hook.call_with_checkpoint("before_save_checkpoint", checkpoint)
 
 
 def load_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
@@ -510,13 +510,13 @@ def load_states(file: CheckpointFile, hooks: Sequence[Any]) -> None:
     stateful hook without a state in the checkpoint.
     """
     states, keys = file.contents.get(DIALECTS_KEY, {}), keys_of(file.trainer)
-    for one in hooks:
-        hook = foreign(one)
+    for hosted in hooks:
+        hook = foreign(hosted)
         state = states.get(keys[id(hook)])
-        if isinstance(one, Hosted):
-            one.loaded_state = state
-            if "after_load_checkpoint" in one.dialect.methods:
-                one.loaded_checkpoint = file.contents
+        if isinstance(hosted, Hosted):
+            hosted.loaded_state = state
+            if "after_load_checkpoint" in hosted.dialect.methods:
+                hosted.loaded_checkpoint = file.contents
         elif state is not None:
             hook.load_state_dict(state)
         stateful = callable(getattr(hook, "state_dict", None))

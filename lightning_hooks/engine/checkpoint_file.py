@@ -13,7 +13,7 @@ __all__ = ["CheckpointFile"]
 
 @dataclasses.dataclass(frozen=True)
 class CheckpointFile:
-    """A checkpoint of a Trainer, for ``add_to_file`` and ``take_from_file`` of a hook.
+    """A checkpoint of a Trainer, for ``_add_to_file`` and ``_take_from_file`` of a hook.
 
     Args:
         contents: Lightning's dict; changes of the dict are changes of the file.

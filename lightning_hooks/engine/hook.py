@@ -35,7 +35,7 @@ def _joins(setup: Callable[..., None]) -> Callable[..., None]:
                 "a library's, call lightning_hooks.use_with_pytorch_lightning() before the library "
                 "is imported"
             )
-        if self.joined_fit is None or not self.joined_fit.is_of(trainer):
+        if self._joined_fit is None or not self._joined_fit.is_of(trainer):
             if not Driver.of(trainer).take_in(self, trainer, stage):
                 return
         elif type(self).setup is join:  # the second call; else a subclass's setup has joined
@@ -186,16 +186,16 @@ class Hook(HookCallback):
                 that is a class or no callback.
         """
 
-    transient: Sequence[str] = ("joined_fit", "log", "log_dict", "state_key")
+    _transient: Sequence[str] = ("_joined_fit", "log", "log_dict", "state_key")
     """Attributes of a run, left out of copies and pickles; those of all base classes count."""
 
     def __getstate__(self) -> dict[str, Any]:
         """Leave out the attributes of a run, and skipped events."""
-        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("transient", ())}
+        left_out = {name for cls in type(self).__mro__ for name in vars(cls).get("_transient", ())}
         state = {name: v for name, v in vars(self).items() if v is not None or name not in EVENTS}
         return {name: value for name, value in state.items() if name not in left_out}
 
-    def state_arguments(self) -> dict[str, Any]:
+    def _state_arguments(self) -> dict[str, Any]:
         """Return the arguments that distinguish stateful hooks of a class, without secrets."""
         return dict(masked(self._plain_arguments))
 
@@ -205,8 +205,8 @@ class Hook(HookCallback):
 
         Lightning reads the key at every event.
         """
-        place = "" if self.hosted_at is None else f"[{self.hosted_at}]"
-        return f"{type(self).__qualname__}{self.state_arguments() or ''}{place}"
+        place = "" if self._hosted_at is None else f"[{self._hosted_at}]"
+        return f"{type(self).__qualname__}{self._state_arguments() or ''}{place}"
 
 
 STOCK = {name: getattr(Hook, name) for name in POINTS}

@@ -40,87 +40,87 @@ NO_OPTIONS = RunnerOptions()
 class HookCallback(Callback):
     """A callback with hooks for the driver: a single hook, or an adapter with many."""
 
-    hosted_at: int | None = None
+    _hosted_at: int | None = None
     """The index of a hook among the hosted hooks of the Trainer; None for a hook not hosted."""
 
-    joined_fit: FitChanges | None = None
+    _joined_fit: FitChanges | None = None
     """The fit, or evaluation, for which the callback is set up; None between fits."""
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
+    def _entries(self) -> Sequence[tuple[Any, int]]:
         """The hooks with priorities, in the order given; for a single hook the hook itself."""
         return [(self, default_priority(self))]
 
-    def options(self) -> RunnerOptions:
+    def _runner_options(self) -> RunnerOptions:
         """The options set for the Runner."""
         return NO_OPTIONS
 
     # -- what the engine and other hooks ask of a hook ---------------------------------------
 
-    is_closure: bool = False
+    _is_closure: bool = False
     """Whether the hook calls a function of the user."""
 
-    reads_step: bool = True
+    _reads_step: bool = True
     """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
 
     Without such a hook a Trainer does not collect the values.
     """
 
-    reads_log_buffer: bool = False
-    """Whether a hook with ``reads_step = False`` reads the step's values in the log buffer.
+    _reads_log_buffer: bool = False
+    """Whether a hook with ``_reads_step = False`` reads the step's values in the log buffer.
 
     The values are added when the batch ends, at a lower cost than the step's result.
     """
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the events of a batch that the class defines and the beginning run needs not.
 
         The engine asks once, after all hooks' ``before_run``.
         """
         return ()
 
-    averages_weights: bool = False
+    _averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
     @property
-    def kept_kinds(self) -> Sequence[str]:
+    def _kept_kinds(self) -> Sequence[str]:
         """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""
         return ()
 
     @property
-    def writes_files(self) -> bool:
+    def _writes_files(self) -> bool:
         """Whether the hook writes files or to a tracker where ``runner.may_write``."""
         return False
 
     @property
-    def refuses_files(self) -> bool:
+    def _refuses_files(self) -> bool:
         """Whether the state of the run is bad, so that no file may hold the state."""
         return False
 
-    def checkpoint_directory(self, runner: Any) -> str | None:
+    def _checkpoint_directory(self, runner: Any) -> str | None:
         """Return the directory of the hook's checkpoints; None without checkpoints."""
         return None
 
-    def owns_backward(self, module: L.LightningModule) -> bool:
+    def _owns_backward(self, module: L.LightningModule) -> bool:
         """Return whether an optimizer hook runs backward and steps; not asked of other hooks."""
         return True
 
-    def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
+    def _iterations_of(self, steps: int, trainer: L.Trainer) -> int:
         """Return the number of iterations of Lightning's ``steps`` where the hook owns steps."""
         return steps
 
-    def log_values(self, runner: Any) -> None:
+    def _log_values(self, runner: Any) -> None:
         """Write the values of a whole epoch in the runner's log buffer."""
 
-    def log_sample(self, runner: Any, name: str, sample: Any) -> None:
+    def _log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add to a checkpoint file that is about to be written."""
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Take from a checkpoint file, before the module's weights are loaded."""
 
-    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
+    def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Save the run; called before any hook's ``on_exception``, where trackers end the run."""
 
     def on_checkpoint_saved(self, path: str) -> None:

@@ -40,7 +40,7 @@ class Identity(NamedTuple):
     @classmethod
     def of(cls, hook: Any) -> Identity:
         """Return the identity of a hook."""
-        return cls(type(hook).__qualname__, plain(hook.state_arguments()))
+        return cls(type(hook).__qualname__, plain(hook._state_arguments()))
 
     def __str__(self) -> str:
         given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
@@ -59,22 +59,22 @@ def pair(saved: Sequence[Identity], present: Sequence[Identity]) -> dict[int, in
     {}
     """
     candidates = sorted(
-        (_differences(one.arguments, other.arguments), abs(i - j), i, j)
-        for i, one in enumerate(present)
+        (_differences(identity.arguments, other.arguments), abs(i - j), i, j)
+        for i, identity in enumerate(present)
         for j, other in enumerate(saved)
-        if one.name == other.name
+        if identity.name == other.name
     )
-    found: dict[int, int] = {}
+    pairs: dict[int, int] = {}
     for _, _, i, j in candidates:
-        if i not in found and j not in found.values():
-            found[i] = j
-    return found
+        if i not in pairs and j not in pairs.values():
+            pairs[i] = j
+    return pairs
 
 
-def _differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> int:
+def _differences(own: Mapping[str, Any], other: Mapping[str, Any]) -> int:
     return sum(
-        name not in one or name not in other or one[name] != other[name]
-        for name in one.keys() | other.keys()
+        name not in own or name not in other or own[name] != other[name]
+        for name in own.keys() | other.keys()
     )
 
 
@@ -138,13 +138,13 @@ def adopt_states(
     """
     states: dict[str, Any] = checkpoint.get("callbacks") or {}
     present = _stateful(hooks)
-    known = {one["key"]: Identity(one["class"], one["arguments"]) for one in table}
-    keys, found = [*known], pair([*known.values()], [*map(Identity.of, present)])
+    known = {row["key"]: Identity(row["class"], row["arguments"]) for row in table}
+    keys, pairs = [*known], pair([*known.values()], [*map(Identity.of, present)])
     own = {key: states.pop(key) for key in keys if key in states}
     warnings = []
     for place, hook in enumerate(present):
-        if place in found:
-            state = own.pop(keys[found[place]], None)
+        if place in pairs:
+            state = own.pop(keys[pairs[place]], None)
             if state is not None:
                 states[hook.state_key] = state
         elif has_state(hook):

@@ -42,7 +42,7 @@ class HostedHook:
     def fail(self) -> None:
         """Call the points that the library reaches also after an error."""
 
-    def owns_backward(self, module: Any) -> bool:
+    def _owns_backward(self, module: Any) -> bool:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         raise NotImplementedError
 

@@ -105,7 +105,7 @@ class Registry:
         >>> HOOKS.spelled("emahook")
         'EMAHook'
         """
-        known = {one.lower(): one for one in (*self.homes, *self._module_dict)}
+        known = {name.lower(): name for name in (*self.homes, *self._module_dict)}
         return known.get(name.lower(), name)
 
     def advice_for(self, name: str) -> str:

@@ -29,11 +29,11 @@ class Roster:
     def __init__(
         self, callbacks: Sequence[HookCallback] = (), earlier: Sequence[HookCallback] = ()
     ) -> None:
-        by_callback = [(callback, callback.entries()) for callback in callbacks]
+        by_callback = [(callback, callback._entries()) for callback in callbacks]
         put = set(map(id, earlier))
         for callback, entries in by_callback:
             inside = [hook for hook, _ in entries if hook is not callback]
-            put |= {id(hook) for hook in inside if getattr(hook, "hosted_at", None) is not None}
+            put |= {id(hook) for hook in inside if getattr(hook, "_hosted_at", None) is not None}
         given = [
             (callback, entries) for callback, entries in by_callback if id(callback) not in put
         ]
@@ -65,11 +65,11 @@ class Roster:
 
     def has_left(self, hook: HookCallback) -> bool:
         """Whether a hook is among the callbacks for an adapter that is gone."""
-        return hook.hosted_at is not None and all(hook is not each for each in self.hosted)
+        return hook._hosted_at is not None and all(hook is not each for each in self.hosted)
 
 
 def _set_place(hook: HookCallback, place: int | None) -> None:
-    hook.hosted_at = place
+    hook._hosted_at = place
     vars(hook).pop("state_key", None)  # made of the place
 
 
@@ -103,7 +103,7 @@ def merge_options(callbacks: Iterable[HookCallback]) -> RunnerOptions:
     Raises:
         ValueError: if two adapters differ in an option: a Trainer has a single Runner.
     """
-    options = [callback.options() for callback in callbacks]
+    options = [callback._runner_options() for callback in callbacks]
     merged: dict[str, Any] = {}
     for field in dataclasses.fields(RunnerOptions):
         for given in options:

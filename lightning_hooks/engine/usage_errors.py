@@ -116,7 +116,7 @@ def plain_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
 
 def _is_plain(value: object) -> bool:
     several = value if isinstance(value, (list, tuple)) else [value]
-    return all(isinstance(one, PLAIN) for one in several)
+    return all(isinstance(value, PLAIN) for value in several)
 
 
 def check_python_lists(user: str, values: Iterable[object]) -> None:

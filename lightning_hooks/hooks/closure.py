@@ -36,7 +36,7 @@ class ClosureHook(Hook):
     ['after_run']
     """
 
-    is_closure = True
+    _is_closure = True
     """Whether the hook calls a function of the user."""
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:

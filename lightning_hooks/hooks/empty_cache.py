@@ -33,7 +33,7 @@ class EmptyCacheHook(Hook):
         Departure from mmcv: the cache of the module's device is emptied; the CPU has no cache.
     """
 
-    reads_step = False
+    _reads_step = False
 
     def __init__(
         self, before_epoch: bool = False, after_epoch: bool = True, after_iter: bool = False

@@ -51,8 +51,8 @@ class FreezeHook(Hook):
     ['backbone.conv1', 'backbone.bn1', 'backbone.layer1']
     """
 
-    reads_step = False
-    transient = ("_frozen", "_flags")
+    _reads_step = False
+    _transient = ("_frozen", "_flags")
     _frozen: Sequence[nn.Parameter] = ()
     """The frozen parameters; parameters frozen by the user are not listed."""
     _flags: Mapping[nn.Module, bool] = MappingProxyType({})
@@ -133,7 +133,7 @@ class FreezeHook(Hook):
 
     def _missing(self, module: nn.Module) -> str | None:
         known = _names_in(module)
-        unknown = (n for n in self.names if not any(matches(one, n) for one in known))
+        unknown = (n for n in self.names if not any(matches(name, n) for name in known))
         return next(unknown, None)
 
     def _freeze(self, module: nn.Module) -> None:
@@ -149,7 +149,7 @@ class FreezeHook(Hook):
 
     def _named(self, parts: Iterable[tuple[str, T]]) -> list[T]:
         """Return the parts with one of the names."""
-        return [part for name, part in parts if any(matches(name, one) for one in self.names)]
+        return [part for name, part in parts if any(matches(name, wanted) for wanted in self.names)]
 
     def _switch_flags(self) -> None:
         set_train_flags(dict.fromkeys(self._flags, False))

@@ -86,8 +86,8 @@ class HubCheckpointHook(Hook):
         mmcv has no such hook.
     """
 
-    reads_step = False
-    transient = ("_runner", "_api", "_job")
+    _reads_step = False
+    _transient = ("_runner", "_api", "_job")
     _runner: Any = None  # a Runner, in a run
     _api: Any = None
     """The client, while this process uploads."""
@@ -130,15 +130,15 @@ class HubCheckpointHook(Hook):
         self._newest = self._uploaded = ""
         self._job = None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        writers = [hook for hook in natives if self.upload in hook.kept_kinds]
-        if runner.loops_itself:
-            self._warn("it pushes nothing, as this runner writes files of mmcv's own layout")
+        writers = [hook for hook in natives if self.upload in hook._kept_kinds]
+        if runner.no_uploads:
+            self._warn(f"it pushes nothing, as {runner.no_uploads}")
             return
         if not writers:
             needed = WRITERS[self.upload]
             self._warn(f"it pushes nothing, as no hook writes such a file: add {needed}")
             return
-        directories = [str(hook.checkpoint_directory(runner)) for hook in writers]
+        directories = [str(hook._checkpoint_directory(runner)) for hook in writers]
         remote = [directory for directory in directories if not files.is_local(directory)]
         if remote or precision.writes_directories(runner.trainer.strategy):
             where = remote[0] if remote else "folders of shards"
@@ -281,7 +281,7 @@ class HubCheckpointHook(Hook):
 def settings_of(runner: Runner) -> dict[str, Any]:
     """Return hyper-parameters, hooks, the Trainer's settings and versions, without secrets."""
     hooks = [
-        {"type": type(hook).__name__, **(hook.state_arguments() if isinstance(hook, Hook) else {})}
+        {"type": type(hook).__name__, **(hook._state_arguments() if isinstance(hook, Hook) else {})}
         for hook in runner.hooks
     ]
     versions = {name: importlib.metadata.version(name) for name in ("torch", "lightning")}

@@ -26,7 +26,7 @@ class DistSamplerSeedHook(Hook):
         skipped, also in a run counted in iterations (mmcv fails on both).
     """
 
-    reads_step = False
+    _reads_step = False
 
     def before_epoch(self, runner: Runner) -> None:
         """Call ``set_epoch`` of each loader's sampler."""

@@ -54,7 +54,7 @@ class SyncBuffersHook(Hook):
         iterations, finds equal buffers (mmcv syncs after epochs only).
     """
 
-    reads_step = False
+    _reads_step = False
 
     def __init__(self, distributed: bool = True) -> None:
         super().__init__()

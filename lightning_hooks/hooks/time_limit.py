@@ -83,8 +83,8 @@ class TimeLimitHook(Hook):
     28080.0
     """
 
-    reads_step = False
-    transient = ("_last_end", "_longest", "_look_at", "_stops_at")
+    _reads_step = False
+    _transient = ("_last_end", "_longest", "_look_at", "_stops_at")
 
     def __init__(self, hours: float | str | None = None, minutes: float | None = None) -> None:
         super().__init__()

@@ -80,8 +80,8 @@ class WatchHook(Hook):
         mmcv has no such hook; W&B's ``watch`` counts in a hook of each gradient, in every step.
     """
 
-    reads_step = False
-    transient = ("_last", "_before")
+    _reads_step = False
+    _transient = ("_last", "_before")
     _last: dict[int, int]
     _before: dict[str, torch.Tensor]  # the weights before a step that is due
 

@@ -118,19 +118,19 @@ class LoggerHook(Hook):
         self.ignore_last = ignore_last
         self.reset_flag = reset_flag
         self.by_epoch = by_epoch
-        self.sync = sync
+        self._sync = sync
 
-    reads_step = False
-    reads_log_buffer = True
-    timings = False
+    _reads_step = False
+    _reads_log_buffer = True
+    _timings = False
     """Whether the times of batches alone are values to log."""
 
     @property
-    def writes_files(self) -> bool:
+    def _writes_files(self) -> bool:
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    transient: Sequence[str] = ("_results", "_read", "_line_at")
+    _transient: Sequence[str] = ("_results", "_read", "_line_at")
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
     _read = 0  # the number of the last result read in the output
     _line_at: int | None = None  # the iteration of the last line
@@ -166,7 +166,7 @@ class LoggerHook(Hook):
             self._log_line(runner, length)
         elif buffer.ready and self._results:
             self._log_line(runner)
-        if self.reset_flag:
+        if self.reset_flag and (buffer.output or buffer.ready):
             buffer.clear_logged()
 
     def after_train_epoch(self, runner: Runner) -> None:
@@ -188,7 +188,7 @@ class LoggerHook(Hook):
         if self.reset_flag:
             runner.log_buffer.clear_output()
 
-    def log_values(self, runner: Runner) -> None:
+    def _log_values(self, runner: Runner) -> None:
         """Log values of a whole training epoch, or of a further validation, test or such.
 
         Outside of a fit the log is opened before and closed afterwards.
@@ -224,7 +224,7 @@ class LoggerHook(Hook):
         runner.log_buffer.average()
         output = runner.log_buffer.output
         averages = {name: value for name, value in output.items() if name in output.averages}
-        unshown = {"eval_iter_num"} if self.timings else {"eval_iter_num", "time", "data_time"}
+        unshown = {"eval_iter_num"} if self._timings else {"eval_iter_num", "time", "data_time"}
         if not unshown.issuperset(output):
             self._write(runner, averages, output.results())
 
@@ -258,7 +258,7 @@ class LoggerHook(Hook):
         ended: bool = False,
     ) -> None:
         """Log a line; ``ended`` as in :meth:`Line.of`."""
-        if self.sync and averages:
+        if self._sync and averages:
             averages = mean_over_ranks(averages)
         line = Line.of(runner, averages, results, by_epoch=self.by_epoch, ended=ended)
         with runner.log_buffer.showing(line):
@@ -276,7 +276,7 @@ class LoggerHook(Hook):
 
     is_scalar = staticmethod(is_scalar)
 
-    def line(self, runner: Runner) -> Line:
+    def _line(self, runner: Runner) -> Line:
         """The line that is being logged; before a line the present place of the run."""
         output = runner.log_buffer.output
         return runner.log_buffer.line or Line.of(
@@ -285,11 +285,11 @@ class LoggerHook(Hook):
 
     def get_mode(self, runner: Runner) -> str:
         """``"train"`` if the output is an average of steps, else ``"val"``; or ``"test"``."""
-        return self.line(runner).mode
+        return self._line(runner).mode
 
     def get_epoch(self, runner: Runner) -> int:
         """The number of the epoch, from 1."""
-        return self.line(runner).epoch
+        return self._line(runner).epoch
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; with ``inner_iter`` counted in the epoch.
@@ -297,7 +297,7 @@ class LoggerHook(Hook):
         A validation within an epoch has the last training iteration. A validation at the end of
         an epoch has, as in mmcv, the next iteration or, in the epoch, the number of batches.
         """
-        line = self.line(runner)
+        line = self._line(runner)
         return line.iter if inner_iter else line.step
 
     def get_step(self, runner: Runner) -> int:
@@ -316,7 +316,7 @@ class LoggerHook(Hook):
         return self._rates(runner, "momentum")
 
     def _rates(self, runner: Runner, tag: str) -> dict[str, float]:
-        return {k: v for k, v in self.line(runner).rates.items() if k.partition("/")[0] == tag}
+        return {k: v for k, v in self._line(runner).rates.items() if k.partition("/")[0] == tag}
 
     def get_loggable_tags(
         self,

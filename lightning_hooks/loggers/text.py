@@ -189,7 +189,7 @@ class TextLoggerHook(LoggerHook):
         folder, only files with the run's timestamp as prefix are copied.
     """
 
-    transient = ("_json", "_lines", "_resumed", "_loaded_epoch")
+    _transient = ("_json", "_lines", "_resumed", "_loaded_epoch")
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
@@ -238,7 +238,7 @@ class TextLoggerHook(LoggerHook):
             if runner.rank == 0:
                 self._claim_timestamp(runner, resumed)
             self._json = LogFile(_path(runner, ".log.json"))
-            self._lines = LogFile(_path(runner, ".log")) if self.writes_lines(runner) else None
+            self._lines = LogFile(_path(runner, ".log")) if self._writes_lines(runner) else None
         if runner.rank != 0:
             return
         continued = [
@@ -268,7 +268,7 @@ class TextLoggerHook(LoggerHook):
     def _files(self) -> list[LogFile]:
         return [file for file in (self._json, self._lines) if file is not None]
 
-    def writes_lines(self, runner: Runner) -> bool:
+    def _writes_lines(self, runner: Runner) -> bool:
         """Whether this hook writes the ``.log``; not if the logger has a handler for the file."""
         path = os.path.abspath(_path(runner, ".log"))
         logger: logging.Logger | None = runner.logger
@@ -278,13 +278,13 @@ class TextLoggerHook(LoggerHook):
             logger = logger.parent if logger.propagate else None
         return True
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the sizes of the text files."""
         if self._files and file.trainer.is_global_zero and file.is_whole:
             logs = file.own_part.setdefault("text_logs", {})
             logs.update({text.name: text.state() for text in self._files})
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Read the sizes of the text files; outside of a fit the epoch, which mmcv counts.
 
         Lightning's own count does not change in an evaluation: 0 in a new process, else the last
@@ -326,7 +326,7 @@ class TextLoggerHook(LoggerHook):
             "epoch": self.get_epoch(runner),
             "iter": output.pop("eval_iter_num", iteration),  # an evaluation's number of batches
         }
-        if (lr := self.line(runner).lr) is not None:
+        if (lr := self._line(runner).lr) is not None:
             record["lr"] = lr
         if "time" in output and torch.cuda.is_available():  # old subclasses return one without CUDA
             memory = self._get_max_memory(runner)

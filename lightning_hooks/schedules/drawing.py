@@ -121,8 +121,8 @@ def _warm_up_length(hook: Any, max_epochs: int, *epoch: int) -> int:
     if epochs is not None:
         return epochs * epoch[0]
     length = int(hook.warmup_iters or 0)
-    if getattr(hook, "warmup_share", None) is not None:
-        length = length_of(hook.warmup_share, max_epochs * _epoch_length(hook, *epoch))
+    if getattr(hook, "_warmup_share", None) is not None:
+        length = length_of(hook._warmup_share, max_epochs * _epoch_length(hook, *epoch))
     return _iterations(hook, length, *epoch)
 
 
@@ -157,13 +157,13 @@ def _decay_on_demand(hook: Any, max_epochs: int, *epoch: int) -> tuple[Any, int,
 
 def _epoch_length(hook: Any, iters_per_epoch: int, accumulate: int) -> int:
     """Return the iterations, or optimizer steps, of an epoch, as the hook counts."""
-    by_step = getattr(hook, "by_step", False)
+    by_step = getattr(hook, "_by_step", False)
     return -(-iters_per_epoch // accumulate) if by_step else iters_per_epoch
 
 
 def _iterations(hook: Any, length: int, iters_per_epoch: int, accumulate: int) -> int:
     """Return a length in iterations, which the hook may count in optimizer steps."""
-    if not getattr(hook, "by_step", False):
+    if not getattr(hook, "_by_step", False):
         return length
     epochs, steps = divmod(length, _epoch_length(hook, iters_per_epoch, accumulate))
     return epochs * iters_per_epoch + steps * accumulate

@@ -69,8 +69,8 @@ def ends_of_phases(lengths: Sequence[float | None], total: Any) -> list[Any]:
     >>> ends_of_phases([0.05, 0.75, 0.2], 30), ends_of_phases([500, None], 2000)
     ([2, 24, 30], [500, 2000])
     """
-    counts = accumulate(0 if isinstance(one, float) else one or 0 for one in lengths)
-    shares = accumulate(one if isinstance(one, float) else 0 for one in lengths)
+    counts = accumulate(0 if isinstance(length, float) else length or 0 for length in lengths)
+    shares = accumulate(length if isinstance(length, float) else 0 for length in lengths)
     return [
         total if length is None else count + (round(share * total) if share else 0)
         for length, count, share in zip(lengths, counts, shares, strict=True)

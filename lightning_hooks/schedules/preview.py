@@ -142,7 +142,7 @@ def sample(
         hook.before_train_epoch(run)
         for run.inner_iter in range(iters_per_epoch):
             hook.before_train_iter(run)
-            row = {name: one.values() for name, one in optimizers.items()}
+            row = {name: shown.values() for name, shown in optimizers.items()}
             rows.append(row if several else row[""])
             run.advance()
     return rows

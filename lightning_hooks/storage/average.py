@@ -98,8 +98,8 @@ def _wide(dtype: torch.dtype) -> torch.dtype:
 def _check_same(
     first: dict[str, torch.Size], other: dict[str, torch.Size], name: str, other_name: str
 ) -> None:
-    for one, where, lacking in ((first, name, other_name), (other, other_name, name)):
-        missing = sorted(one.keys() - first.keys()) or sorted(one.keys() - other.keys())
+    for shapes, where, lacking in ((first, name, other_name), (other, other_name, name)):
+        missing = sorted(shapes.keys() - first.keys()) or sorted(shapes.keys() - other.keys())
         if missing:
             raise ValueError(f"{where} has the weight {missing[0]!r}, and {lacking} has not")
     for key, shape in first.items():

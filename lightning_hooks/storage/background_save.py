@@ -114,12 +114,12 @@ class Snapshot:
             view = leaf.storage_offset(), leaf.shape, leaf.stride()
             return torch.empty(0, dtype=leaf.dtype).set_(copies[_key(leaf)], *view)
 
-        found = pytree.tree_unflatten([copied(leaf) for leaf in leaves], structure)
+        copied_state = pytree.tree_unflatten([copied(leaf) for leaf in leaves], structure)
 
         def get_copy() -> Any:
             for event in events:
                 event.synchronize()
-            return found
+            return copied_state
 
         return get_copy
 

@@ -179,8 +179,8 @@ def _remove_temporaries(directory: str) -> None:
     """Delete temporary lists and links of killed processes."""
     for name in os.listdir(directory):
         path = os.path.join(directory, name)
-        found = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
-        if found and (found[1] == NAME or (found[1] == LATEST and os.path.islink(path))):
+        match = re.fullmatch(r"(.+)\.[0-9a-f]{8}\.tmp", name)
+        if match and (match[1] == NAME or (match[1] == LATEST and os.path.islink(path))):
             os.unlink(path)
 
 
@@ -198,8 +198,8 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
         if not listed:
             folders.clear()
         for name in names:
-            found = re.fullmatch(rf".+\.([0-9a-f]{{12}})\.{OWNER}\.tmp", name)
-            if found and (folder == directory or found[1] in listed):
+            match = re.fullmatch(rf".+\.([0-9a-f]{{12}})\.{OWNER}\.tmp", name)
+            if match and (folder == directory or match[1] in listed):
                 path = os.path.join(folder, name)
                 # a missing or foreign file is no reason to end a run
                 flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
@@ -207,7 +207,7 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
                     contextlib.suppress(OSError),
                     files.locked(path, flags, wait=False) as is_locked,
                 ):
-                    if is_locked or (is_locked is None and found[1] == own):
+                    if is_locked or (is_locked is None and match[1] == own):
                         os.unlink(path)
 
 

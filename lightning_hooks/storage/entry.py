@@ -121,9 +121,9 @@ def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
         return None
     fs, target = files.filesystem(path)
     with fs.open(target, "rb") as file:
-        found = {None, *checksums(file)}
+        sums = {None, *checksums(file)}
     size = files.size_of(path)
-    alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in found}
+    alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in sums}
     return next((entry for entry in reversed(alike.values()) if not flaw(directory, entry)), None)
 
 
@@ -197,8 +197,8 @@ def is_folder_of_shards(path: str) -> bool:
 
 def _remove_shards(path: str) -> str:
     path = path.removeprefix("file://")
-    with os.scandir(path) as found:
-        parts = [*found]
+    with os.scandir(path) as listing:
+        parts = [*listing]
     shards = [p for p in parts if _SHARD.fullmatch(p.name) and p.is_file(follow_symlinks=False)]
     if not parts or len(shards) != len(parts):
         return "is a folder with more in it than the shards of a checkpoint"

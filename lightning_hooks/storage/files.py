@@ -141,8 +141,8 @@ def _disk_error(error: BaseException, path: str) -> OSError | None:
             with open(path, "ab") as file:
                 file.write(bytes(1 << 20))
             sync(path)
-        except OSError as found:
-            return found
+        except OSError as disk_error:
+            return disk_error
     return None
 
 

@@ -152,8 +152,8 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
         fs, target = files.filesystem(directory)
         paths = fs.glob(f"{glob.escape(target)}/{wildcard}")
         names = [str(path)[len(target.rstrip("/")) + 1 :] for path in paths]
-    found = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
-    return [(name, int(match[1])) for name, match in found if match]
+    matches = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
+    return [(name, int(match[1])) for name, match in matches if match]
 
 
 def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> manifest.Entry | None:

@@ -209,18 +209,18 @@ def _check(value: Any, form: Any, place: str) -> None:
     if not is_right:
         article = "an" if name[0] in "aeiou" else "a"
         raise TypeError(f"{place} must be {article} {name}, got {value!r:.80}")
-    for key, one, of_item in _items(value, form, place):
-        _check(one, of_item, repr(key) if place == "it" else f"{place}[{key!r}]")
+    for key, item, of_item in _items(value, form, place):
+        _check(item, of_item, repr(key) if place == "it" else f"{place}[{key!r}]")
 
 
 def _items(value: Any, form: Any, place: str) -> Iterable[tuple[Any, Any, Any]]:
     """Yield keys, values and forms of the items of a dict or a list."""
     if isinstance(form, list):
-        yield from ((index, one, form[0]) for index, one in enumerate(value))
+        yield from ((index, item, form[0]) for index, item in enumerate(value))
     for name, of_item in form.items() if isinstance(form, dict) else ():
         key = name.removesuffix("?")
         if name == "*":
-            yield from ((key, one, of_item) for key, one in value.items())
+            yield from ((key, item, of_item) for key, item in value.items())
         elif key in value:
             yield key, value[key], of_item
         elif key == name:

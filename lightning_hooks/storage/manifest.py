@@ -142,8 +142,8 @@ class Manifest:
             return []
         old = [] if choose_old is None else choose_old(existing)
         # entries after the newest belong to files that the user's writer has not finished
-        found = {*existing}
-        missing = [e for e in own[: own.index(newest)] if e not in found]
+        present = {*existing}
+        missing = [e for e in own[: own.index(newest)] if e not in present]
         # the newest may have replaced an older file, perhaps of another run
         same = [e for e in self.entries if e.name == newest.name and e is not newest]
         wanted = {e for e in same if e.run == run and e.series != series}  # for another hook
@@ -164,8 +164,8 @@ class Manifest:
             if entry.run == run:
                 own.setdefault(entry.name, []).append(entry)
         doubtful = [same for same in own.values() if len({entry.crc32 for entry in same}) > 1]
-        found = [(same, intact_of(self.directory, same)) for same in doubtful]
-        self._update({e: intact for same, intact in found if intact is not None for e in same})
+        checked = [(same, intact_of(self.directory, same)) for same in doubtful]
+        self._update({e: intact for same, intact in checked if intact is not None for e in same})
 
     def _update(self, files_of: Mapping[Entry, Entry]) -> None:
         """Make entries, each in its own series, describe the files of other entries."""

@@ -58,14 +58,14 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
             "torch.save(torch.load(path), path)",
         )
     try:
-        found = torch_files.load_torch(path, map_location, weights_only, verified=True)
+        checkpoint = torch_files.load_torch(path, map_location, weights_only, verified=True)
     except DamagedCheckpointError as error:
         raise DamagedCheckpointError(f"{error}{_advice(path)}") from error.__cause__
-    if not isinstance(found, dict):
-        kind = type(found).__name__
+    if not isinstance(checkpoint, dict):
+        kind = type(checkpoint).__name__
         raise DamagedCheckpointError(f"{path} holds a {kind}, and a checkpoint is a dict")
-    check_layout(found, path)
-    return found
+    check_layout(checkpoint, path)
+    return checkpoint
 
 
 def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
@@ -205,13 +205,13 @@ def _flaw(path: str) -> str | None:
     """Describe how a file differs from its entry, else from its CRC-32s; None without both."""
     directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
-    found = {
+    flaws = {
         manifest.flaw(directory, entry, in_full=entry.crc32 is not None): entry.crc32
         for entry in entries
     }
-    if not found or ("" in found and found[""] is None):  # the list has no checksum
+    if not flaws or ("" in flaws and flaws[""] is None):  # the list has no checksum
         return torch_files.flaw(path)
-    return "" if "" in found else [*found][-1]
+    return "" if "" in flaws else [*flaws][-1]
 
 
 def _listed_at(path: str) -> tuple[str, str]:

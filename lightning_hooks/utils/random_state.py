@@ -112,7 +112,10 @@ class Generators:
 
     def __init__(self, *own: torch.Generator) -> None:
         self._all: list[tuple[Callable[[], Any], Callable[[Any], Any]]]
-        self._all = [*GENERATORS, *((one.get_state, one.set_state) for one in own)]
+        self._all = [
+            *GENERATORS,
+            *((generator.get_state, generator.set_state) for generator in own),
+        ]
 
     def states(self) -> list[Any]:
         """Return the states, in the order of the generators."""

@@ -46,7 +46,7 @@ def made_by(code: str) -> dict[str, Any]:
 
 
 def of(adapter: Any) -> list[tuple[str, int]]:
-    return [(type(hook).__name__, priority) for hook, priority in adapter.entries()]
+    return [(type(hook).__name__, priority) for hook, priority in adapter._entries()]
 
 
 @pytest.mark.parametrize("config", CONFIGS.values(), ids=CONFIGS)
@@ -54,7 +54,7 @@ def test_the_printed_code_makes_the_same_hooks(config: dict[str, Any], tmp_path:
     adapter = register_training_hooks(**config)
     names = made_by(convert(adapter))
     assert of(names["hooks"]) == of(adapter)
-    assert names["hooks"].options() == adapter.options()
+    assert names["hooks"]._runner_options() == adapter._runner_options()
     for name, value in adapter.trainer_kwargs.items():
         if name in ("max_epochs", "max_steps", "check_val_every_n_epoch"):
             assert getattr(names["trainer"], name) == value

@@ -117,7 +117,7 @@ def test_a_dict_and_an_object_are_taken_too_and_stay_as_they_are(tmp_path: Path)
     for given in (config, Config()):
         adapter = hooks_from_config(given)
         assert adapter.trainer_kwargs == {"check_val_every_n_epoch": 2, "max_epochs": 3}
-        assert adapter.options().work_dir == str(tmp_path)
+        assert adapter._runner_options().work_dir == str(tmp_path)
         adapter.hooks[1].grad_clip["max_norm"] = 1
         assert config == before
 
@@ -131,7 +131,7 @@ def test_mmengines_config(tmp_path: Path) -> None:
 def test_arguments_go_before_the_config(tmp_path: Path) -> None:
     config = {"work_dir": "work", "total_epochs": 3, "lr_config": {"policy": "fixed"}}
     adapter = hooks_from_config(config, work_dir=str(tmp_path), total_epochs=5, lr_config=None)
-    assert adapter.options().work_dir == str(tmp_path)
+    assert adapter._runner_options().work_dir == str(tmp_path)
     assert adapter.trainer_kwargs == {"max_epochs": 5}
     assert names(adapter) == [("IterTimerHook", 70)]
 

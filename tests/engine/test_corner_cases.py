@@ -428,7 +428,7 @@ def test_an_event_that_is_set_on_a_hook_itself_is_called(tmp_path: Path) -> None
 
 
 class StopsBefore(Hook):
-    reads_step = False
+    _reads_step = False
 
     def before_train_iter(self, runner: Any) -> None:
         runner.should_stop = runner.iter == 1

@@ -100,7 +100,7 @@ def test_a_changed_copy_has_a_key_of_its_own(tmp_path: Path) -> None:
     class Every(Total):
         n = 1
 
-        def state_arguments(self) -> dict[str, Any]:
+        def _state_arguments(self) -> dict[str, Any]:
             return {"n": self.n}
 
     one = Every(1)

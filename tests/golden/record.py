@@ -21,6 +21,7 @@ RECORDERS = {
     "old_runners": "record_old_runners",
     "old_project": "record_old_project",
     "names": "record_names",
+    "hook_names": "record_hook_names",
     "attributes": "record_attributes",
     "dialects": "record_dialects",
     "own_loops": "record_own_loops",

@@ -24,7 +24,7 @@ from support.training import NoValidation, make_loader, make_trainer
 class Kept(LoggerHook):
     """A logger that keeps the histograms by step and name."""
 
-    takes = ("histograms",)
+    _takes = ("histograms",)
 
     def __init__(self, by_epoch: bool = True) -> None:
         super().__init__(by_epoch=by_epoch)
@@ -33,7 +33,7 @@ class Kept(LoggerHook):
     def log(self, runner: Any) -> None:
         """Keep no numbers."""
 
-    def log_sample(self, runner: Any, name: str, sample: Any) -> None:
+    def _log_sample(self, runner: Any, name: str, sample: Any) -> None:
         self.found.setdefault(self.get_iter(runner), {})[name] = sample
 
 

@@ -37,7 +37,7 @@ PACKAGE = str(Path(lightning_hooks.__file__).parent)
 class Old:
     """A foreign hook with two points of the batch."""
 
-    reads_step = False
+    _reads_step = False
 
     def before_train_iter(self, runner: Any) -> None: ...
 
@@ -47,7 +47,7 @@ class Old:
 class Idle:
     """A foreign hook without one."""
 
-    reads_step = False
+    _reads_step = False
 
     def before_run(self, runner: Any) -> None: ...
 

@@ -114,3 +114,9 @@ def test_the_page_on_the_architecture_names_every_folder() -> None:
     tree = page.partition("```text\n")[2].partition("```")[0]
     folders = {path.parent.name for path in FILES} - {PACKAGE.name}
     assert set(re.findall(r"(?<= )(\w+)/", tree)) == folders
+
+
+def test_only_the_stand_ins_hooks_ask_which_runner_it_is() -> None:
+    """Native code does not know mmcv's runners: they override a method of the runner or driver."""
+    asking = {path for path in FILES if ".loops_itself" in path.read_text(encoding="utf-8")}
+    assert {path.relative_to(PACKAGE).parts[:2] for path in asking} == {("standin", "_hooks")}

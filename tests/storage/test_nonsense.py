@@ -115,5 +115,5 @@ def test_a_weight_that_is_no_tensor_is_named_by_file_and_key(
     run = trainer.validate if way == "validate" else trainer.fit
     loaders = [make_loader()] * (1 if way == "validate" else 2)
     with pytest.raises(DamagedCheckpointError) as error:
-        run(TinyModule(), *loaders, ckpt_path=None if hook.resume_from else path)
+        run(TinyModule(), *loaders, ckpt_path=None if hook._resume_from else path)
     assert str(error.value).endswith(wanted)

@@ -22,7 +22,7 @@ CASES = recorded("schedules")["cases"]
 class ValueRecorder(Hook):
     """Notes every group's learning rate or momentum with which an iteration starts."""
 
-    reads_step = False
+    _reads_step = False
 
     def __init__(self, key: str = "lr") -> None:
         self.key = key

@@ -1,4 +1,4 @@
-"""Run what a script runs before its ``main``."""
+"""Import a training script's modules and define its classes without running the training."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ __all__ = ["run_declarations"]
 
 
 def run_declarations(path: Path, name: str = "") -> None:
-    """Run the imports and definitions of a file, and the assignments that these read.
+    """Run a file's imports and definitions, and the assignments that imports and definitions read.
 
     Args:
-        path: The file; its folder is on Python's path meanwhile.
-        name: The name of the module made of it; the file's by default.
+        path: The file. During the run, the file's folder is on Python's path.
+        name: The name of the new module; by default the name of the file.
 
     Raises:
         BaseException: any error of the file's code.
@@ -39,7 +39,7 @@ def run_declarations(path: Path, name: str = "") -> None:
 
 
 def _declarations(body: Sequence[ast.stmt]) -> list[ast.stmt]:
-    """Return the statements of a script that import or define, and those whose names they read."""
+    """Return a script's imports and definitions, and the assignments of the names read there."""
     is_kept = [_declares(node) for node in body]
     needed: set[str] = set()
     while True:
@@ -54,7 +54,7 @@ def _declarations(body: Sequence[ast.stmt]) -> list[ast.stmt]:
 
 
 def _reads(node: ast.AST) -> Iterator[str]:
-    """Yield the names that a statement reads at once; the body of a function is run later."""
+    """Yield the names that a statement reads when it runs: none in the body of a function."""
     if isinstance(node, ast.Name):
         yield node.id
     inner = ast.iter_child_nodes(node)

@@ -115,8 +115,8 @@ class _AbsentModule(types.ModuleType):
             raise AttributeError(name)
         dialect = PACKAGES.get(self.__name__.partition(".")[0])
         library = getattr(dialects, dialect) if dialect and hasattr(dialects, dialect) else None
-        found = library if name == "hooks" else getattr(library, name, None)
-        return found or _AbsentType(name, (), {"is_absent": True})
+        value = library if name == "hooks" else getattr(library, name, None)
+        return value or _AbsentType(name, (), {"is_absent": True})
 
 
 class _AbsentType(type):

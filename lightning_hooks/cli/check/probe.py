@@ -186,9 +186,9 @@ class Probe:
         """Find imported names of mmcv that raise an error on use."""
         for path, module in modules.items():
             values = (value for value in vars(module).copy().values() if callable(value))
-            found = sorted({*filter(None, map(placeholder_name, values))})
-            if found:
-                what = f"{', '.join(found)} raises an error when it is used"
+            unusable = sorted({*filter(None, map(placeholder_name, values))})
+            if unusable:
+                what = f"{', '.join(unusable)} raises an error when it is used"
                 yield Finding(str(path), 0, what, "", "note")
 
 
@@ -216,8 +216,8 @@ def _is_hook(cls: type) -> bool:
 
 
 def _report(cls: type, path: Path, texts: Mapping[Path, str]) -> dict[str, Any]:
-    found = re.search(rf"^class {cls.__name__}\b", texts[path], re.MULTILINE)
-    line = texts[path].count("\n", 0, found.start()) + 1 if found else 0
+    match = re.search(rf"^class {cls.__name__}\b", texts[path], re.MULTILINE)
+    line = texts[path].count("\n", 0, match.start()) + 1 if match else 0
     attention = []
     try:
         dialect = detect(object.__new__(cls))

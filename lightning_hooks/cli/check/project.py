@@ -62,7 +62,7 @@ def find(target: str) -> Project:
     path = Path(target).expanduser()
     path = Path(os.path.abspath(path if target and path.exists() else _module_path(target)))
     root = _root(path)
-    packages = [one for one in (path, *path.parents) if (one / "__init__.py").exists()]
+    packages = [parent for parent in (path, *path.parents) if (parent / "__init__.py").exists()]
     is_installed = "site-packages" in root.parts or any(root.glob("*.dist-info"))
     folder = packages[-1] if is_installed and packages else root
     if path.is_dir():
@@ -81,7 +81,7 @@ def _root(path: Path) -> Path:
     """Return the nearest folder above with packages, outside of all packages."""
     folders = [path, *path.parents[:4]] if path.is_dir() else [*path.parents[:5]]
     shared = {Path.home(), Path(tempfile.gettempdir())}  # of many projects
-    for folder in itertools.takewhile(lambda one: one not in shared, folders):
+    for folder in itertools.takewhile(lambda folder: folder not in shared, folders):
         is_package = (folder / "__init__.py").exists() or folder.name.startswith(".")
         if not is_package and any((*folder.glob("*/__init__.py"), *folder.glob(".git"))):
             return folder
@@ -94,10 +94,10 @@ def _script(folder: Path) -> Path | None:
 
 def _files_below(folder: Path) -> tuple[Path, ...]:
     files = sorted(
-        found
-        for found in folder.rglob("*.py")
-        if (found.is_file() or found.is_symlink())
-        and not any(p in SKIPPED or p.startswith(".") for p in found.relative_to(folder).parts)
+        file
+        for file in folder.rglob("*.py")
+        if (file.is_file() or file.is_symlink())
+        and not any(p in SKIPPED or p.startswith(".") for p in file.relative_to(folder).parts)
     )
     if not files:
         raise ValueError(f"there is no Python file in {folder}")
@@ -112,7 +112,7 @@ def _module_path(name: str) -> Path:
     if spec is not None and spec.origin:
         base = Path(spec.origin).parent if spec.submodule_search_locations else Path(spec.origin)
         path = base.joinpath(*rest)
-        for found in (path, path.with_suffix(".py")):
-            if found.exists():
-                return found
+        for file in (path, path.with_suffix(".py")):
+            if file.exists():
+                return file
     raise FileNotFoundError(f"there is no file, folder or module {name!r}")

@@ -67,38 +67,46 @@ class Report:
         An error inside this package is said in each of them.
         """
         ours = [
-            f"{one.what} ({place(one)})" for one in self.of("part") if one.what.startswith(OURS)
+            f"{finding.what} ({place(finding)})"
+            for finding in self.of("part")
+            if finding.what.startswith(OURS)
         ]
         return "; ".join([self._verdict(), *([listed(ours, 2)] if ours else [])])
 
     def _verdict(self) -> str:
         stops = self.of("start")
-        absent = [one.what.removesuffix(ABSENT) for one in stops if one.what.endswith(ABSENT)]
-        reasons = [f"{one.what} ({place(one)})" for one in stops if not one.what.endswith(ABSENT)]
+        absent = [
+            finding.what.removesuffix(ABSENT) for finding in stops if finding.what.endswith(ABSENT)
+        ]
+        reasons = [
+            f"{finding.what} ({place(finding)})"
+            for finding in stops
+            if not finding.what.endswith(ABSENT)
+        ]
         if absent:
             verb = ABSENT if len(absent) == 1 else " are not installed"
             reasons.insert(0, f"{', '.join(absent)}{verb}")
         if reasons:
             return f"does not start because {listed(reasons, 2)}"
-        for one in self.of("gpu"):
-            return f"trains on a machine with a GPU ({place(one)} {one.what})"
+        for finding in self.of("gpu"):
+            return f"trains on a machine with a GPU ({place(finding)} {finding.what})"
         if self.script:
             return "trains"
-        parts = [*dict.fromkeys(one.path for one in self.of("part"))]
+        parts = [*dict.fromkeys(finding.path for finding in self.of("part"))]
         return f"runs except {listed(parts, 6)}" if parts else "runs"
 
     @property
     def next_steps(self) -> list[str]:
         """The commands to type: for missing packages, then for the training or a hook."""
-        needed = [one.write for one in self.of("start") if one.write]
+        needed = [finding.write for finding in self.of("start") if finding.write]
         if not self.script:
-            needed += [one.write for one in self.of("part") if one.write]
+            needed += [finding.write for finding in self.of("part") if finding.write]
         needed = list(dict.fromkeys(needed))
-        exact = [one for one in needed if one.startswith(f"{PIP}--no-deps ")]
+        exact = [command for command in needed if command.startswith(f"{PIP}--no-deps ")]
         steps = _joined(f"{PIP}--no-deps ", exact, " ")
-        steps += _joined(PIP, [one for one in needed if one not in exact], " ")
+        steps += _joined(PIP, [command for command in needed if command not in exact], " ")
         steps += _joined(UNKNOWN, needed, ", ")
-        steps += [one for one in needed if not one.startswith((PIP, UNKNOWN))]
+        steps += [command for command in needed if not command.startswith((PIP, UNKNOWN))]
         mmcv_hooks = [hook["name"] for hook in self.hooks if hook["dialect"] == "mmcv"]
         if self.script:
             path = f"PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
@@ -111,7 +119,7 @@ class Report:
 
     def of(self, level: str) -> list[Finding]:
         """Return the findings of a level."""
-        return [one for one in self.findings if one.level == level]
+        return [finding for finding in self.findings if finding.level == level]
 
     def as_dict(self) -> dict[str, Any]:
         """Return the report for JSON."""
@@ -151,22 +159,22 @@ def check(target: str, seconds: float = 120.0) -> Report:
         text = out.read_text("utf-8") if out.exists() else ""
         told = log.read_text("utf-8", "replace")
     lines = [json.loads(line) for line in text.splitlines()]
-    found = [Finding(**_shortened(line["finding"])) for line in lines if "finding" in line]
+    findings = [Finding(**_shortened(line["finding"])) for line in lines if "finding" in line]
     if {"done": True} not in lines:
         loading = next((line["loading"] for line in reversed(lines) if "loading" in line), None)
         if loading is None:
             raise RuntimeError(f"the check of {target} ends early: {told.strip()[-2000:]}")
         path, level = loading
-        found.append(_end_of(project, path, level, told, seconds))
+        findings.append(_end_of(project, path, level, told, seconds))
     hooks = tuple(_shortened(line["hook"]) for line in lines if "hook" in line)
     path = next((line["path"] for line in lines if "path" in line), "")
-    return Report(tuple(found), hooks, _short(project.script) if project.script else "", path)
+    return Report(tuple(findings), hooks, _short(project.script) if project.script else "", path)
 
 
 def _end_of(project: Project, path: str, level: str, told: str, seconds: float) -> Finding:
     """Return why the process has ended during an import."""
     frames = re.findall(r'File "(.+)", line (\d+) in', told)
-    path, line = next((one for one in frames if project.has(one[0])), (path, "0"))
+    path, line = next((frame for frame in frames if project.has(frame[0])), (path, "0"))
     what = "ends the process when it is imported"
     if "Timeout (" in told:
         what = f"takes more than {seconds:g} s when it is imported"
@@ -192,10 +200,10 @@ def show(report: Report, console: Any) -> None:
     """Print failures, hooks and verdict on rich's console."""
     from rich.markup import escape
 
-    for one in report.of("start"):
-        line = f"[red]does not start[/red]: {escape(place(one))}: {escape(one.what)}"
+    for finding in report.of("start"):
+        line = f"[red]does not start[/red]: {escape(place(finding))}: {escape(finding.what)}"
         console.print(line, soft_wrap=True)
-    parts = [f"{place(one)}: {one.what}" for one in report.of("part")]
+    parts = [f"{place(finding)}: {finding.what}" for finding in report.of("part")]
     if parts and report.script:
         line = f"not needed for training: {listed(parts, 3)}"
         console.print(escape(line), soft_wrap=True, style="dim")
@@ -214,9 +222,9 @@ def show(report: Report, console: Any) -> None:
 
 def _notes(notes: Sequence[Finding]) -> Iterable[str]:
     places: dict[str, list[str]] = {}
-    for one in notes:
-        places.setdefault(one.what, []).append(place(one))
-    return (f"{listed(found, 2)}: {what}" for what, found in places.items())
+    for finding in notes:
+        places.setdefault(finding.what, []).append(place(finding))
+    return (f"{listed(lines, 2)}: {what}" for what, lines in places.items())
 
 
 def _table(hooks: Sequence[dict[str, Any]]) -> Any:

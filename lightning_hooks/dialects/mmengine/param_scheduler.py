@@ -1,7 +1,8 @@
 """MMEngine's ``param_scheduler`` lists as schedule hooks.
 
-A scheduler of MMEngine acts from ``begin`` to ``end`` on what the schedulers before have left: a
-phase. A warm-up beside another scheduler is the hook's ``warmup``.
+A scheduler of MMEngine acts from ``begin`` to ``end``, and starts from the values that the earlier
+schedulers have left. The scheduler becomes a phase of a hook's schedule. A warm-up beside another
+scheduler becomes the hook's ``warmup``.
 """
 
 from __future__ import annotations
@@ -24,16 +25,16 @@ POLICIES = {
     "Poly": "poly",
     "Step": "step",
 }
-"""Our policy for each kind of scheduler."""
+"""The policy of this package for each kind of scheduler."""
 
 ENDINGS = {"ParamScheduler": "", "Momentum": "momentum", "LR": "lr"}
-"""The ending of a scheduler's name, and the entry of the groups that it sets."""
+"""The entry of the parameter groups for the ending of a scheduler's name."""
 
 OF_ONE_CYCLE = ("total_steps", "pct_start", "anneal_strategy", "div_factor", "final_div_factor")
 
 
 class Window(NamedTuple):
-    """A scheduler of a list: its kind, its steps, and its further arguments."""
+    """A scheduler of a list: the kind, the first and last steps, and further arguments."""
 
     kind: str
     begin: int
@@ -52,9 +53,10 @@ def hooks_of_param_scheduler(
 ) -> list[dict[str, Any]]:
     """Return the configs of hooks that set what a ``param_scheduler`` of MMEngine sets.
 
-    Schedulers with ``convert_to_iter_based`` become phases of shares of the run. Then a phase
-    after an annealing begins at its end, where MMEngine keeps the last step's value; with
-    ``epoch_length`` the values are MMEngine's. A warm-up beside an annealing scales its minimum.
+    Schedulers with ``convert_to_iter_based`` become phases whose lengths are shares of the run. A
+    phase after an annealing then begins at the annealing's end value, where MMEngine keeps the
+    value of the last step; with ``epoch_length`` all values are MMEngine's. A warm-up beside an
+    annealing also scales the annealing's minimum.
 
     Args:
         param_scheduler: A dict, or a list of dicts.
@@ -92,10 +94,10 @@ def _window(config: Any, where: str) -> tuple[str, Window]:
         raise ValueError(f'{where} must be a dict with a "type", got {config!r}')
     arguments = dict(config)
     name = str(arguments.pop("type")).rpartition(".")[2]
-    ending = next((one for one in ENDINGS if name.endswith(one)), "")
+    ending = next((end for end in ENDINGS if name.endswith(end)), "")
     kind = name.removesuffix(ending)
     if not ending or kind not in POLICIES:
-        known = [f"{one}{end}" for one in POLICIES for end in ENDINGS]
+        known = [f"{policy}{end}" for policy in POLICIES for end in ENDINGS]
         raise UnknownNameError(f"{where}: no hook follows {name!r}; {suggest(name, known)}")
     field = ENDINGS[ending] or arguments.pop("param_name", None)
     if not isinstance(field, str):
@@ -117,11 +119,13 @@ def _hook(
     field: str, windows: list[Window], total: Mapping[bool, int | None], epoch_length: int | None
 ) -> dict[str, Any]:
     """Return the config of the hook for the schedulers of a field."""
-    windows = sorted(windows, key=lambda one: one.begin)
+    windows = sorted(windows, key=lambda window: window.begin)
     if epoch_length is not None:
-        windows = [_by_iteration(one, epoch_length) if one.converts else one for one in windows]
+        windows = [
+            _by_iteration(window, epoch_length) if window.converts else window for window in windows
+        ]
     warm_up, rest = _split(windows)
-    if any(one.kind == "OneCycle" for one in windows):
+    if any(window.kind == "OneCycle" for window in windows):
         if len(windows) > 1 or field != "lr":
             raise ValueError("a OneCycleLR of param_scheduler stands alone")
         return {"type": "OneCycleLrUpdaterHook", **_one_cycle(windows[0])}
@@ -151,7 +155,7 @@ def _by_iteration(window: Window, epoch_length: int) -> Window:
         if name in ("T_max", "step_size", "total_steps"):
             value = value * epoch_length
         elif name in ("milestones", "periods"):
-            value = [one * epoch_length for one in value]
+            value = [number * epoch_length for number in value]
         scaled[name] = value
     end = None if window.end is None else window.end * epoch_length
     return window._replace(
@@ -164,22 +168,22 @@ def _by_iteration(window: Window, epoch_length: int) -> Window:
 
 
 def _split(windows: list[Window]) -> tuple[Window | None, list[Window]]:
-    """Return the warm-up of a list, if any, and the other schedulers."""
+    """Return the scheduler that is a warm-up, or None, and the other schedulers."""
     for window in windows:
         start = window.arguments.get("start_factor", 1 / 3), window.arguments.get("end_factor", 1)
         rises = window.kind == "Linear" and start[0] != 1 and start[1] == 1
         is_low = window.kind == "Constant" and window.arguments.get("factor", 1 / 3) != 1
         if window.begin == 0 and window.end is not None and (rises or is_low):
-            return window, [one for one in windows if one is not window]
+            return window, [other for other in windows if other is not window]
     return None, windows
 
 
 def _warm_up(window: Window) -> dict[str, Any]:
-    """Return the arguments of a warm-up; MMEngine's is over a step before ``end``."""
+    """Return the arguments of a warm-up; MMEngine's warm-up is over a step before ``end``."""
     if window.by_epoch and not window.converts:
         raise ValueError(
             "a warm-up of param_scheduler by epoch, in stairs, has no counterpart: set "
-            "convert_to_iter_based=True in it"
+            "convert_to_iter_based=True in the scheduler"
         )
     assert window.end is not None
     linear = window.kind == "Linear"
@@ -193,7 +197,7 @@ def _warm_up(window: Window) -> dict[str, Any]:
 def _phases(
     windows: Sequence[Window], field: str, total: int | None, *, is_share: bool
 ) -> list[dict[str, Any]]:
-    """Return phases for schedulers one after the other, with what stays between them."""
+    """Return the phases of consecutive schedulers; between two schedulers the value stays."""
     phases: list[dict[str, Any]] = []
     at = 0
     for i, window in enumerate(windows):
@@ -224,7 +228,7 @@ def _phases(
             at = window.begin
             continue
         assert length is not None
-        # what stays is the value of the last step, not the policy's end
+        # the value of the last step stays, not the end value of the policy
         if length > 1 and not is_share and policy["policy"] != "fixed":
             if window.kind == "CosineAnnealing":
                 policy.setdefault("total", length)
@@ -244,7 +248,7 @@ def _phases(
 
 
 def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Return phases with neighbours that only stay made one."""
+    """Return the phases, with consecutive constant phases joined into one phase."""
     joined: list[dict[str, Any]] = []
     for phase in phases:
         if joined and phase["policy"] == joined[-1]["policy"] == "fixed":
@@ -259,7 +263,7 @@ def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 def _policy(
     window: Window, field: str, length: int | None, total: int | None, *, is_share: bool
 ) -> dict[str, Any]:
-    """Return our policy of a scheduler, with the arguments over its window."""
+    """Return the policy for a scheduler, with arguments for the scheduler's window."""
     given, kind = window.arguments, window.kind
     acts = length if total is None or (length and window.begin + length < total) else None
     if total is not None and acts is None:
@@ -321,7 +325,7 @@ def _policy(
 
 
 def _steps(window: Window, length: int | None, *, is_share: bool) -> int:
-    """Return the steps after which MMEngine's value is the last: one less than the window has."""
+    """Return the steps up to MMEngine's last value: one less than the steps of the window."""
     if length is None:
         raise ValueError(f"a {window.kind}LR of param_scheduler needs an end")
     return length if is_share else max(length - 1, 1)

@@ -1,6 +1,6 @@
 """Add to a checkpoint file all that a run with hooks needs, and take it from a file again.
 
-Each participant has ``add_to_file(file)`` and ``take_from_file(file)``. A file is filled in this
+Each participant has ``_add_to_file(file)`` and ``_take_from_file(file)``. A file is filled in this
 order, and read in the opposite order:
 
 ====================  ==========================================================================
@@ -56,10 +56,10 @@ __all__ = ["Contents", "HookStates", "restore_raw_weights"]
 class Participant(Protocol):
     """What adds to files and takes from files."""
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add to a file that is about to be written."""
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Take from a file that was read."""
 
 
@@ -99,7 +99,7 @@ class Contents:
             *run_state,
             self.buffers,
             HookStates(self.hooks),
-            *sorted(hook_callbacks_of(self._trainer), key=attrgetter("averages_weights")),
+            *sorted(hook_callbacks_of(self._trainer), key=attrgetter("_averages_weights")),
         ]
 
     def add(self, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
@@ -107,7 +107,7 @@ class Contents:
         own: dict[str, Any] = checkpoint.get(OWN_PART, {})
         file = CheckpointFile(checkpoint, own, self._trainer)
         for participant in self.participants():
-            participant.add_to_file(file)
+            participant._add_to_file(file)
         if own:
             checkpoint[OWN_PART] = own
 
@@ -119,7 +119,7 @@ class Contents:
         """
         file = CheckpointFile(checkpoint, own_part(checkpoint), self._trainer)
         for participant in reversed(self.participants()):
-            participant.take_from_file(file)
+            participant._take_from_file(file)
 
 
 class HookStates:
@@ -135,11 +135,11 @@ class HookStates:
     def __init__(self, hooks: Sequence[Any]) -> None:
         self._hooks = hooks
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the classes and arguments of the hooks with a possible state."""
         file.own_part["hooks"] = saved_identities(self._hooks)
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Put each state under the key of the hook's place, and the raw weights in an average's."""
         warnings = adopt_states(file.contents, file.own_part.get("hooks", []), self._hooks)
         if not file.resumes:

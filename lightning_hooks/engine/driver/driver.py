@@ -229,18 +229,18 @@ class Driver(Callback):
         """
         if not self.fit.is_of(trainer):
             self.setup(trainer, trainer.lightning_module, stage)
-        if hook.joined_fit is self.fit or self.roster.has_left(hook):
+        if hook._joined_fit is self.fit or self.roster.has_left(hook):
             return False
         if callable(getattr(type(hook), "log", None)):  # an mmcv logger's log(runner)
             vars(hook).pop("log", None)  # the module's, set by Lightning
         _end_earlier_fit(hook, trainer)
-        hook.joined_fit = self.fit
-        self.fit.callback(setattr, hook, "joined_fit", None)
+        hook._joined_fit = self.fit
+        self.fit.callback(setattr, hook, "_joined_fit", None)
         return True
 
     def _arrange(self, trainer: L.Trainer) -> None:
         """Put the driver in front of the first hook, and the hosted hooks among the callbacks."""
-        hosted = [hook for hook in hook_callbacks_of(trainer) if hook.hosted_at is not None]
+        hosted = [hook for hook in hook_callbacks_of(trainer) if hook._hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
         # so that ckpt_path="best" is a hook's
@@ -298,10 +298,7 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self.model_watch.guard()
-        if not runner.loops_itself:
-            with self._contents.buffers.added(has_foreign(runner.hooks)):
-                self.calls.run_at_border("before_run")
+        self.begin_hooks()
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
@@ -310,8 +307,7 @@ class Driver(Callback):
         self._step.patch()
         self._first_iter = runner.iter
         self._expect_batches()
-        if not runner.loops_itself:
-            self._cycle.begin_run()
+        self.begin_cycle()
         if log_values:  # loggers clear the buffer when an epoch begins
             runner.log_buffer.load_state_dict(log_values)
 
@@ -471,11 +467,24 @@ class Driver(Callback):
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``after_run``."""
-        if not self._runner.loops_itself:
-            self._cycle.end_run()
-            self.calls.run_at_border("after_run")
-            self._runner.announce_end()
+        self.end_hooks()
         self._in_run = False
+
+    def begin_hooks(self) -> None:
+        """Call ``before_run``; isolate foreign hooks' calls of the model from here on."""
+        self.model_watch.guard()
+        with self._contents.buffers.added(has_foreign(self._runner.hooks)):
+            self.calls.run_at_border("before_run")
+
+    def begin_cycle(self) -> None:
+        """Open the run's first epoch, after ``before_run``."""
+        self._cycle.begin_run()
+
+    def end_hooks(self) -> None:
+        """Close the run's last epoch; call ``after_run``."""
+        self._cycle.end_run()
+        self.calls.run_at_border("after_run")
+        self._runner.announce_end()
 
     # -- after the run ---------------------------------------------------------------------
 
@@ -494,7 +503,7 @@ class Driver(Callback):
             if isinstance(hook, HostedHook):
                 hook.fail()
             elif isinstance(hook, HookCallback):
-                hook.save_after_error(trainer, exception)
+                hook._save_after_error(trainer, exception)
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
@@ -513,7 +522,7 @@ def _end_earlier_fit(hook: HookCallback, trainer: L.Trainer) -> None:
     Raises:
         RuntimeError: if the hook takes part in a running fit of another Trainer.
     """
-    fit = hook.joined_fit
+    fit = hook._joined_fit
     if fit is None:
         return
     if fit.is_running and fit.trainer is not trainer:

@@ -36,14 +36,14 @@ class HookBuffers:
         self._waiting: dict[str, Any] = {}
         self._resumes = False
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Move the buffers out of the state dict."""
         state = file.contents.get("state_dict", {})
         names = sorted(model_state.added_buffers(self._module) & set(state))
         if names:
             file.own_part["buffers"] = {name: state.pop(name) for name in names}
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Move the buffers that the model has into the state dict, and keep the others."""
         own = set(state_here(self._module))
         kept = file.own_part.get("buffers", {})

@@ -75,8 +75,7 @@ class ModelWatch:
     def guard(self) -> None:
         """Isolate foreign hooks' calls of the model's methods."""
         runner = self._runner
-        guards = not runner.loops_itself  # the stand-in isolates no calls, as mmcv
-        if guards and self._guards is None and has_foreign(runner.hooks):
+        if self._guards is None and has_foreign(runner.hooks):
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:

@@ -27,8 +27,8 @@ __all__ = [
     "OPTIMIZER_HOOKS",
     "Call",
     "Ownership",
+    "_reads_step",
     "has_foreign",
-    "reads_step",
     "runs_no_user_code",
     "trains_like_mmcv",
 ]
@@ -41,10 +41,10 @@ Call = tuple[Any, Callable[..., None]]
 def runs_no_user_code(hook: object) -> bool:
     """Whether a hook's class is from this package and runs no code of the user.
 
-    False for hooks of other dialects and with ``is_closure``: both may call the user's functions.
+    False for hooks of other dialects and with ``_is_closure``: both may call the user's functions.
     """
     calls_others = isinstance(hook, HostedHook) or (
-        isinstance(hook, HookCallback) and hook.is_closure
+        isinstance(hook, HookCallback) and hook._is_closure
     )
     return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
 
@@ -54,16 +54,16 @@ def has_foreign(hooks: Iterable[object]) -> bool:
     return not all(map(runs_no_user_code, hooks))
 
 
-def reads_step(hook: object) -> bool:
+def _reads_step(hook: object) -> bool:
     """Whether a hook may read ``runner.outputs`` or the log buffer.
 
-    A class with ``reads_step = False`` does not. For a class of this package the declaration holds
+    A class with ``_reads_step = False`` does not. For a class of this package the declaration holds
     for the class alone, not for a user's subclass.
     """
     for base in type(hook).__mro__:
-        if "reads_step" in vars(base):
+        if "_reads_step" in vars(base):
             ours = base.__module__.startswith("lightning_hooks.")
-            return bool(vars(base)["reads_step"]) or (ours and not runs_no_user_code(hook))
+            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
     return True
 
 
@@ -110,7 +110,7 @@ class Ownership:
         if not (is_hosted or is_family(hook, *OPTIMIZER_HOOKS)):
             return False
         asked = is_hosted or isinstance(hook, HookCallback)
-        return bool(hook.owns_backward(self._runner.module)) if asked else True
+        return bool(hook._owns_backward(self._runner.module)) if asked else True
 
     def inside_and_after_step(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
         """Return the calls inside the step, up to the last owner of backward, and the others."""
@@ -202,8 +202,7 @@ class Ownership:
             )
         self._loss_class = strategy_loss_class(runner.trainer.strategy)
         self._show_optimizers()
-        if not runner.loops_itself:  # else the runner wraps the outputs
-            runner.wrap_outputs = self.with_strategy_loss
+        runner.wrap_outputs = self.with_strategy_loss
 
     def _show_optimizers(self) -> None:
         self._optimizers = self._runner.trainer.strategy.optimizers

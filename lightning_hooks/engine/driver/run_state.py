@@ -65,7 +65,7 @@ class RunState:
         """Whether the run is a Trainer's; hooks may move to another Trainer."""
         return self._runner.trainer is trainer
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
         generators = data.train_generators(trainer)
@@ -98,7 +98,7 @@ class RunState:
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
         if file.resumes:
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, reads_step
+from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, _reads_step
 from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
@@ -46,11 +46,11 @@ class StepCapture:
     def patch(self) -> None:
         """Patch what the hooks read; call again when the list of hooks changes."""
         hooks, owned = self._runner.hooks, self._ownership.is_taken
-        if not self._is_patched and (owned or any(reads_step(hook) for hook in hooks)):
+        if not self._is_patched and (owned or any(_reads_step(hook) for hook in hooks)):
             self._is_patched = True
             self._fit.patch(self._runner.module, "training_step", after=self._after)
         natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
-        reads_buffer = any(hook.reads_log_buffer for hook in natives)
+        reads_buffer = any(hook._reads_log_buffer for hook in natives)
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
             self._watches_steps = True
@@ -60,7 +60,7 @@ class StepCapture:
             names_loss = partial(setattr, self._runner.train_log, "loss_names")
             logged_values.LossNames(self._runner.module, names_loss, self._fit)
         # the ranks compute metrics together, and some of them may have no logger
-        has_logger = self._runner.world_size > 1 or natives_with("log_values", hooks)
+        has_logger = self._runner.world_size > 1 or natives_with("_log_values", hooks)
         if has_logger and not self._logs_epochs:
             self._logs_epochs = True
             self._fit.patch(self._runner.module, "on_train_epoch_end", after=self._log_epoch)
@@ -127,7 +127,7 @@ class StepCapture:
             )
 
     def _steps(self, hook: Any) -> bool:
-        hosted = isinstance(hook, HostedHook) and hook.owns_backward(self._runner.module)
+        hosted = isinstance(hook, HostedHook) and hook._owns_backward(self._runner.module)
         return hosted or is_family(hook, *OPTIMIZER_HOOKS)
 
     def fill_log_buffer(self, outputs: dict[str, Any]) -> None:
@@ -150,7 +150,7 @@ class StepCapture:
     def _feed_log_buffer(self, outputs: dict[str, Any]) -> None:
         """Add the ``log_vars``, else the loss and the module's logged values."""
         runner = self._runner
-        values = log_vars_of(outputs)
+        values = log_vars_of(outputs) if "log_vars" in outputs else None
         if values is None:
             values, loss = {}, outputs.get("loss")
             if loss is not None:

@@ -50,7 +50,7 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> Non
     """Skip the events of a batch that callbacks do not use, until :func:`restore_events`.
 
     An event is unused if the class does not override the event, or if the class says so
-    (``HookCallback.unused_events``) and a subclass does not override the event.
+    (``HookCallback._unused_events``) and a subclass does not override the event.
     """
     held = _held_by_users(trainer)
     for callback in callbacks:
@@ -61,9 +61,9 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> Non
 def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
     kind = type(callback)
     unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
-    for hook in natives_with("unused_events", [callback]):
-        owner = next(base for base in kind.__mro__ if "unused_events" in vars(base))
-        declared = hook.unused_events(trainer)
+    for hook in natives_with("_unused_events", [callback]):
+        owner = next(base for base in kind.__mro__ if "_unused_events" in vars(base))
+        declared = hook._unused_events(trainer)
         unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
     return unused
 

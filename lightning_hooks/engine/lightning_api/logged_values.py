@@ -81,9 +81,9 @@ class LossNames:
     """
 
     def __init__(
-        self, module: L.LightningModule, found: Callable[[frozenset[str]], None], fit: FitChanges
+        self, module: L.LightningModule, report: Callable[[frozenset[str]], None], fit: FitChanges
     ) -> None:
-        self._module, self._found = module, found
+        self._module, self._found = module, report
         self._logged: list[tuple[str, Any]] = []  # held, so that no memory is reused
         self._steps_left = 2
         self._patches = fit.part()

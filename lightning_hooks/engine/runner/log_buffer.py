@@ -145,7 +145,7 @@ class LogBuffer:
 
     def clear_logged(self) -> None:
         """Remove the averages and results if a line was logged since the last of them came."""
-        if self._logged == self.output.number and (self.output or self.ready):
+        if self._logged == self.output.number:
             self.clear_output()
 
     def update(self, vars: Mapping[str, Any], count: int = 1) -> None:

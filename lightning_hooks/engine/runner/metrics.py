@@ -52,7 +52,7 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
         values: The values by name.
         batches: The number of batches, for ``"val"`` and ``"test"``.
     """
-    hooks = natives_with("log_values", runner.hooks)
+    hooks = natives_with("_log_values", runner.hooks)
     if not hooks or not (values or runner.samples.waiting):
         return
     before, runner.mode = runner.mode, mode
@@ -62,8 +62,8 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
             if batches:
                 runner.log_buffer.output["eval_iter_num"] = batches
             for hook in hooks:
-                with calling(hook, "log_values", runner):
-                    hook.log_values(runner)
+                with calling(hook, "_log_values", runner):
+                    hook._log_values(runner)
     finally:
         runner.samples.waiting.clear()
         runner.mode = before

@@ -109,7 +109,7 @@ class StepCounts:
         """Return the steps made by hooks in a number of iterations."""
         each, batches = self._batches_of_step(), self._runner.trainer.num_training_batches
         owners = [hook for hook in self._runner.hooks if hasattr(hook, "cumulative_iters")]
-        if batches == float("inf") or not any(getattr(hook, "by_epoch", False) for hook in owners):
+        if batches == float("inf") or not any(getattr(hook, "_by_epoch", False) for hook in owners):
             return -(-iterations // each)
         epochs, rest = divmod(iterations, int(batches))
         return epochs * -(-int(batches) // each) + -(-rest // each)

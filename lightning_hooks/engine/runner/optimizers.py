@@ -51,7 +51,11 @@ def _value(group: dict[str, Any], what: str) -> Any:
 def with_modes(optimizers: Iterable[Any]) -> list[Any]:
     """Return the optimizers with the methods ``train()`` and ``eval()``, as schedule-free ones."""
     modes = ("train", "eval")
-    return [one for one in optimizers if all(callable(getattr(one, m, None)) for m in modes)]
+    return [
+        optimizer
+        for optimizer in optimizers
+        if all(callable(getattr(optimizer, m, None)) for m in modes)
+    ]
 
 
 class StepRates:

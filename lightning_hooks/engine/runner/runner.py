@@ -67,7 +67,10 @@ class Runner:
     """Whether the run is counted in epochs rather than in iterations."""
 
     loops_itself: ClassVar[bool] = False
-    """Whether the runner's own loop counts, calls the hooks and writes files in mmcv's layout."""
+    """Whether the runner is one of the stand-in's, whose hooks alone ask."""
+
+    no_uploads: ClassVar[str] = ""
+    """Why trackers and the Hub get none of the run's checkpoints; empty if they get them."""
 
     filename_tmpl: str = "epoch_{}.pth"
     """The name of a checkpoint, with ``{}`` for its number."""
@@ -440,8 +443,10 @@ class Runner:
             return
         value = self.known_optimizer = self.optimizer
         many = list(value.values()) if isinstance(value, dict) else [value]
-        many = [getattr(one, "optimizer", one) for one in many]  # out of Lightning's wrapper
-        if not all(isinstance(one, torch.optim.Optimizer) for one in many):
+        many = [
+            getattr(optimizer, "optimizer", optimizer) for optimizer in many
+        ]  # out of Lightning's wrapper
+        if not all(isinstance(optimizer, torch.optim.Optimizer) for optimizer in many):
             self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
             return
         self.trainer.optimizers = many
@@ -449,8 +454,18 @@ class Runner:
             self.use_optimizer(optimizers_of_hooks(self))
 
     def _find_optimizer(self) -> Any:
-        found = self.trainer.optimizers
-        return by_name(self.module, found) if found else None
+        optimizers = self.trainer.optimizers
+        return by_name(self.module, optimizers) if optimizers else None
+
+    def added_groups(self, optimizer: Any, known: int) -> list[dict[str, Any]]:
+        """Return the parameter groups added during the run, for hooks that set their values.
+
+        Args:
+            optimizer: The optimizer.
+            known: The number of groups at the beginning.
+        """
+        groups: list[dict[str, Any]] = optimizer.param_groups[known:]
+        return groups
 
     def current_lr(self) -> Rates:
         """The learning rate of every parameter group (of every optimizer, by name)."""
@@ -625,12 +640,12 @@ class Runner:
 
     def _writers(self) -> list[HookCallback]:
         """Return the hooks that write files."""
-        return [hook for hook in natives_with("writes_files", self.hooks) if hook.writes_files]
+        return [hook for hook in natives_with("_writes_files", self.hooks) if hook._writes_files]
 
     def _places(self, writers: Iterable[HookCallback]) -> str:
         """Return the work directory, and the directories of checkpoints elsewhere."""
-        hooks = natives_with("checkpoint_directory", writers)
-        places = dict.fromkeys(hook.checkpoint_directory(self) for hook in hooks)
+        hooks = natives_with("_checkpoint_directory", writers)
+        places = dict.fromkeys(hook._checkpoint_directory(self) for hook in hooks)
         others = ", ".join(place for place in places if place not in (None, self.work_dir))
         return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
 
@@ -703,7 +718,7 @@ class EpochRunner(Runner):
             steps = self._iters_of_steps(self.trainer.max_steps)
             for hook in self.hooks:
                 if isinstance(hook, HookCallback):
-                    steps = hook.iterations_of(steps, self.trainer)
+                    steps = hook._iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
 

@@ -43,7 +43,7 @@ class SampleLog:
         Loggers that do not are named once in a warning.
         """
         hooks = self._loggers()
-        others = [type(hook).__name__ for hook in hooks if kind not in hook.takes]
+        others = [type(hook).__name__ for hook in hooks if kind not in hook._takes]
         if len(others) == len(hooks):
             text = f"no logger of this run holds {kind}: they are not logged; W&B, TensorBoard and "
             self._runner.warn_once(text + "ClearML hold them: WandbLoggerHook(), ...")
@@ -67,7 +67,7 @@ class SampleLog:
                 self.waiting.append((name, sample))
                 return
             for hook in self._loggers():
-                hook.log_sample(runner, name, sample)
+                hook._log_sample(runner, name, sample)
 
     def _loggers(self) -> list[Any]:
-        return natives_with("log_sample", self._runner.hooks)
+        return natives_with("_log_sample", self._runner.hooks)

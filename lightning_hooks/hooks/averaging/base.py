@@ -39,9 +39,16 @@ from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
 from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path
+from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["AveragingHook", "averages_of"]
+
+ARGUMENTS = {
+    *("_resume_from", "_buffers", "_begin_iter", "_begin_epoch", "_swap", "_check", "_device"),
+    *("_after_fit", "_validate", "_precise_bn"),
+}
+"""The arguments of a hook whose names old subclasses may use for values of their own."""
 
 
 class AveragingHook(Hook):
@@ -125,20 +132,20 @@ class AveragingHook(Hook):
             beside a hook that swaps as mmcv's EMAHook does.
     """
 
-    reads_step = False
-    averages_weights = True
-    begin_iter = begin_epoch = 0
-    buffers: Literal["ignore", "average", "copy"] = "ignore"
-    swap: Literal["auto", "copy"] = "auto"
-    check: Literal["sample", "all"] = "sample"
-    device: str | None = None
-    after_fit: Literal["average", "raw"] = "average"
-    validate: Literal["average", "both", "raw"] = "average"
-    precise_bn: bool | int | dict[str, Any] = False
+    _reads_step = False
+    _averages_weights = True
+    _begin_iter = _begin_epoch = 0
+    _buffers: Literal["ignore", "average", "copy"] = "ignore"
+    _swap: Literal["auto", "copy"] = "auto"
+    _check: Literal["sample", "all"] = "sample"
+    _device: str | None = None
+    _after_fit: Literal["average", "raw"] = "average"
+    _validate: Literal["average", "both", "raw"] = "average"
+    _precise_bn: bool | int | dict[str, Any] = False
     distinguishing: tuple[str, ...] = ("interval",)
     """Arguments of the class that distinguish two hooks in a checkpoint."""
 
-    average: ModuleAverage | None = None
+    _average: ModuleAverage | None = None
     """The averaged tensors, from the start of the first fit on."""
 
     _loaded: SavedAverage | None = None  # from a checkpoint, until the average is made
@@ -179,23 +186,36 @@ class AveragingHook(Hook):
         check_choice("after_fit", after_fit, ("average", "raw"))
         check_choice("validate", validate, ("average", "both", "raw"))
         PreciseBNHook.of_average(precise_bn)  # raises for a bad argument
-        self.interval, self.resume_from = interval, check_path("resume_from", resume_from)
-        self.buffers, self.swap, self.check = buffers, swap, check
-        self.begin_iter, self.begin_epoch = begin_iter, begin_epoch
-        self.device, self.precise_bn = check_device(device), precise_bn
-        self.after_fit, self.validate = after_fit, validate
+        self.interval, self._resume_from = interval, check_path("resume_from", resume_from)
+        self._buffers, self._swap, self._check = buffers, swap, check
+        self._begin_iter, self._begin_epoch = begin_iter, begin_epoch
+        self._device, self._precise_bn = check_device(device), precise_bn
+        self._after_fit, self._validate = after_fit, validate
         self._handover = Handover()
 
-    def state_arguments(self) -> dict[str, Any]:
+    def _state_arguments(self) -> dict[str, Any]:
         """Return the constructor arguments that distinguish two hooks of the class."""
-        arguments = {name: getattr(self, name) for name in self.distinguishing}
+        arguments = {name: getattr(self, name) for name in self._distinguishing}
         for name in ("buffers", "begin_iter", "begin_epoch"):
-            value = getattr(self, name)
-            if value != getattr(AveragingHook, name):  # the key in files should change rarely
+            value = getattr(self, f"_{name}")
+            if value != getattr(AveragingHook, f"_{name}"):  # the key in files changes rarely
                 arguments[name] = value
         return arguments
 
     # -- the rule --------------------------------------------------------------------------
+
+    # The hook asks these three. EMAHook, whose rule is fixed, overrides them in place of the public
+    # methods, whose names mmcv's EMAHook leaves to subclasses.
+
+    @property
+    def _distinguishing(self) -> tuple[str, ...]:
+        return self.distinguishing
+
+    def _model_weight(self, runner: Runner) -> float:
+        return self.get_momentum(runner)
+
+    def _is_due(self, step: int) -> bool:
+        return self.updates_at(step)
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight of the model in the coming update, in (0, 1]."""
@@ -205,7 +225,7 @@ class AveragingHook(Hook):
         """Whether an optimizer step, counted from 0, is followed by an update."""
         return step % self.interval == 0
 
-    def share_of_first_weights(self, steps: int) -> float:
+    def _share_of_first_weights(self, steps: int) -> float:
         """Return the share of the first weights in the average after some optimizer steps.
 
         0 where the rule is unknown.
@@ -213,16 +233,24 @@ class AveragingHook(Hook):
         return 0.0
 
     @property
-    def steps(self) -> int:
-        """Optimizer steps since averaging began."""
-        source = self._loaded or self.average
+    def _steps(self) -> int:
+        source = self._loaded or self._average
         return 0 if source is None else source.steps or 0
 
     @property
+    def _updates(self) -> int:
+        source = self._loaded or self._average
+        return 0 if source is None else source.updates
+
+    @weak_property
+    def steps(self) -> int:
+        """Optimizer steps since averaging began."""
+        return self._steps
+
+    @weak_property
     def updates(self) -> int:
         """Updates of the average since averaging began."""
-        source = self._loaded or self.average
-        return 0 if source is None else source.updates
+        return self._updates
 
     # -- the average for others ------------------------------------------------------------
 
@@ -235,16 +263,16 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: before the first fit.
         """
-        if self.average is None and self._loaded is None:
+        if self._average is None and self._loaded is None:
             received = self._handover.receive()
             self._loaded = SavedAverage(tensors=received) if received else None
         if self._loaded is not None and self._loaded.tensors:
             return dict(self._loaded.tensors)  # not trained with: the run to go on with is over
-        if self.average is None:
+        if self._average is None:
             name = type(self).__name__
             raise RuntimeError(f"{name} has no average yet: it starts with Trainer.fit()")
         self._repair()
-        return self.average.state_dict()
+        return self._average.state_dict()
 
     def apply_to(self, module: torch.nn.Module) -> None:
         """Load the average and its buffers into a module of the same keys.
@@ -255,8 +283,12 @@ class AveragingHook(Hook):
         Raises:
             RuntimeError: before the first fit, or if the keys differ.
         """
-        flat = self.average if self._loaded is None else None
-        average = flat.everywhere() if isinstance(flat, FlatAverage) else self.ema_state_dict()
+        flat = self._average if self._loaded is None else None
+        average = (
+            flat.everywhere()
+            if isinstance(flat, FlatAverage)
+            else AveragingHook.ema_state_dict(self)
+        )
         if not dtensors.any_sharded(module.parameters()):
             average = dtensors.gathered(average, everywhere=True)
         module.load_state_dict(mmcv_checkpoint.with_keys_of(module, average))
@@ -279,13 +311,13 @@ class AveragingHook(Hook):
         path = os.fspath(path)
         weights.check_ending(path, "export()")
         run = {"run": self._run_id} if self._run_id else {}
-        facts = {**run, "average": type(self).__name__, "updates": str(self.updates)}
-        weights.write_weights(self.ema_state_dict(), path, facts)
-        if isinstance(self.average, FlatAverage):
+        facts = {**run, "average": type(self).__name__, "updates": str(self._updates)}
+        weights.write_weights(AveragingHook.ema_state_dict(self), path, facts)
+        if isinstance(self._average, FlatAverage):
             torch.distributed.barrier()  # the next reader may be another rank
 
     def _repair(self) -> None:
-        if self.average is not None and (left_out := self.average.repair()):
+        if self._average is not None and (left_out := self._average.repair()):
             rank_zero_warn(
                 f"{type(self).__name__} left {left_out} updates out: the model's weights were NaN "
                 "or infinite, and the average stayed as before. CheckInvalidLossHook finds the "
@@ -296,9 +328,9 @@ class AveragingHook(Hook):
         """Repair the average and estimate its statistics, before an evaluation or a checkpoint."""
         self._repair()
         runs = trainer.state.status == TrainerStatus.RUNNING  # after an error the model may fail
-        if self.average is not None and self._statistics is not None and runs:
+        if self._average is not None and self._statistics is not None and runs:
             runner = Driver.of(trainer).runner
-            self.average.estimate_statistics(partial(self._statistics.update, runner))
+            self._average.estimate_statistics(partial(self._statistics.update, runner))
 
     # -- training --------------------------------------------------------------------------
 
@@ -311,13 +343,13 @@ class AveragingHook(Hook):
         driver.fit.callback(self._end_fit, trainer, stage)
         if stage != "fit":
             return
-        check_strategy(self, trainer, self.resume_from)
-        if self is next((hook for hook in averages_of(trainer) if hook.validate == "both"), None):
+        check_strategy(self, trainer, self._resume_from)
+        if self is next((hook for hook in averages_of(trainer) if hook._validate == "both"), None):
             RawValidation(trainer)
         self._loaded, self._runs = None, False
-        average = self.average
+        average = self._average
         if average is not None and average.module is pl_module and not average.take_back():
-            self.average = None
+            self._average = None
             line = "the module was changed since its last fit: %s begins anew with its weights"
             driver.runner.logger.info(line, class_name(self))
 
@@ -329,42 +361,42 @@ class AveragingHook(Hook):
         self._know_first(trainer)
         if ended and self._stays(trainer):
             self._swap_in(trainer, trainer.lightning_module)
-            if self.average is not None and self.average.module is trainer.lightning_module:
-                self.average.leave()
+            if self._average is not None and self._average.module is trainer.lightning_module:
+                self._average.leave()
         else:
             self._swap_out()
-        if ended and self.average is not None and trainer.is_global_zero:
-            self._handover.send(self.average.state_dict)
+        if ended and self._average is not None and trainer.is_global_zero:
+            self._handover.send(self._average.state_dict)
         self._runs = False
 
     def _stays(self, trainer: L.Trainer) -> bool:
         """Whether the average stays in the module after the fit."""
-        return self.after_fit == "average" and self.evaluates_in(trainer)
+        return self._after_fit == "average" and self._evaluates_in(trainer)
 
     def before_run(self, runner: Runner) -> None:
         """Start the average: from a checkpoint, an earlier fit or the present weights."""
         trainer = runner.trainer
-        if self.resume_from is not None and self._loaded is None and runner.iter == 0:
-            runner.resume(self.resume_from)
-            checkpoint = torch_files.load_torch(self.resume_from)
+        if self._resume_from is not None and self._loaded is None and runner.iter == 0:
+            runner.resume(self._resume_from)
+            checkpoint = torch_files.load_torch(self._resume_from)
             hooks = averages_of(trainer)
             present = runner.module.state_dict()
-            found = find_averages(checkpoint, present, hooks, self.resume_from)
-            self.take(found[hooks.index(self)], for_fit=True)
-        self._statistics = PreciseBNHook.of_average(self.precise_bn, class_name(self))
+            averages = find_averages(checkpoint, present, hooks, self._resume_from)
+            self._take(averages[hooks.index(self)], for_fit=True)
+        self._statistics = PreciseBNHook.of_average(self._precise_bn, class_name(self))
         if self._statistics is not None:
             self._statistics.check_run(runner)
-        average = self.start(runner.module, goes_on=runner.iter > 0)
+        average = self._start(runner.module, goes_on=runner.iter > 0)
         if not average.steps:  # modules and callbacks may load weights until the first step
             average.has_begun = False
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
         self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
-        self._applied = AppliedSteps(trainer, self.joined_fit)
+        self._applied = AppliedSteps(trainer, self._joined_fit)
         self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Look at the module before the first optimizer step of the epoch."""
-        average, applied = self.average, self._applied
+        average, applied = self._average, self._applied
         if average is not None and applied is not None and average.module is pl_module:
             if not average.has_begun:
                 average.take_buffers()
@@ -372,7 +404,7 @@ class AveragingHook(Hook):
 
     def _before_epoch(self, runner: Runner) -> None:
         """Average parameters added or unfrozen since the last epoch; begin, if due."""
-        average, epoch = self.average, runner.trainer.current_epoch
+        average, epoch = self._average, runner.trainer.current_epoch
         assert average is not None
         if names := average.new_parameters():
             self._repair()
@@ -383,7 +415,7 @@ class AveragingHook(Hook):
         if not average.has_begun and self._begins(runner.iter, epoch):
             average.begin(with_buffers=False)  # a forward may have come before
 
-    def start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
+    def _start(self, module: L.LightningModule, goes_on: bool) -> ModuleAverage:
         """Make the average: from a checkpoint, an earlier fit or the present weights.
 
         Args:
@@ -391,30 +423,30 @@ class AveragingHook(Hook):
             goes_on: Whether the run continues an earlier run of this hook.
         """
         loaded, self._loaded = self._loaded, None
-        average = self.average
+        average = self._average
         if loaded is None and goes_on and average is not None and average.is_of(module):
             average.follow()
             return average
         return self._make(module, loaded)
 
     def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
-        estimated = self.buffers == "ignore" and self.precise_bn is not False
-        buffers = "statistics" if estimated else self.buffers
+        estimated = self._buffers == "ignore" and self._precise_bn is not False
+        buffers = "statistics" if estimated else self._buffers
         kind = FlatAverage if isinstance(module.trainer.strategy, FSDPStrategy) else ModuleAverage
-        self.average = kind(
-            module, saved, buffers, self.swap == "copy", self.check == "all", self.device
+        self._average = kind(
+            module, saved, buffers, self._swap == "copy", self._check == "all", self._device
         )
-        return self.average
+        return self._average
 
     def _know_first(self, trainer: L.Trainer) -> None:
         """Have the average read the module's own values where another average is in place."""
         evaluated = _evaluated(trainer) or self
-        if self.average is not None:
-            self.average.beside = None if evaluated is self else evaluated.average
+        if self._average is not None:
+            self._average.beside = None if evaluated is self else evaluated._average
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Check what else swaps the weights; warn of a momentum or a run unfit for an average."""
-        if self.evaluates_in(trainer):
+        if self._evaluates_in(trainer):
             check_rivals(self, trainer)
         runner = Driver.of(trainer).runner
         momentum = getattr(self, "momentum", 0.0)
@@ -424,7 +456,7 @@ class AveragingHook(Hook):
                 "the average is almost the model itself. Momentum is 1 - decay: a decay of "
                 f"{momentum} is momentum={1 - momentum:.6g}"
             )
-        begins = [(self.begin_epoch, runner.max_epochs), (self.begin_iter, runner.max_iters)]
+        begins = [(self._begin_epoch, runner.max_epochs), (self._begin_iter, runner.max_iters)]
         waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
         self._warn_if_young(runner, (runner.max_optimizer_steps or 0) * max(0.0, 1 - waited))
 
@@ -433,7 +465,7 @@ class AveragingHook(Hook):
         trainer: Any = runner.trainer
         if math.isinf(steps) or round(steps) == 0 or trainer.fast_dev_run:
             return
-        share = self.share_of_first_weights(round(steps))
+        share = self._share_of_first_weights(round(steps))
         if share > 0.5:
             given = {name: getattr(self, name, None) for name in ("momentum", "warm_up")}
             arguments = ", ".join(f"{name}={v}" for name, v in given.items() if v is not None)
@@ -450,7 +482,7 @@ class AveragingHook(Hook):
 
     def after_train_iter(self, runner: Runner) -> None:
         """Update the average after an optimizer step."""
-        average = self.average
+        average = self._average
         if average is None or self._applied is None:
             return
         counted, self._counted = self._counted, self._applied.made
@@ -458,18 +490,18 @@ class AveragingHook(Hook):
             if self._begins(runner.iter + 1, runner.trainer.current_epoch):
                 average.begin()
         elif self._counted != counted:
-            if self.updates_at(average.steps):
+            if self._is_due(average.steps):
                 first, now = self._voter, runner.iter  # the averages of a step share a vote
                 votes = first._votes[1] if first._votes[0] == now else None
-                first._votes = now, average.update(self.get_momentum(runner), votes)
+                first._votes = now, average.update(self._model_weight(runner), votes)
             average.steps += 1
 
     def _begins(self, iterations: int, epoch: int) -> bool:
-        return iterations >= self.begin_iter and epoch >= self.begin_epoch
+        return iterations >= self._begin_iter and epoch >= self._begin_epoch
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Leave the module with the average; warn of a young average again."""
-        self._warn_if_young(Driver.of(trainer).runner, self.steps)
+        self._warn_if_young(Driver.of(trainer).runner, self._steps)
         self._runs = False
         if self._stays(trainer):
             self._swap_in(trainer, pl_module)
@@ -503,44 +535,44 @@ class AveragingHook(Hook):
         """Put the average in place; not where a loaded file is evaluated, whose weights are it."""
         loaded = self._loaded
         if trainer.state.fn == TrainerFn.FITTING and loaded is not None and loaded.tensors:
-            self.start(module, goes_on=False)
-        average = self.average if self._loaded is None else None
-        if average is not None and average.module is module and self.evaluates_in(trainer):
+            self._start(module, goes_on=False)
+        average = self._average if self._loaded is None else None
+        if average is not None and average.module is module and self._evaluates_in(trainer):
             self._prepare(trainer)
             average.swap_in()
 
-    def evaluates_in(self, trainer: L.Trainer) -> bool:
+    def _evaluates_in(self, trainer: L.Trainer) -> bool:
         """Whether the Trainer evaluates with this average."""
         return _evaluated(trainer) is self
 
     def _swap_out(self) -> None:
-        if self.average is not None:
-            self.average.swap_out()
+        if self._average is not None:
+            self._average.swap_out()
 
     # -- checkpoints -----------------------------------------------------------------------
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the averages of all hooks, in the first hook's turn."""
         hooks = averages_of(file.trainer)
         if hooks[0] is self:
             for hook in hooks:
                 hook._know_first(file.trainer)
-            write_averages(file, [hook.saved(file.trainer) for hook in hooks])
+            write_averages(file, [hook._saved(file.trainer) for hook in hooks])
 
-    def saved(self, trainer: L.Trainer) -> SavedAverage:
+    def _saved(self, trainer: L.Trainer) -> SavedAverage:
         """Return the average for a checkpoint."""
-        of, evaluated = Identity.of(self), self.evaluates_in(trainer)
+        of, evaluated = Identity.of(self), self._evaluates_in(trainer)
         if self._loaded is not None:  # not started yet: a tuner saves before the run
             fits = trainer.state.fn == TrainerFn.FITTING
             loaded = self._loaded if fits else SavedAverage()
             return dataclasses.replace(loaded, of=of, is_validated=evaluated)
-        average = self.average
+        average = self._average
         if average is None or average.module is not trainer.lightning_module or average.was_changed:
             return SavedAverage(of)
         self._prepare(trainer)
         return average.saved(of, evaluated)
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Take the averages of all hooks, in the first hook's turn."""
         hooks = averages_of(file.trainer)
         if hooks[0] is not self:
@@ -548,11 +580,11 @@ class AveragingHook(Hook):
         path = str(file.trainer.ckpt_path)
         averages = find_averages(file.contents, _present_state(file.trainer), hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
-            hook.take(saved, for_fit=file.resumes)
+            hook._take(saved, for_fit=file.resumes)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
             restore_raw_weights(file)
 
-    def take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
+    def _take(self, saved: SavedAverage | None, *, for_fit: bool) -> None:
         """Continue with a checkpoint's average; None if the checkpoint has none."""
         if saved is None and for_fit:
             rank_zero_warn(finds_none("no average", Identity.of(self)))
@@ -564,8 +596,8 @@ class AveragingHook(Hook):
     def __getstate__(self) -> dict[str, Any]:
         # a copy has the same arguments and no state of a run
         state = super().__getstate__()
-        state = {k: v for k, v in state.items() if not k.startswith("_") and k != "average"}
-        return {**state, "_handover": self._handover.of_copy()}
+        kept = {k: v for k, v in state.items() if not k.startswith("_") or k in ARGUMENTS}
+        return {**kept, "_handover": self._handover.of_copy()}
 
 
 def _present_state(trainer: L.Trainer) -> dict[str, Any]:
@@ -577,7 +609,7 @@ def _present_state(trainer: L.Trainer) -> dict[str, Any]:
 
 def _evaluated(trainer: L.Trainer) -> AveragingHook | None:
     """Return the average that a Trainer evaluates with, the first."""
-    return next((hook for hook in averages_of(trainer) if hook.validate != "raw"), None)
+    return next((hook for hook in averages_of(trainer) if hook._validate != "raw"), None)
 
 
 def averages_of(trainer: L.Trainer) -> list[AveragingHook]:

@@ -94,7 +94,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     """
     name = class_name(hook)
     hooks = Driver.of(trainer).roster.hooks
-    arguments = [_arguments(other) for other in hooks if getattr(other, "averages_weights", False)]
+    arguments = [_arguments(other) for other in hooks if getattr(other, "_averages_weights", False)]
     for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
         line = "two %ss of equal arguments keep equal averages; leave one out"
         Driver.of(trainer).runner.logger.warning(line, kind.__name__)
@@ -118,6 +118,6 @@ def _arguments(hook: Any) -> tuple[type, dict[str, Any]]:
     state = {
         name: value
         for name, value in hook.__getstate__().items()
-        if name not in ("hosted_at", "_handover")
+        if name not in ("_hosted_at", "_handover")
     }
     return type(hook), state

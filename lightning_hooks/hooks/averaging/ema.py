@@ -69,7 +69,7 @@ class EMAHook(AveragingHook):
         model; frozen parameters have no average of their own.
     """
 
-    distinguishing = ("momentum", "interval", "warm_up")
+    _distinguishing = ("momentum", "interval", "warm_up")
 
     def __init__(
         self,
@@ -88,16 +88,19 @@ class EMAHook(AveragingHook):
         self.momentum = momentum
         self.warm_up = warm_up
 
-    def get_momentum(self, runner: Runner) -> float:
+    def _model_weight(self, runner: Runner) -> float:
         """Return the weight at this step."""
         momentum = averages.over_interval(self.momentum, self.interval)
         if self.warm_up == "fast":
-            return averages.fast_momentum(self.updates, momentum)
-        return averages.ema_momentum(self.steps, momentum, self.warm_up)
+            return averages.fast_momentum(self._updates, momentum)
+        return averages.ema_momentum(self._steps, momentum, self.warm_up)
 
-    def share_of_first_weights(self, steps: int) -> float:
+    def _share_of_first_weights(self, steps: int) -> float:
         """Return the share of the first weights in the average after some optimizer steps."""
         return averages.share_of_beginning(self.momentum, self.warm_up, steps, self.interval)
+
+    def _is_due(self, step: int) -> bool:
+        return step % self.interval == 0
 
 
 # -- mmdetection's ---------------------------------------------------------------------------------
@@ -165,7 +168,7 @@ class BaseEMAHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        return self._weight(self.steps)
+        return self._weight(self._steps)
 
     def _weight(self, step: int) -> float:
         return self._rule(step) if self.momentum_fun is None else self.momentum_fun(step)
@@ -173,7 +176,7 @@ class BaseEMAHook(AveragingHook):
     def _rule(self, step: int) -> float:
         return self.momentum
 
-    def share_of_first_weights(self, steps: int) -> float:
+    def _share_of_first_weights(self, steps: int) -> float:
         """Return the share of the first weights after some steps, roughly if below 0.5."""
         share = 1.0
         for step in range(self.interval - 1, steps, self.interval):
@@ -303,7 +306,7 @@ class MomentumAnnealingEMAHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        return averages.annealing_momentum(self.steps, self.momentum, self.gamma, self.power)
+        return averages.annealing_momentum(self._steps, self.momentum, self.gamma, self.power)
 
 
 @HOOKS.register_module()
@@ -333,4 +336,4 @@ class StochasticWeightAverageHook(AveragingHook):
 
     def get_momentum(self, runner: Runner) -> float:
         """Return the weight at this step."""
-        return averages.equal_share(self.updates)
+        return averages.equal_share(self._updates)

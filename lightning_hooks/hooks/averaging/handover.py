@@ -1,4 +1,4 @@
-"""``Handover``: bring an average home from a process that a launcher has started for a fit."""
+"""``Handover``: pass an average from a process that trained to the process that started it."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ __all__ = ["Handover"]
 class Handover:
     """Passes a state dict from a started process to the process in which the hook was made.
 
-    ``ddp_fork``, ``ddp_spawn`` and ``ddp_notebook`` train in processes of their own. Lightning
-    passes the module's state dict through a temporary file, and so does this class with the
-    average's.
+    ``ddp_fork``, ``ddp_spawn`` and ``ddp_notebook`` train in started processes. Lightning passes
+    the module's state dict through a temporary file. A handover passes the average's state dict
+    through another temporary file.
     """
 
     def __init__(self) -> None:
@@ -30,13 +30,13 @@ class Handover:
         weakref.finalize(self, _remove, self._path, self._home)
 
     def of_copy(self) -> Handover:
-        """Return the handover of a hook's copy: in a started process, the one of the hook."""
+        """Return the handover for a copy of the hook: the same handover for a started process."""
         return self if get_spawning_popen() is not None else Handover()
 
     def send(self, state: Callable[[], Mapping[str, Any]]) -> None:
-        """Write the state dict that a function returns, if this process is not the hook's own."""
+        """Write the state dict of a function, unless the hook was made in the present process."""
         if os.getpid() != self._home:
-            with contextlib.suppress(OSError):  # as full as Lightning's own, which then raises
+            with contextlib.suppress(OSError):  # the disk is full: Lightning's own file raises
                 torch_files.save_torch(dict(state()), self._path)
 
     def receive(self) -> dict[str, Any]:

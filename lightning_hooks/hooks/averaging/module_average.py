@@ -246,11 +246,11 @@ class ModuleAverage:
                 buffer = getattr(owner, name)
                 if buffer is not None:
                     self._tensors[index] = buffer
-        found = self.swap.parameters
-        for index in range(0 if self._shards else self._first_buffer, len(found)):
+        parameters = self.swap.parameters
+        for index in range(0 if self._shards else self._first_buffer, len(parameters)):
             current = self._local(self._tensors[index])
-            if current is not found[index]:
-                found[index] = current
+            if current is not parameters[index]:
+                parameters[index] = current
                 self._updates = {}
 
     # -- use -------------------------------------------------------------------------------
@@ -379,11 +379,11 @@ class ModuleAverage:
         return self._state_dict_with(self.swap.raw)
 
     def _state_dict_with(self, values: list[torch.Tensor], exact: bool = False) -> dict[str, Any]:
-        found = dict(zip(map(id, self._tensors), values, strict=True))
+        by_id = dict(zip(map(id, self._tensors), values, strict=True))
         state = {}
         for key, tensor in self.module.state_dict(keep_vars=True).items():
-            if id(tensor) in found:
-                value = found[id(tensor)]
+            if id(tensor) in by_id:
+                value = by_id[id(tensor)]
                 value = value if exact else value.to(tensor.dtype)
                 state[key] = dtensors.sharded_like(tensor, value)
             else:

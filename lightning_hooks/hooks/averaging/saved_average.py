@@ -117,15 +117,15 @@ def find_averages(
     """
     present = [Identity.of(hook) for hook in hooks]
     saved = read_averages(checkpoint, own)
-    for one in saved:
-        name = "state_dict" if one.is_validated else layout.OWN_PART
-        layout.check_weights(one.tensors, own, name, path)
-        layout.check_weights(one.exact, own, layout.OWN_PART, path)
+    for average in saved:
+        name = "state_dict" if average.is_validated else layout.OWN_PART
+        layout.check_weights(average.tensors, own, name, path)
+        layout.check_weights(average.exact, own, layout.OWN_PART, path)
     layout.check_weights(checkpoint.get(layout.RAW, {}), own, layout.RAW, path)
-    places = pair([one.of or present[0] for one in saved], present) if present else {}
+    places = pair([average.of or present[0] for average in saved], present) if present else {}
     records = layout.own_part(checkpoint).get("averages")
     if records:
-        records[:] = [one for i, one in enumerate(records) if i not in places.values()]
+        records[:] = [record for i, record in enumerate(records) if i not in places.values()]
     return [saved[places[i]] if i in places else None for i in range(len(present))]
 
 

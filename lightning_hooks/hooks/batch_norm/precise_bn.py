@@ -76,7 +76,7 @@ class PreciseBNHook(Hook):
     priority = "ABOVE_NORMAL"
     """Before the hooks that save, average or validate."""
 
-    reads_step = False
+    _reads_step = False
     user: str | None = None
     """The class of the average whose statistics this hook estimates, if any."""
     _warned: frozenset[str] = frozenset()

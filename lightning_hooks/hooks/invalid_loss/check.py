@@ -108,7 +108,7 @@ class CheckInvalidLossHook(Hook):
     priority = "ABOVE_NORMAL"
     """Before the hooks that save: the check comes first."""
 
-    transient = ("_action", "_saves", "_has_failed", "_weights", "_history")
+    _transient = ("_action", "_saves", "_has_failed", "_weights", "_history")
     # for subclasses that do not call super().__init__()
     interval: int = 50
     action: str = "raise"
@@ -149,7 +149,7 @@ class CheckInvalidLossHook(Hook):
     # -- start and end of a fit ------------------------------------------------------------
 
     @property
-    def writes_files(self) -> bool:
+    def _writes_files(self) -> bool:
         """Whether the hook writes files: with ``dump_dir``."""
         return self.dump_dir is not None
 
@@ -176,7 +176,7 @@ class CheckInvalidLossHook(Hook):
         if runner.world_size == 1:  # elsewhere hooks call it on one rank alone
             fit.patch(runner, "save_checkpoint", lambda *a, **k: self._check(runner))
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the events without use to the action."""
         unused = ["on_train_batch_end"] if self._steps_automatically else []
         if self._action is not None and not self._action.guards_steps:
@@ -268,7 +268,7 @@ class CheckInvalidLossHook(Hook):
             self._check(Driver.of(trainer).runner)
 
     @property
-    def refuses_files(self) -> bool:
+    def _refuses_files(self) -> bool:
         """Whether an invalid loss has ended the fit."""
         return self._has_failed
 

@@ -217,7 +217,9 @@ def _restore_file(trainer: L.Trainer, path: str) -> None:
             state = {
                 "weights": raw_weights(checkpoint),
                 "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
-                "averages": [one and {**one.tensors, **one.exact} for one in averages],
+                "averages": [
+                    average and {**average.tensors, **average.exact} for average in averages
+                ],
                 "precision": checkpoint.get(scaler, {}),
             }
         except Exception as error:  # other ranks wait for the broadcast
@@ -251,9 +253,9 @@ def _averages(trainer: L.Trainer) -> list[tuple[AveragingHook, dict[str, torch.T
     """Return the live tensors of averages in progress."""
     tensors = []
     for hook in averages_of(trainer):
-        if hook.average is not None:
-            hook.average.repair()
-            tensors.append((hook, hook.average.live()))
+        if hook._average is not None:
+            hook._average.repair()
+            tensors.append((hook, hook._average.live()))
     return tensors
 
 

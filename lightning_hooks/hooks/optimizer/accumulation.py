@@ -53,7 +53,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     cumulative_iters: int = 1
     divisible_iters: int = 0
     remainder_iters: int = 0
-    by_epoch: bool = False
+    _by_epoch: bool = False
     initialized: bool = False
     _announced: bool = False
     _has_warned: bool = False
@@ -63,16 +63,16 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
         check_count("cumulative_iters", cumulative_iters)
         check_bool(by_epoch=by_epoch)
         self.cumulative_iters = cumulative_iters
-        self.by_epoch = by_epoch
+        self._by_epoch = by_epoch
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Reset the state of an earlier fit."""
         super().on_fit_start(trainer, pl_module)
         self.initialized = self._announced = self._has_warned = False
 
-    def iterations_of(self, steps: int, trainer: L.Trainer) -> int:
+    def _iterations_of(self, steps: int, trainer: L.Trainer) -> int:
         """Return the number of iterations for a number of optimizer steps."""
-        if self.by_epoch:
+        if self._by_epoch:
             return progress.iterations_by_epoch(trainer, steps, self.cumulative_iters)
         return steps * self.cumulative_iters
 
@@ -103,7 +103,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
 
     def _place(self, runner: Runner) -> tuple[int, int]:
         """Return the iteration's index and the number of iterations, in the run or in the epoch."""
-        if not self.by_epoch:
+        if not self._by_epoch:
             assert runner.max_iters is not None
             return runner.iter, runner.max_iters
         index, total = progress.batch_idx(runner.trainer), int(runner.trainer.num_training_batches)
@@ -114,12 +114,12 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
     def _init(self, runner: Runner) -> None:
         """Check the length of the run, and log mmcv's warnings; once in a fit."""
         name = type(self).__name__
-        if self.by_epoch and runner.trainer.num_training_batches == float("inf"):
+        if self._by_epoch and runner.trainer.num_training_batches == float("inf"):
             raise ValueError(
                 f"{name}(by_epoch=True) needs the length of an epoch: give a training loader with "
                 "a length, or Trainer(limit_train_batches=...)"
             )
-        if runner.max_iters is None and not self.by_epoch:
+        if runner.max_iters is None and not self._by_epoch:
             raise ValueError(
                 f"{name} needs the length of the run: give Trainer(max_steps=...), "
                 "or max_epochs and a training loader with a length"
@@ -158,7 +158,7 @@ class GradientCumulativeOptimizerHook(OptimizerHook):
                 "enough for %d cumulative_iters.",
                 self.remainder_iters,
                 self.remainder_iters,
-                " of an epoch" if self.by_epoch else "",
+                " of an epoch" if self._by_epoch else "",
                 self.cumulative_iters,
             )
         return self.remainder_iters

@@ -80,7 +80,7 @@ class Fp16OptimizerHook(OptimizerHook):
     """
 
     # for subclasses that do not call super().__init__()
-    loss_scale: LossScale = 512.0
+    _loss_scale: LossScale = 512.0
     loss_scaler: torch.amp.GradScaler | None = None
     _has_own_scaler = False  # in this run; otherwise the Trainer scales, or nothing does
 
@@ -98,15 +98,15 @@ class Fp16OptimizerHook(OptimizerHook):
         check_int("bucket_size_mb", bucket_size_mb)
         self.coalesce = coalesce
         self.bucket_size_mb = bucket_size_mb
-        self.loss_scale = loss_scale
+        self._loss_scale = loss_scale
         self.distributed = distributed
 
     @property
     def _scale_update_param(self) -> float | None:
         """mmcv's argument of ``loss_scaler.update()``: a static scale, else None."""
-        return float(self.loss_scale) if isinstance(self.loss_scale, (int, float)) else None
+        return float(self._loss_scale) if isinstance(self._loss_scale, (int, float)) else None
 
-    def owns_backward(self, module: torch.nn.Module) -> bool:
+    def _owns_backward(self, module: torch.nn.Module) -> bool:
         """Whether this hook runs backward and step, rather than Lightning."""
         if _replaces_step(self):
             return True
@@ -139,7 +139,7 @@ class Fp16OptimizerHook(OptimizerHook):
             )
         scaler = precision.grad_scaler(trainer)
         if scaler is not self.loss_scaler:  # the same scaler: the run goes on
-            configure(scaler, self.loss_scale)
+            configure(scaler, self._loss_scale)
         self.loss_scaler = scaler
 
     def _check_own_scaler(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -166,19 +166,19 @@ class Fp16OptimizerHook(OptimizerHook):
         """Make the hook's own scaler, with the state of a checkpoint; publish the state."""
         if self._has_own_scaler:
             self._make_scaler(runner)
-        elif self.loss_scaler is not None and is_static(self.loss_scale):
-            configure(self.loss_scaler, self.loss_scale)  # a checkpoint had another scale
+        elif self.loss_scaler is not None and is_static(self._loss_scale):
+            configure(self.loss_scaler, self._loss_scale)  # a checkpoint had another scale
         if self.loss_scaler is not None:
             if runner.meta is None:
                 runner.meta = {}
             runner.meta.setdefault("fp16", {})["loss_scaler"] = ScalerState(self.loss_scaler)
 
     def _make_scaler(self, runner: Runner) -> None:
-        arguments = scaler_arguments(self.loss_scale)
+        arguments = scaler_arguments(self._loss_scale)
         self.loss_scaler = torch.amp.GradScaler(runner.module.device.type, **arguments)
         saved = ((runner.meta or {}).get("fp16") or {}).get("loss_scaler")
         if saved and self.loss_scaler.is_enabled():
-            static = {"scale": self._scale_update_param} if is_static(self.loss_scale) else {}
+            static = {"scale": self._scale_update_param} if is_static(self._loss_scale) else {}
             self.loss_scaler.load_state_dict({**saved, **static})
         for part in runner.model.modules():
             if hasattr(part, "fp16_enabled"):  # set by mmcv's auto_fp16
@@ -240,7 +240,7 @@ class GradientCumulativeFp16OptimizerHook(GradientCumulativeOptimizerHook, Fp16O
         Departures from mmcv: as both classes.
     """
 
-    def owns_backward(self, module: torch.nn.Module) -> bool:
+    def _owns_backward(self, module: torch.nn.Module) -> bool:
         """Return True: Lightning's own accumulation would end with every epoch."""
         return True
 

@@ -113,8 +113,8 @@ class OptimizerHook(Hook):
         dict step after a single backward (mmcv fails).
     """
 
-    reads_step = False
-    transient = ("_clipped", "_histories", "_saved")
+    _reads_step = False
+    _transient = ("_clipped", "_histories", "_saved")
 
     # for subclasses that do not call super().__init__()
     grad_clip: GradClip | None = None
@@ -135,7 +135,7 @@ class OptimizerHook(Hook):
         check_bool(detect_anomalous_params=detect_anomalous_params)
         self.detect_anomalous_params = detect_anomalous_params
 
-    def owns_backward(self, module: torch.nn.Module) -> bool:
+    def _owns_backward(self, module: torch.nn.Module) -> bool:
         """Whether this hook runs backward and step, rather than Lightning."""
         overridden = type(self).after_train_iter is not OptimizerHook.after_train_iter
         return overridden or trains_like_mmcv(module)
@@ -153,7 +153,7 @@ class OptimizerHook(Hook):
                     "\n",
                 )
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the events of Lightning's backward and step without use."""
         if Driver.of(trainer).ownership.is_taken and not precision.has_grad_scaler(trainer):
             return ("on_before_backward", "on_before_optimizer_step")
@@ -323,13 +323,13 @@ class OptimizerHook(Hook):
             self._histories = {**self._histories, name: history}
         return self._histories[name]
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the norms of earlier steps."""
         if self._histories and file.is_whole:
             states = {name: history.state_dict() for name, history in self._histories.items()}
             file.own_part["grad_norms"] = states
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the norms of earlier steps until the next step."""
         if file.resumes:
             self._saved = file.own_part.get("grad_norms", {})

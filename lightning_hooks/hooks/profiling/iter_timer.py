@@ -28,24 +28,24 @@ class IterTimerHook(Hook):
     Source: mmcv's ``IterTimerHook``; the clock is monotonic here.
     """
 
-    reads_step = False
-    clock = staticmethod(time.perf_counter)
+    _reads_step = False
+    _clock = staticmethod(time.perf_counter)
     """The clock, in seconds."""
 
     t: float | None = None
-    """The end of the previous iteration, by :attr:`clock`."""
+    """The end of the previous iteration, by the hook's clock."""
 
     def before_epoch(self, runner: Runner) -> None:
         """Start the clock."""
-        self.t = self.clock()
+        self.t = self._clock()
 
     def before_iter(self, runner: Runner) -> None:
         """Log the wait for the batch."""
-        now = self.clock()
+        now = self._clock()
         runner.log_buffer.update({"data_time": 0.0 if self.t is None else now - self.t})
 
     def after_iter(self, runner: Runner) -> None:
         """Log the whole iteration and start the next."""
-        now = self.clock()
+        now = self._clock()
         runner.log_buffer.update({"time": 0.0 if self.t is None else now - self.t})
         self.t = now

@@ -65,8 +65,8 @@ class ProfilerHook(Hook):
         arguments are refused at construction; no warning for a run of several epochs.
     """
 
-    reads_step = False
-    transient = ("profiler", "_running")
+    _reads_step = False
+    _transient = ("profiler", "_running")
     profiler: torch.profiler.profile | None = None
     """The running profiler, or the last profiler with its records."""
 
@@ -111,7 +111,7 @@ class ProfilerHook(Hook):
             raise ValueError("tb_trace writes the same trace as json_trace_path; give one of them")
 
     @property
-    def writes_files(self) -> bool:
+    def _writes_files(self) -> bool:
         """Whether the hook writes files: with ``tb_trace`` or ``json_trace_path``."""
         return self._writes_for_tensorboard or self.json_trace_path is not None
 
@@ -179,7 +179,7 @@ class ProfilerHook(Hook):
 
     def _trace_handler(self, runner: Runner) -> Callable[[Any], Any] | None:
         """Return the function that torch calls after each trace."""
-        if self.writes_files and not runner.may_write:
+        if self._writes_files and not runner.may_write:
             return None
         handler: Any = self.on_trace_ready
         if isinstance(handler, dict):

@@ -80,8 +80,8 @@ class StepTimeHook(Hook):
     :class:`~lightning_hooks.hooks.profiling.iter_timer.IterTimerHook`.
     """
 
-    reads_step = False
-    transient = ("_probes",)
+    _reads_step = False
+    _transient = ("_probes",)
     _probes: Probes | None = None  # while a run is measured
     _summary: dict[str, Any] | None = None  # of the last run
     _logged: tuple[int, dict[str, float]] = (0, {})  # iterations and phases of the last record

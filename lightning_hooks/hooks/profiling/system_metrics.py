@@ -54,8 +54,8 @@ class SystemMetricsHook(Hook):
         mmcv has no such hook.
     """
 
-    reads_step = False
-    transient = ("_thread",)
+    _reads_step = False
+    _transient = ("_thread",)
     _thread: _Readings | None = None
 
     def __init__(self, interval: float = 10.0) -> None:

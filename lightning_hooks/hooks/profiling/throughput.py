@@ -66,8 +66,8 @@ class ThroughputHook(Hook):
     priority = "LOW"
     """As ``IterTimerHook``: before the loggers."""
 
-    reads_step = False
-    transient = ("_start", "_size_of", "_counter", "_counting")
+    _reads_step = False
+    _transient = ("_start", "_size_of", "_counter", "_counting")
     clock = staticmethod(time.perf_counter_ns)
     """The clock, in nanoseconds."""
 

@@ -405,7 +405,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """
 
     priority = "LOW"
-    transient = ("_loads",)
+    _transient = ("_loads",)
     _loads = False
 
     def __init__(
@@ -449,7 +449,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     def _best_fields(self) -> BestFields:
         return self._best.fields()
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
         is_due = self._best.store.background or not self.by_epoch
         return () if is_due else ("on_train_batch_end",)
@@ -510,8 +510,8 @@ def _check_loads(runner: Runner) -> None:
             f"load_at_end=True is not for {type(strategy).__name__}: load the best file after the "
             'fit, or test with ckpt_path="best"'
         )
-    averages: list[Any] = natives_with("averages_weights", runner.hooks)
-    raw = [hook for hook in averages if hook.after_fit == "raw"]
+    averages: list[Any] = natives_with("_averages_weights", runner.hooks)
+    raw = [hook for hook in averages if hook._after_fit == "raw"]
     if raw:
         raise ValueError(
             "load_at_end=True gives the module the best file's average, and "

@@ -121,23 +121,23 @@ class SavingHook(Hook):
 
     out_dir: str | None = None
     by_epoch: bool = True
-    reads_step = False
+    _reads_step = False
     _files: Sequence[DueFiles]
     """The hook's files by kind, in the order of writing; ``export()`` reads the last kind's."""
     _best_path_override: str = ""
     _warned = False
 
     @property
-    def kept_kinds(self) -> Sequence[str]:
+    def _kept_kinds(self) -> Sequence[str]:
         """The kinds of checkpoints kept: ``"best"``, ``"last"``."""
         return [kind.kind for kind in self._files if kind.is_used]
 
     @property
-    def writes_files(self) -> bool:
+    def _writes_files(self) -> bool:
         """Whether the hook writes files."""
-        return bool(self.kept_kinds)
+        return bool(self._kept_kinds)
 
-    def checkpoint_directory(self, runner: Runner) -> str:
+    def _checkpoint_directory(self, runner: Runner) -> str:
         """Return the directory of the hook's checkpoints."""
         return directory_of(self.out_dir, runner.work_dir)
 
@@ -159,13 +159,13 @@ class SavingHook(Hook):
 
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Verify checkpoints when the Trainer reads them."""
-        strategy, fit = trainer.strategy, self.joined_fit
+        strategy, fit = trainer.strategy, self._joined_fit
         if fit is not None:
             if strategy.restore_checkpoint_after_setup and "load_checkpoint" not in vars(strategy):
                 fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
             check_reads(trainer, fit)
         self._load_last(trainer)
-        is_hosted = self.hosted_at is not None and isinstance(self, ModelCheckpoint)
+        is_hosted = self._hosted_at is not None and isinstance(self, ModelCheckpoint)
         has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
         if is_hosted and has_default and not self._warned:
             self._warned = True
@@ -235,7 +235,7 @@ class SavingHook(Hook):
         """Wait for the thread."""
         self._wait()
 
-    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
+    def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Write the due files: an error in the validation costs no file."""
         SavingHook.on_exception(self, trainer, trainer.lightning_module, exception)
         due = [due for kind in self._files for due in kind.due]
@@ -257,8 +257,8 @@ class SavingHook(Hook):
     def _writes_after(self, exception: BaseException) -> bool:
         """Return whether files can be written after an error: all ranks end, in a good state."""
         runner = self._files[-1].store.runner
-        hooks = natives_with("refuses_files", runner.hooks)
-        is_bad = any(hook.refuses_files for hook in hooks)
+        hooks = natives_with("_refuses_files", runner.hooks)
+        is_bad = any(hook._refuses_files for hook in hooks)
         return ends_all_ranks(exception, runner.trainer) and not is_bad
 
     def _wait(self) -> None:

@@ -257,7 +257,7 @@ class EvalHook(SavingHook):
         if self.rule is not None:
             self.compare_func = self.rule_map[self.rule]
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
         is_due = self._best.is_used and (self._best.store.background or not self.by_epoch)
         return () if is_due else ("on_train_batch_end",)
@@ -335,9 +335,14 @@ class EvalHook(SavingHook):
             loggers = _loggers(runner)
             for hook in loggers:
                 hook.after_train_iter(runner)
-            if runner.loops_itself or any(_averages_as_mmcv(hook) for hook in loggers):
+            if self._drops_logged(runner, loggers):
                 runner.log_buffer.clear()  # else loggers would log the training's values twice
         self._evaluate(runner)
+
+    def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:
+        """Return whether a logger averages the buffer's last values instead of a window's."""
+        modules = [hook.after_train_iter.__module__ for hook in loggers]
+        return not all(module.startswith("lightning_hooks.") for module in modules)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Without a loader, take the scores of the Trainer's own validation.
@@ -554,11 +559,6 @@ class DistEvalHook(EvalHook):
 
 def _loggers(runner: Runner) -> list[Any]:
     return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
-
-
-def _averages_as_mmcv(logger: Any) -> bool:
-    """Return whether a logger averages the buffer's last values instead of a window's."""
-    return not logger.after_train_iter.__module__.startswith("lightning_hooks.")
 
 
 @contextlib.contextmanager

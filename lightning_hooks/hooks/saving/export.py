@@ -83,7 +83,7 @@ def _require_whole(model: torch.nn.Module, store: CheckpointStore) -> None:
 def _require_present_weights(path: str, hooks: Iterable[Any], is_last: bool) -> None:
     """Raise unless a directory of shards holds the module's present weights."""
     natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
-    averages = [type(hook).__name__ for hook in natives if hook.averages_weights]
+    averages = [type(hook).__name__ for hook in natives if hook._averages_weights]
     if is_last and not averages:
         return
     own = f", or {averages[0]}.export() for the average of the last step" if averages else ""

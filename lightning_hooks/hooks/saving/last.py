@@ -263,11 +263,11 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     """
 
     interval: int = -1
-    save_begin: int = 0
+    _save_begin: int = 0
     save_optimizer: bool | Literal["last"] = True
     max_keep_ckpts: int = -1
     sync_buffer: bool = False
-    transient = ("_has_run",)
+    _transient = ("_has_run",)
     _has_run = False
     _best: BestFiles | None = None
     """The best files, with ``save_best``."""
@@ -314,7 +314,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         store = CheckpointStore(background, on_saved)
         store.create_symlink, store.save_optimizer = create_symlink, bool(save_optimizer)
         self.out_dir = checked_out_dir(out_dir)
-        self.interval, self.save_begin = interval, save_begin
+        self.interval, self._save_begin = interval, save_begin
         self.by_epoch = by_epoch
         self.save_optimizer = save_optimizer
         self.max_keep_ckpts = max_keep_ckpts
@@ -343,7 +343,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     # -- mmcv's points: is a file due? -----------------------------------------------------
 
-    def unused_events(self, trainer: L.Trainer) -> Collection[str]:
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
         last = self._last
         is_due = not self.by_epoch or last.every_minutes is not None or last.store.background
@@ -385,9 +385,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             last.clock = Clock(runner.iter + 1)
 
     def _is_at_interval(self, runner: Runner) -> bool:
-        if self.save_begin:
+        if self._save_begin:
             done = (runner.epoch if self.by_epoch else runner.iter) + 1
-            return self.interval > 0 and is_due(done, self.save_begin, self.interval)
+            return self.interval > 0 and is_due(done, self._save_begin, self.interval)
         # mmcv's helpers, which a subclass may override
         every = self.every_n_epochs if self.by_epoch else self.every_n_iters
         return every(runner, self.interval)
@@ -415,7 +415,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Open the directory, if a subclass's own ``before_run`` has not."""
         runner = Driver.of(trainer).runner
-        if not (self._has_run or runner.loops_itself):
+        if not self._has_run:
             CheckpointHook.before_run(self, runner)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -448,16 +448,16 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             self._last.clean_up(self.interval, self.max_keep_ckpts, done)
         self._has_run = False  # an error in a later evaluation ends no fit
 
-    def save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
+    def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Write the due files, else a file with ``on_exception``; log how to go on."""
         has_run, self._has_run = self._has_run, False
         runner, last = self._last.store.runner, self._last
         if not (has_run and runner.may_write):
-            return super().save_after_error(trainer, exception)
+            return super()._save_after_error(trainer, exception)
         was_due, is_new = self._is_due(), runner.iterations_done != last.clock.iterations
         if last.on_exception and not was_due and is_new and self._writes_after(exception):
             self._mark_due(runner, runner.iterations_done, "iterations")
-        super().save_after_error(trainer, exception)
+        super()._save_after_error(trainer, exception)
         if (last.on_exception or was_due) and ends_all_ranks(exception, trainer):
             self._report_error(exception, ", with a file due" if was_due else "")
         return None

@@ -16,6 +16,7 @@ from lightning_hooks.engine.lightning_api import entry_point
 from lightning_hooks.hooks.saving.directory import newest_of
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files, verification
+from lightning_hooks.utils.attributes import weak_property
 
 __all__ = ["BestFields", "LightningView", "load", "shown", "verify"]
 
@@ -96,13 +97,13 @@ class LightningView:
 
 
 def shown(name: str) -> Any:
-    """Return a property of a saving hook that reads an attribute of its view, or best fields."""
+    """Return a descriptor for an attribute of a saving hook's view, or of the best fields."""
 
     def read(hook: Any) -> Any:
         view = hook._view()
         return getattr(view.best if hasattr(BestFields, name) else view, name)
 
-    return property(read)
+    return weak_property(read)
 
 
 # -- what Lightning reads ----------------------------------------------------------------------

@@ -1,6 +1,6 @@
 """Policies that anneal to a minimum, for learning rates and for momenta.
 
-A policy for both is written once, as a function: the method ``value`` of two hooks.
+A policy for both is written once, as a function: the method ``_value`` of two hooks.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> No
     Raises:
         ValueError: if both or neither are given.
     """
-    name = f"min_{hook.quantity.symbol}"
+    name = f"min_{hook._quantity.symbol}"
     if (minimum is None) == (ratio is None):
         raise ValueError(
             f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
@@ -48,17 +48,17 @@ def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> No
         check_number(name, minimum)
     else:
         check_number(f"{name}_ratio", ratio)
-    hook.minimum, hook.minimum_ratio = minimum, ratio
+    hook._minimum, hook._minimum_ratio = minimum, ratio
 
 
 def cosine(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.cosine` for a hook's minimum."""
-    return schedules.cosine(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
+    return schedules.cosine(base, position, total, minimum=self._minimum, ratio=self._minimum_ratio)
 
 
 def linear(self: Updater, base: float, position: int, total: int) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.linear` for a hook's minimum."""
-    return schedules.linear(base, position, total, minimum=self.minimum, ratio=self.minimum_ratio)
+    return schedules.linear(base, position, total, minimum=self._minimum, ratio=self._minimum_ratio)
 
 
 @HOOKS.register_module()
@@ -74,7 +74,7 @@ class CosineAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value, needs_length = cosine, True
+    _value, _needs_length = cosine, True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -96,7 +96,7 @@ class CosineAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value, needs_length = cosine, True
+    _value, _needs_length = cosine, True
 
     def __init__(
         self,
@@ -121,7 +121,7 @@ class LinearAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value, needs_length = linear, True
+    _value, _needs_length = linear, True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -143,7 +143,7 @@ class LinearAnnealingMomentumUpdaterHook(MomentumUpdaterHook):
         ValueError: if both or neither minimum is given.
     """
 
-    value, needs_length = linear, True
+    _value, _needs_length = linear, True
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class REXLrUpdaterHook(LrUpdaterHook):
     Source: Chen, Wolfe, Kyrillidis, "REX" (https://arxiv.org/abs/2107.04197).
     """
 
-    needs_length = True
+    _needs_length = True
 
     def __init__(
         self, min_lr: float | None = None, min_lr_ratio: float | None = None, **kwargs: Any
@@ -178,9 +178,9 @@ class REXLrUpdaterHook(LrUpdaterHook):
         super().__init__(**kwargs)
         set_minimum(self, min_lr, min_lr_ratio)
 
-    def value(self, base: float, position: int, total: int) -> float:
+    def _value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.rex`."""
-        return schedules.rex(base, position, total, **self.minimum_arguments)
+        return schedules.rex(base, position, total, **self._minimum_arguments)
 
 
 @HOOKS.register_module()
@@ -197,7 +197,7 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
         ValueError: for a share outside [0, 1], or if both or neither minimum is given.
     """
 
-    needs_length = True
+    _needs_length = True
 
     def __init__(
         self,
@@ -210,9 +210,9 @@ class FlatCosineAnnealingLrUpdaterHook(LrUpdaterHook):
         set_minimum(self, min_lr, min_lr_ratio)
         self.start_percent = check_share("start_percent", start_percent)
 
-    def value(self, base: float, position: int, total: int) -> float:
+    def _value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.flat_cosine`."""
-        start, end = self.start_percent, self.minimum_arguments
+        start, end = self.start_percent, self._minimum_arguments
         return schedules.flat_cosine(base, position, total, start=start, **end)
 
 
@@ -254,16 +254,16 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         self.periods = periods
         self.restart_weights = restart_weights
 
-    def value(self, base: float, position: int, total: int | None) -> float:
+    def _value(self, base: float, position: int, total: int | None) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_restart`, and at its end the minimum."""
         periods, weights = self.periods, self.restart_weights
         if position == sum(periods):
             position, periods, weights = 0, [1], [0]  # no distance to the minimum is left
         return schedules.cosine_restart(
-            base, position, periods=periods, weights=weights, **self.minimum_arguments
+            base, position, periods=periods, weights=weights, **self._minimum_arguments
         )
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError for periods shorter than the run."""
         if sum(self.periods) < total:
             raise ValueError(
@@ -297,7 +297,7 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
     Source: mmcls' ``CosineAnnealingCooldownLrUpdaterHook``.
     """
 
-    needs_length = True
+    _needs_length = True
 
     def __init__(
         self,
@@ -312,17 +312,17 @@ class CosineAnnealingCooldownLrUpdaterHook(LrUpdaterHook):
         self.cool_down_ratio = check_number("cool_down_ratio", cool_down_ratio)
         self.cool_down_time = check_int("cool_down_time", cool_down_time, 0)
 
-    def value(self, base: float, position: int, total: int) -> float:
+    def _value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.cosine_cooldown`."""
         cool_down: dict[str, Any] = {
             "cool_down_ratio": self.cool_down_ratio,
             "cool_down_time": self.cool_down_time,
         }
         return schedules.cosine_cooldown(
-            base, position, total, **self.minimum_arguments, **cool_down
+            base, position, total, **self._minimum_arguments, **cool_down
         )
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError for a run not longer than the cool-down."""
         if self.cool_down_time >= total:
             raise ValueError(
@@ -356,7 +356,7 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         iterations), and is not the default. An epoch has as many iterations as are trained.
     """
 
-    counts_iterations = True
+    _counts_iterations = True
 
     def __init__(
         self,
@@ -372,22 +372,22 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule: the cosine needs an iteration."""
         super().before_run(runner)
-        runner = self.as_counted(runner)
-        first, last = self.warmup_length(runner), self._last(runner)
-        total = self.required_length(runner)
+        runner = self._as_counted(runner)
+        first, last = self._warmup_length(runner), self._last(runner)
+        total = self._required_length(runner)
         if first + last >= total:
             where = describe_optimizers(runner.optimizer)
             raise ValueError(
                 f"{type(self).__name__} of {where}: a warm-up of {first} and last epochs of {last} "
-                f"{self.iteration_unit}s leave none of {total} between them"
+                f"{self._iteration_unit}s leave none of {total} between them"
             )
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return :func:`~lightning_hooks.schedules.yolox`."""
-        first, last = self.warmup_length(runner), self._last(runner)
-        total = self.required_length(runner)
+        first, last = self._warmup_length(runner), self._last(runner)
+        total = self._required_length(runner)
         return schedules.yolox(
-            base_lr, runner.iter, total, first=first, last=last, **self.minimum_arguments
+            base_lr, runner.iter, total, first=first, last=last, **self._minimum_arguments
         )
 
     def get_warmup_lr(self, cur_iters: int) -> Values:
@@ -396,8 +396,8 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         factor = schedules.yolox_warm_up(cur_iters, self.warmup_iters, ratio=self.warmup_ratio)
         return map_values(partial(mul, factor), self.base_lr)
 
-    def is_predictable(self) -> bool:
-        """Return True: the cosine of ``value``, over the whole run, has the same bounds."""
+    def _is_predictable(self) -> bool:
+        """Return True: the cosine of ``_value``, over the whole run, has the same bounds."""
         return True
 
     def _last(self, runner: Runner) -> int:
@@ -405,4 +405,6 @@ class YOLOXLrUpdaterHook(CosineAnnealingLrUpdaterHook):
         if not self.num_last_epochs:
             return 0
         end = runner.max_epochs or self.num_last_epochs
-        return self.iters_until(runner, end) - self.iters_until(runner, end - self.num_last_epochs)
+        return self._iters_until(runner, end) - self._iters_until(
+            runner, end - self.num_last_epochs
+        )

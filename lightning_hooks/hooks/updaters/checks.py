@@ -38,10 +38,10 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
     """
     name = f"{type(hook).__name__} of {param_groups.describe_optimizers(runner.optimizer)}"
     counts = not hook.by_epoch or runner.counts_epochs
-    total = _length(hook, runner) if counts else hook.run_length(runner)
+    total = _length(hook, runner) if counts else hook._run_length(runner)
     if counts and total is not None:
         try:
-            hook.check(total)
+            hook._check(total)
         except (ArithmeticError, ValueError) as error:
             raise ValueError(f"{name}: {error}") from None
     moves = _check_values(hook, runner, total)
@@ -50,15 +50,15 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
     if not (counts and moves):
         reason = ": by_epoch=True, and this run counts iterations"
         if counts:
-            unit = "epoch" if hook.by_epoch else hook.iteration_unit
+            unit = "epoch" if hook.by_epoch else hook._iteration_unit
             reason = f" in this run of {total} {unit}{'' if total == 1 else 's'}" if total else ""
-        rank_zero_warn(f"{name} never moves the {hook.quantity.name}{reason}")
+        rank_zero_warn(f"{name} never moves the {hook._quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
 
 
 def _length(hook: Updater, runner: Runner) -> int | None:
     """Return the length of the run in the policy's unit; ``max_steps`` in whole epochs."""
-    total: int | None = (hook.required_length if hook.needs_length else hook.run_length)(runner)
+    total: int | None = (hook._required_length if hook._needs_length else hook._run_length)(runner)
     if total is None and hook.by_epoch and runner.max_iters is not None:
         with contextlib.suppress(ValueError):  # the length of an epoch is unknown
             total = math.ceil(runner.max_iters / _epoch_length(hook, runner))
@@ -67,17 +67,17 @@ def _length(hook: Updater, runner: Runner) -> int | None:
 
 def _epoch_length(hook: Updater, runner: Runner) -> int:
     """Return the iterations (steps, with ``by_step``) of the present epoch."""
-    return hook.iters_until(runner, runner.epoch + 1) - hook.iters_until(runner, runner.epoch)
+    return hook._iters_until(runner, runner.epoch + 1) - hook._iters_until(runner, runner.epoch)
 
 
 def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
     """Raise for an invalid value during the run; return whether the values change."""
-    if not hook.is_predictable() or (hook.needs_length and total is None):
+    if not hook._is_predictable() or (hook._needs_length and total is None):
         return True
     positions = _sample(1 if total is None else total)
-    moves = hook.is_constant or hook.warmup is not None or len(positions) == 1
+    moves = hook._is_constant or hook.warmup is not None or len(positions) == 1
     checked = set()
-    for group, _, base in param_groups.with_groups(runner.optimizer, hook.base):
+    for group, _, base in param_groups.with_groups(runner.optimizer, hook._base):
         if base in checked:
             continue
         checked.add(base)
@@ -85,11 +85,11 @@ def _check_values(hook: Updater, runner: Runner, total: int | None) -> bool:
         for when, position, factor in _moments(hook, runner, positions):
             value: Any = "no number"
             with contextlib.suppress(ArithmeticError):
-                regular = hook.value(base, position, total)
+                regular = hook._value(base, position, total)
                 values.add(regular)
-                value = hook.quantity.warm_up(factor, regular)
-            if not hook.is_valid(value):
-                raise hook.range_error(param_groups.describe_groups(*group), value, when)
+                value = hook._quantity.warm_up(factor, regular)
+            if not hook._is_valid(value):
+                raise hook._range_error(param_groups.describe_groups(*group), value, when)
         moves = moves or len(values) > 1
     return moves or not checked
 
@@ -98,7 +98,7 @@ def _moments(
     hook: Updater, runner: Runner, positions: list[int]
 ) -> Iterator[tuple[str, int, float]]:
     """Yield a name, the policy's position and the warm-up's factor for moments of the run."""
-    length, total = hook.warmup_length(runner), hook.run_length(runner)
+    length, total = hook._warmup_length(runner), hook._run_length(runner)
     batches: float = 1
     if hook.by_epoch:
         try:
@@ -108,9 +108,9 @@ def _moments(
     for now in _sample(length):
         position = int(now // batches)
         if total is None or position < total:
-            yield f"{hook.iteration_unit} {now}", position, hook.warmup_factor(now)
+            yield f"{hook._iteration_unit} {now}", position, hook._warmup_factor(now)
     for position in positions:
-        yield f"{'epoch' if hook.by_epoch else hook.iteration_unit} {position}", position, 1.0
+        yield f"{'epoch' if hook.by_epoch else hook._iteration_unit} {position}", position, 1.0
 
 
 def _sample(length: int) -> list[int]:
@@ -121,9 +121,9 @@ def _sample(length: int) -> list[int]:
 
 def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:
     total = runner.max_iters
-    if total is not None and (length := hook.warmup_length(runner)) > total:
+    if total is not None and (length := hook._warmup_length(runner)) > total:
         rank_zero_warn(
-            f"{name}: the warm-up of {length} {hook.iteration_unit}s is longer than the run of "
+            f"{name}: the warm-up of {length} {hook._iteration_unit}s is longer than the run of "
             f"{total}"
         )
 
@@ -138,12 +138,12 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
     names, own = _rivals(hook, trainer), _optimizers(hook, Driver.of(trainer).runner)
     if len(names) > 1:
         start = ""
-        if hook.base:  # not read yet in a run of the stand-in, whose loop calls before_run
-            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook.base_origin}"
-            start += "; base_lr=... gives another base rate" * (hook.quantity.symbol == "lr")
+        if hook._base:  # not read yet in a run of the stand-in, whose loop calls before_run
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook._base_origin}"
+            start += "; base_lr=... gives another base rate" * (hook._quantity.symbol == "lr")
         where = param_groups.describe_optimizers(own)
         rank_zero_warn(
-            f"{' and '.join(names)} set the {hook.quantity.name} of {where}: "
+            f"{' and '.join(names)} set the {hook._quantity.name} of {where}: "
             f"each step takes the value that was set last; leave out all but one{start}"
         )
 
@@ -156,39 +156,41 @@ def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
         other
         for other in runner.hooks
         if is_family(other, family)
-        and not overrides(other, f"_set_{hook.quantity.symbol}")  # may set some groups only
+        and not overrides(other, f"_set_{hook._quantity.symbol}")  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
         return []
-    names = [class_name(one) for one in hooks]
+    names = [class_name(rival) for rival in hooks]
     if not runner.hooks_own_step:  # otherwise schedulers are not stepped, and the driver warns
         names += [
             type(config.scheduler).__name__
             for config in trainer.lr_scheduler_configs
-            if (hook.quantity.symbol == "lr" or getattr(config.scheduler, "cycle_momentum", False))
-            and any(config.scheduler.optimizer is one for one in own.values())
+            if (hook._quantity.symbol == "lr" or getattr(config.scheduler, "cycle_momentum", False))
+            and any(config.scheduler.optimizer is optimizer for optimizer in own.values())
         ]
-    if hook.quantity.symbol == "lr":
+    if hook._quantity.symbol == "lr":
         names += [
-            type(one).__name__
-            for one in callbacks_of(trainer)
-            if isinstance(one, StochasticWeightAveraging)
+            type(callback).__name__
+            for callback in callbacks_of(trainer)
+            if isinstance(callback, StochasticWeightAveraging)
         ]
     return names
 
 
 def _bases(hook: Updater) -> str:
     """Return the distinct bases of a hook's groups."""
-    each = hook.base.values() if isinstance(hook.base, dict) else [hook.base]
+    each = hook._base.values() if isinstance(hook._base, dict) else [hook._base]
     return listed(list(dict.fromkeys(str(base) for bases in each for base in bases)))
 
 
 def _optimizers(hook: Any, runner: Runner) -> dict[str, Any]:
     """Return the optimizers with bases in a hook, by name."""
-    base = getattr(hook, "base", None)
-    found = param_groups.optimizers_of(runner.optimizer)
-    return {name: one for name, one in found if not isinstance(base, dict) or name in base}
+    base = getattr(hook, "_base", None)
+    named = param_groups.optimizers_of(runner.optimizer)
+    return {
+        name: optimizer for name, optimizer in named if not isinstance(base, dict) or name in base
+    }
 
 
 def _family(hook: Any) -> type:
@@ -213,9 +215,11 @@ def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
         trainer: The hook's Trainer.
     """
     runner = Driver.of(trainer).runner
-    first = next(one for one in runner.hooks if is_family(one, "LrUpdaterHook"))
-    before = itertools.takewhile(lambda one: not isinstance(one, Driver), callbacks_of(trainer))
-    if first is hook and any(isinstance(one, LearningRateMonitor) for one in before):
+    first = next(updater for updater in runner.hooks if is_family(updater, "LrUpdaterHook"))
+    before = itertools.takewhile(
+        lambda callback: not isinstance(callback, Driver), callbacks_of(trainer)
+    )
+    if first is hook and any(isinstance(callback, LearningRateMonitor) for callback in before):
         rank_zero_warn(
             f"LearningRateMonitor stands before {class_name(hook)} in callbacks=[...] and logs the "
             "rates of the step or epoch before; put it after the hooks"

@@ -1,6 +1,6 @@
 """Policies of several phases, cyclic and one cycle, for learning rates and for momenta.
 
-A policy for both is written once, as a function: the method ``value`` of two hooks.
+A policy for both is written once, as a function: the method ``_value`` of two hooks.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def cyclic(self: Any, base: float, position: int, total: int) -> float:
         target_ratio=self.target_ratio,
         cyclic_times=self.cyclic_times,
         step_ratio_up=self.step_ratio_up,
-        anneal_strategy=self.anneal_strategy,
+        anneal_strategy=self._anneal_strategy,
         gamma=self.gamma,
     )
 
@@ -74,7 +74,7 @@ def set_cycles(
     hook.target_ratio = ratios[0], ratios[1]
     hook.cyclic_times = cyclic_times
     hook.step_ratio_up = check_share("step_ratio_up", up, below_one=True)
-    hook.anneal_strategy = check_anneal_strategy(anneal_strategy)
+    hook._anneal_strategy = check_anneal_strategy(anneal_strategy)
     hook.gamma = gamma
 
 
@@ -101,7 +101,7 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    value, check, needs_length, counts_iterations = cyclic, check_cycles, True, True
+    _value, _check, _needs_length, _counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -141,7 +141,7 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
         Departure from mmcv: the ratios may be a list, as from YAML or JSON.
     """
 
-    value, check, needs_length, counts_iterations = cyclic, check_cycles, True, True
+    _value, _check, _needs_length, _counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
 
     def __init__(
@@ -192,7 +192,7 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             ``total_steps``, or with a first phase without length (mmcv divides by zero).
     """
 
-    counts_iterations = True
+    _counts_iterations = True
 
     def __init__(
         self,
@@ -210,43 +210,43 @@ class OneCycleLrUpdaterHook(LrUpdaterHook):
             raise ValueError("the base rate is max_lr / div_factor: leave base_lr out")
         check_bool(three_phase=three_phase)
         self.pct_start = check_share("pct_start", pct_start)
-        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
+        self._anneal_strategy = check_anneal_strategy(anneal_strategy)
         self.three_phase = three_phase
         check_per_group("max_lr", max_lr)
         if total_steps is not None:
             check_count("total_steps", total_steps)
-        self.max_lr = max_lr
+        self._max_lr = max_lr
         self.total_steps = total_steps
-        self.needs_length = total_steps is None
+        self._needs_length = total_steps is None
         self.div_factor = check_number("div_factor", div_factor, above=0)
         self.final_div_factor = check_number("final_div_factor", final_div_factor, above=0)
         if isinstance(max_lr, (int, float)):
-            self.own_base = max_lr / self.div_factor
+            self._own_base = max_lr / self.div_factor
 
-    def bases_of(self, name: str, optimizer: Any) -> list[float]:
+    def _bases_of(self, name: str, optimizer: Any) -> list[float]:
         """Return the rate at the start of the cycle for each group."""
-        bases = [lr / self.div_factor for lr in per_group("max_lr", self.max_lr, name, optimizer)]
+        bases = [lr / self.div_factor for lr in per_group("max_lr", self._max_lr, name, optimizer)]
         return self._use_bases(bases, "max_lr / div_factor", optimizer)
 
-    def value(self, base: float, position: int, total: Any) -> float:
+    def _value(self, base: float, position: int, total: Any) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle` over ``total_steps``."""
         return schedules.one_cycle(
             base,
             position,
             self.total_steps or total,
             pct_start=self.pct_start,
-            anneal_strategy=self.anneal_strategy,
+            anneal_strategy=self._anneal_strategy,
             div_factor=self.div_factor,
             final_div_factor=self.final_div_factor,
             three_phase=self.three_phase,
         )
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError for iterations after the cycle, or a first phase without length."""
         if self.total_steps is not None and self.total_steps < total:
             raise ValueError(
                 f"total_steps={self.total_steps} must not be less than "
-                f"the {total} {self.iteration_unit}s of the run"
+                f"the {total} {self._iteration_unit}s of the run"
             )
         check_phases(self, self.total_steps or total)
 
@@ -278,7 +278,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
             without length (mmcv divides by zero).
     """
 
-    check, needs_length, counts_iterations = check_phases, True, True
+    _check, _needs_length, _counts_iterations = check_phases, True, True
 
     def __init__(
         self,
@@ -292,31 +292,31 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
         super().__init__(**{"by_epoch": False, **kwargs})
         check_bool(three_phase=three_phase)
         self.pct_start = check_share("pct_start", pct_start)
-        self.anneal_strategy = check_anneal_strategy(anneal_strategy)
+        self._anneal_strategy = check_anneal_strategy(anneal_strategy)
         self.three_phase = three_phase
-        self.bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
-        for name, bound in self.bounds.items():
+        self._bounds = {"max_momentum": max_momentum, "base_momentum": base_momentum}
+        for name, bound in self._bounds.items():
             check_per_group(name, bound)
-        if all(isinstance(bound, (int, float)) for bound in self.bounds.values()):
-            self.own_base = tuple(self.bounds.values())
+        if all(isinstance(bound, (int, float)) for bound in self._bounds.values()):
+            self._own_base = tuple(self._bounds.values())
 
-    def value(self, base: tuple[float, float], position: int, total: int) -> float:
+    def _value(self, base: tuple[float, float], position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.one_cycle_momentum`."""
         return schedules.one_cycle_momentum(
             base,
             position,
             total,
             pct_start=self.pct_start,
-            anneal_strategy=self.anneal_strategy,
+            anneal_strategy=self._anneal_strategy,
             three_phase=self.three_phase,
         )
 
-    def bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
+    def _bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
-        super().bases_of(name, optimizer)
-        self.base_origin = "max_momentum and base_momentum"
-        columns = [per_group(bound, self.bounds[bound], name, optimizer) for bound in self.bounds]
+        super()._bases_of(name, optimizer)
+        self._base_origin = "max_momentum and base_momentum"
+        columns = [per_group(bound, self._bounds[bound], name, optimizer) for bound in self._bounds]
         bounds = list(zip(*columns, strict=True))
         for group, pair in zip(optimizer.param_groups, bounds, strict=True):
-            group.update(zip(self.bounds, pair, strict=True))
+            group.update(zip(self._bounds, pair, strict=True))
         return bounds

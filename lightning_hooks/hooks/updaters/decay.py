@@ -1,6 +1,6 @@
 """Policies that decay by a formula or in stages, for learning rates and for momenta.
 
-A policy for both is written once, as a function: the method ``value`` of two hooks.
+A policy for both is written once, as a function: the method ``_value`` of two hooks.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ class FixedLrUpdaterHook(LrUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`.
     """
 
-    value = fixed
-    is_constant = True
+    _value = fixed
+    _is_constant = True
 
 
 @HOOKS.register_module()
@@ -59,8 +59,8 @@ class FixedMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    value = fixed
-    is_constant = True
+    _value = fixed
+    _is_constant = True
 
 
 # -- step --------------------------------------------------------------------------------------
@@ -70,7 +70,7 @@ def step(
     self: StepLrUpdaterHook | StepMomentumUpdaterHook, base: float, position: int, total: int | None
 ) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.step` for a hook's arguments."""
-    return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self.minimum)
+    return schedules.step(base, position, step=self.step, gamma=self.gamma, minimum=self._minimum)
 
 
 def check_milestones(name: str, step: Any) -> None:
@@ -81,9 +81,9 @@ def check_milestones(name: str, step: Any) -> None:
         ValueError: unless all are positive.
     """
     milestones = step if isinstance(step, (list, tuple)) else [step]
-    if not all(type(one) is int for one in milestones):
+    if not all(type(milestone) is int for milestone in milestones):
         raise TypeError(f"{name} must be an int or a list of ints, got {step!r}")
-    if not all(0 < one <= LARGEST for one in milestones):
+    if not all(0 < milestone <= LARGEST for milestone in milestones):
         raise ValueError(f"{name} must be positive, got {step!r}")
 
 
@@ -104,14 +104,14 @@ class StepLrUpdaterHook(LrUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    value = step
+    _value = step
 
     def __init__(
         self, step: int | list[int], gamma: float = 0.1, min_lr: float | None = None, **kwargs: Any
     ) -> None:
         super().__init__(**kwargs)
         check_milestones("step", step)
-        self.step, self.is_constant = step, not step
+        self.step, self._is_constant = step, not step
         self.gamma = check_number("gamma", gamma, least=0)
         self.min_lr = None if min_lr is None else check_number("min_lr", min_lr, least=0)
 
@@ -133,7 +133,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
         TypeError: for a step that is neither an int nor a list of ints.
     """
 
-    value = step
+    _value = step
 
     def __init__(
         self,
@@ -144,7 +144,7 @@ class StepMomentumUpdaterHook(MomentumUpdaterHook):
     ) -> None:
         super().__init__(**kwargs)
         check_milestones("step", step)
-        self.step, self.is_constant = step, not step
+        self.step, self._is_constant = step, not step
         self.gamma = check_number("gamma", gamma, least=0)
         if min_momentum is not None:
             check_number("min_momentum", min_momentum, least=0)
@@ -174,7 +174,7 @@ class ExpLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    value = exp
+    _value = exp
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -190,7 +190,7 @@ class ExpMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    value = exp
+    _value = exp
 
     def __init__(self, gamma: float, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -204,7 +204,7 @@ def poly(
     self: PolyLrUpdaterHook | PolyMomentumUpdaterHook, base: float, position: int, total: int
 ) -> float:
     """Return the value of :func:`~lightning_hooks.schedules.poly` for a hook's arguments."""
-    return schedules.poly(base, position, total, power=self.power, minimum=self.minimum)
+    return schedules.poly(base, position, total, power=self.power, minimum=self._minimum)
 
 
 @HOOKS.register_module()
@@ -221,7 +221,7 @@ class PolyLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    value, needs_length = poly, True
+    _value, _needs_length = poly, True
 
     def __init__(self, power: float = 1.0, min_lr: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -241,7 +241,7 @@ class PolyMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    value, needs_length = poly, True
+    _value, _needs_length = poly, True
 
     def __init__(self, power: float = 1.0, min_momentum: float = 0.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -273,7 +273,7 @@ class InvLrUpdaterHook(LrUpdaterHook):
         ValueError: for a number below 0.
     """
 
-    value = inv
+    _value = inv
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -291,7 +291,7 @@ class InvMomentumUpdaterHook(MomentumUpdaterHook):
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.momentum.MomentumUpdaterHook`.
     """
 
-    value = inv
+    _value = inv
 
     def __init__(self, gamma: float, power: float = 1.0, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -355,7 +355,7 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         self.steps = steps
         self.gammas = gammas
 
-    def value(self, base: float, position: int, total: int | None) -> float:
+    def _value(self, base: float, position: int, total: int | None) -> float:
         """Return :func:`~lightning_hooks.schedules.multi_stage`."""
         return schedules.multi_stage(
             base,

@@ -94,7 +94,7 @@ class FieldUpdaterHook(Updater):
     [0.25, 0.3125, 0.375, 0.4375]
     """
 
-    reads_step = False
+    _reads_step = False
     priority = "HIGH"
     _is_logged = False
 
@@ -125,45 +125,45 @@ class FieldUpdaterHook(Updater):
             by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total
         )
         check_bool(include_zeros=include_zeros)
-        self.quantity = field_of(name)
+        self._quantity = field_of(name)
         self.name, self.include_zeros = name, include_zeros
         ends = {"end": end, "end_ratio": end_ratio}
         arguments |= {key: value for key, value in ends.items() if value is not None}
         where = f"the policy of {name}"
         self.policy = policy_of(policy, arguments, LrUpdaterHook, self.by_epoch, where)
-        self._value = value_of(self.policy)
-        self.needs_length = self.policy.needs_length
-        self.is_constant = self.policy.is_constant
+        self._value_of_policy = value_of(self.policy)
+        self._needs_length = self.policy._needs_length
+        self._is_constant = self.policy._is_constant
 
-    def value(self, base: Any, position: int, total: Any) -> float:
+    def _value(self, base: Any, position: int, total: Any) -> float:
         """Return the policy's value; a group with 0 stays at 0."""
         if base == 0 and not self.include_zeros:
             return 0.0
-        return self._value(base, position, total)
+        return self._value_of_policy(base, position, total)
 
-    def is_predictable(self) -> bool:
+    def _is_predictable(self) -> bool:
         """Return True: the policy is a function of base, position and total."""
         return True
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError where the policy does."""
-        self.policy.check(total)
+        self.policy._check(total)
 
-    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+    def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the first value of each group; 0 for a group without the field."""
         self._keep_first_values(optimizer)
-        self.base_origin = f"the groups' initial_{self.name}"
+        self._base_origin = f"the groups' initial_{self.name}"
         groups = optimizer.param_groups
         return [param_groups.as_number(group.get(f"initial_{self.name}", 0)) for group in groups]
 
-    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+    def _update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the field."""
         if is_new:
-            value, (position, total) = self.value, self.progress(runner)
-            self.regular = param_groups.map_values(
-                lambda base: value(base, position, total), self.base
+            value, (position, total) = self._value, self._progress(runner)
+            self._regular = param_groups.map_values(
+                lambda base: value(base, position, total), self._base
             )
-        values = self.regular if warm_up_at is None else self.warm_values(warm_up_at)
+        values = self._regular if warm_up_at is None else self._warm_values(warm_up_at)
         key, _, item = self.name.partition(".")
         for _, group, number in param_groups.with_groups(runner.optimizer, values):
             if key not in group:
@@ -175,7 +175,7 @@ class FieldUpdaterHook(Updater):
             else:
                 param_groups.fill(group, key, number)
 
-    def missing_in(self, group: dict[str, Any]) -> str:
+    def _missing_in(self, group: dict[str, Any]) -> str:
         """Return what a group lacks, with the closest key."""
         keys = [key for key in group if key != "params" and not key.startswith("initial_")]
         return f"no {self.name}; {suggest(self.name, keys)}"
@@ -183,7 +183,7 @@ class FieldUpdaterHook(Updater):
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
         super().before_run(runner)
-        is_run = self.joined_fit is not None  # not a schedule drawn without a run
+        is_run = self._joined_fit is not None  # not a schedule drawn without a run
         self._is_logged = is_run and any(is_family(hook, "LoggerHook") for hook in runner.hooks)
 
     def before_train_iter(self, runner: Runner) -> None:
@@ -191,12 +191,14 @@ class FieldUpdaterHook(Updater):
         super().before_train_iter(runner)
         if self._is_logged:
             _, optimizer = param_groups.optimizers_of(runner.optimizer)[0]
-            runner.log_buffer.update({self.name: self.quantity.read(optimizer.param_groups[0])})
+            runner.log_buffer.update({self.name: self._quantity.read(optimizer.param_groups[0])})
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of another hook for the same field."""
-        hooks = [one for one in Driver.of(trainer).runner.hooks if isinstance(one, type(self))]
-        same = [one for one in hooks if one.name == self.name]
+        hooks = [
+            other for other in Driver.of(trainer).runner.hooks if isinstance(other, type(self))
+        ]
+        same = [other for other in hooks if other.name == self.name]
         if len(same) > 1 and same[-1] is self:
             rank_zero_warn(
                 f"{len(same)} FieldUpdaterHooks set {self.name}: each step takes the value that "

@@ -11,7 +11,8 @@ import torch
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.hooks.updaters.param_groups import Values
-from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater
+from lightning_hooks.utils.attributes import alias
 
 __all__ = ["LrUpdaterHook"]
 
@@ -30,7 +31,7 @@ LEARNING_RATE = Quantity(
 
 
 class LrUpdaterHook(Updater):
-    """The base of the learning rate policies: override ``get_lr``, or ``value``.
+    """The base of the learning rate policies: override ``get_lr``.
 
     Every rate is computed from the group's base rate (``initial_lr``, a part of the optimizer's
     state), the counters and the length of the run. Nothing else is stored, so the rate is right
@@ -81,17 +82,19 @@ class LrUpdaterHook(Updater):
         refused at construction (mmcv fails later).
     """
 
-    quantity = LEARNING_RATE
+    _quantity = LEARNING_RATE
 
-    base_lr: Values = alias("base")
+    base_lr: Values = alias("_base")
     """The base rate of every group."""
 
     _given_base: float | list[float] | dict[str, Any] | None = None
 
-    min_lr: Any = alias("minimum")
-    min_lr_ratio: Any = alias("minimum_ratio")
+    min_lr: Any = alias("_minimum")
+    min_lr_ratio: Any = alias("_minimum_ratio")
+    warmup_by_epoch: bool = alias("_warmup_by_epoch")
+    warmup_epochs: int | None = alias("_warmup_epochs")
 
-    regular_lr: Values = alias("regular")
+    regular_lr: Values = alias("_regular")
     """The rates without warm-up."""
 
     def __init__(
@@ -112,16 +115,16 @@ class LrUpdaterHook(Updater):
             param_groups.check_per_group("base_lr", base_lr)
         self._given_base = base_lr
 
-    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+    def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return ``base_lr``, or the ``initial_lr`` of each group."""
         if self._given_base is None:
-            return super().bases_of(name, optimizer)
+            return super()._bases_of(name, optimizer)
         bases = param_groups.per_group("base_lr", self._given_base, name, optimizer)
         return self._use_bases(bases, "base_lr", optimizer)
 
     def _use_bases(self, bases: list[float], origin: str, optimizer: Any) -> list[float]:
         """Return given base rates, and write them to groups without ``initial_lr``."""
-        self.base_origin = origin
+        self._base_origin = origin
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases
@@ -130,26 +133,26 @@ class LrUpdaterHook(Updater):
 
     def get_lr(self, runner: Runner, base_lr: float) -> float:
         """Return the rate of a group, without warm-up."""
-        if self.own_total is not None:
-            return self.value(base_lr, *self.progress(runner))
+        if self._own_total is not None:
+            return self._value(base_lr, *self._progress(runner))
         if self.by_epoch:
-            return self.value(base_lr, runner.epoch, runner.max_epochs)
-        return self.value(base_lr, runner.iter, runner.max_iters)
+            return self._value(base_lr, runner.epoch, runner.max_epochs)
+        return self._value(base_lr, runner.iter, runner.max_iters)
 
     def get_regular_lr(self, runner: Runner) -> Values:
         """Return the rates of all groups, without warm-up."""
-        base = self.base
+        base = self._base
         if (
-            len(base) == 1 and not isinstance(base, dict) and self.own_total is None
+            len(base) == 1 and not isinstance(base, dict) and self._own_total is None
         ):  # the usual case, in the fastest way
             return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 
-    get_warmup_lr = Updater.warm_values
+    get_warmup_lr = Updater._warm_values
 
     def _set_lr(self, runner: Runner, lr_groups: Values) -> None:
         optimizer = runner.optimizer
-        if self.fills_tensors:
+        if self._fills_tensors:
             for _, group, rate in param_groups.with_groups(optimizer, lr_groups):
                 param_groups.fill(group, "lr", rate)
             return
@@ -163,9 +166,9 @@ class LrUpdaterHook(Updater):
             for group, rate in zip(optimizer.param_groups, lr_groups):  # noqa: B905
                 group["lr"] = rate
 
-    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+    def _update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the rates."""
         if is_new:
-            self.regular = self.get_regular_lr(runner)
-        rates = self.regular if warm_up_at is None else self.get_warmup_lr(warm_up_at)
+            self._regular = self.get_regular_lr(runner)
+        rates = self._regular if warm_up_at is None else self.get_warmup_lr(warm_up_at)
         self._set_lr(runner, rates)

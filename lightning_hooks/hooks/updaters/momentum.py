@@ -8,7 +8,8 @@ from typing import Any
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.hooks.updaters.param_groups import Values
-from lightning_hooks.hooks.updaters.updater import Quantity, Updater, alias
+from lightning_hooks.hooks.updaters.updater import Quantity, Updater
+from lightning_hooks.utils.attributes import alias
 
 __all__ = ["MomentumUpdaterHook"]
 
@@ -33,7 +34,7 @@ MOMENTUM = Quantity(
 
 
 class MomentumUpdaterHook(Updater):
-    """The base of the momentum policies: override ``get_momentum``, or ``value``.
+    """The base of the momentum policies: override ``get_momentum``.
 
     A group's momentum is ``momentum``, or else the first of ``betas`` (Adam). The value is computed
     from the group's ``initial_momentum``, the counters and the length of the run.
@@ -71,17 +72,17 @@ class MomentumUpdaterHook(Updater):
         ``warmup_by_epoch`` is new. Betas after the second are kept.
     """
 
-    quantity = MOMENTUM
+    _quantity = MOMENTUM
     warmup_ratio = 0.9
 
-    base_momentum: Values = alias("base")
+    base_momentum: Values = alias("_base")
     """The ``initial_momentum`` of every group."""
 
-    regular_momentum: Values = alias("regular")
+    regular_momentum: Values = alias("_regular")
     """The momenta without warm-up."""
 
-    min_momentum: Any = alias("minimum")
-    min_momentum_ratio: Any = alias("minimum_ratio")
+    min_momentum: Any = alias("_minimum")
+    min_momentum_ratio: Any = alias("_minimum_ratio")
 
     def __init__(
         self,
@@ -101,19 +102,19 @@ class MomentumUpdaterHook(Updater):
 
     def get_momentum(self, runner: Runner, base_momentum: Any) -> float:
         """Return the momentum of a group, without warm-up."""
-        return self.value(base_momentum, *self.progress(runner))
+        return self._value(base_momentum, *self._progress(runner))
 
     def get_regular_momentum(self, runner: Runner) -> Values:
         """Return the momenta of all groups, without warm-up."""
         return self._regular_values(runner, self.get_momentum, MomentumUpdaterHook.get_momentum)
 
-    get_warmup_momentum = Updater.warm_values
+    get_warmup_momentum = Updater._warm_values
 
     def _set_momentum(self, runner: Runner, momentum_groups: Values) -> None:
         for where, group, momentum in param_groups.with_groups(runner.optimizer, momentum_groups):
-            if not self.is_valid(momentum):
-                now = f"{self.iteration_unit} {runner.iter}"
-                raise self.range_error(param_groups.describe_groups(*where), momentum, now)
+            if not self._is_valid(momentum):
+                now = f"{self._iteration_unit} {runner.iter}"
+                raise self._range_error(param_groups.describe_groups(*where), momentum, now)
             if "momentum" in group:
                 param_groups.fill(group, "momentum", momentum)
             elif "betas" in group:
@@ -121,9 +122,9 @@ class MomentumUpdaterHook(Updater):
                 param_groups.fill(betas, 0, momentum)
                 group["betas"] = tuple(betas)
 
-    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+    def _update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the momenta."""
         if is_new:
-            self.regular = self.get_regular_momentum(runner)
-        momenta = self.regular if warm_up_at is None else self.get_warmup_momentum(warm_up_at)
+            self._regular = self.get_regular_momentum(runner)
+        momenta = self._regular if warm_up_at is None else self.get_warmup_momentum(warm_up_at)
         self._set_momentum(runner, momenta)

@@ -54,7 +54,7 @@ def own_tensors(optimizer: Any) -> None:
             if key == "params":
                 continue
             tensors = value if isinstance(value, tuple) else (value,)
-            held = {id(one) for one in tensors if isinstance(one, torch.Tensor)}
+            held = {id(tensor) for tensor in tensors if isinstance(tensor, torch.Tensor)}
             if held & seen:
                 entries[key] = copy.deepcopy(value)
             seen |= held
@@ -86,18 +86,18 @@ def describe_groups(name: str, optimizer: Any, group: int | None = None) -> str:
 
 def describe_optimizers(optimizer: Any) -> str:
     """Describe all parameter groups of an optimizer, or of a dict of optimizers, for a message."""
-    return ", ".join(describe_groups(name, one) for name, one in optimizers_of(optimizer))
+    return ", ".join(describe_groups(name, member) for name, member in optimizers_of(optimizer))
 
 
 def with_groups(
     optimizer: Any, values: Values
 ) -> Iterator[tuple[tuple[str, Any, int], dict[str, Any], Any]]:
     """Yield the arguments of :func:`describe_groups` for each group, the group and its value."""
-    for name, one in optimizers_of(optimizer):
+    for name, member in optimizers_of(optimizer):
         of_groups = values[name] if isinstance(values, dict) else values
         # groups added during the run have no value yet
-        for i, (group, value) in enumerate(zip(one.param_groups, of_groups, strict=False)):
-            yield (name, one, i), group, value
+        for i, (group, value) in enumerate(zip(member.param_groups, of_groups, strict=False)):
+            yield (name, member, i), group, value
 
 
 def check_per_group(name: str, value: Any) -> None:
@@ -142,4 +142,7 @@ def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[floa
 def parameter_names(module: Any, parameters: Sequence[Any]) -> list[str]:
     """Return the names of parameters in a module, or their shapes."""
     known = {id(parameter): name for name, parameter in module.named_parameters()}
-    return [known.get(id(one), f"a parameter of shape {tuple(one.shape)}") for one in parameters]
+    return [
+        known.get(id(parameter), f"a parameter of shape {tuple(parameter.shape)}")
+        for parameter in parameters
+    ]

@@ -45,7 +45,7 @@ def set_phases(hook: Any, phases: Any, family: type[Updater]) -> None:
     hook.windows = windows
     _check_shares(windows)
     has_shares = any(isinstance(phase.length, float) for phase in windows)
-    hook.needs_length = has_shares or (windows[-1].length is None and policy.needs_length)
+    hook._needs_length = has_shares or (windows[-1].length is None and policy._needs_length)
 
 
 def _check_shares(windows: Sequence[schedules.Phase]) -> None:
@@ -70,7 +70,7 @@ def check_phases(self: Any, total: int) -> None:
     """Raise ValueError for phases that end before the run; warn of phases that the run cuts."""
     ends = schedules.ends_of_phases([phase.length for phase in self.windows], total)
     if ends[-1] < total:
-        unit = "epochs" if self.by_epoch else f"{self.iteration_unit}s"
+        unit = "epochs" if self.by_epoch else f"{self._iteration_unit}s"
         raise ValueError(
             f"the phases end after {ends[-1]} of {total} {unit}: they must reach the end; the last "
             "length may be left out"
@@ -84,7 +84,7 @@ def check_phases(self: Any, total: int) -> None:
             )
         elif end > begin:
             try:
-                policy.check(end - begin)
+                policy._check(end - begin)
             except (ArithmeticError, ValueError) as error:
                 raise ValueError(f"phases[{i}]: {error}") from None
         begin = end
@@ -105,7 +105,7 @@ class PhasesLrUpdaterHook(LrUpdaterHook):
               share of the run; the last phase may be without, and has the rest of the run;
             - ``restart=True`` to start from the base rate.
 
-            A policy of your own needs ``value``, or a ``get_lr`` that reads the position and the
+            A policy of your own needs a ``get_lr`` that reads the position and the
             length alone; ``end`` and ``end_ratio`` are short for ``min_lr`` and ``min_lr_ratio``.
         kwargs: Arguments of :class:`~lightning_hooks.hooks.updaters.lr.LrUpdaterHook`; a warm-up
             scales all phases.
@@ -126,7 +126,7 @@ class PhasesLrUpdaterHook(LrUpdaterHook):
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
     """
 
-    value, check = in_phases, check_phases
+    _value, _check = in_phases, check_phases
 
     def __init__(self, phases: Sequence[Mapping[str, Any]], **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -147,7 +147,7 @@ class PhasesMomentumUpdaterHook(MomentumUpdaterHook):
             longer than the phases.
     """
 
-    value, check = in_phases, check_phases
+    _value, _check = in_phases, check_phases
 
     def __init__(self, phases: Sequence[Mapping[str, Any]], **kwargs: Any) -> None:
         super().__init__(**kwargs)

@@ -15,7 +15,7 @@ __all__ = ["policy_of", "value_of"]
 
 OF_THE_RUN = ("warmup", "warmup_iters", "warmup_by_epoch", "by_epoch", "by_step", "base_lr")
 """Arguments for the whole schedule, and not for a policy inside."""
-OWN_WAYS = ("bases_of", "before_run", "before_train_epoch", "before_train_iter", "get_warmup_lr")
+OWN_WAYS = ("_bases_of", "before_run", "before_train_epoch", "before_train_iter", "get_warmup_lr")
 """Methods with which a hook is more than a function of (base, position, total)."""
 
 
@@ -46,7 +46,7 @@ def policy_of(
     for name in OF_THE_RUN:
         if name in arguments:
             raise ValueError(f"{where}: {name} is for the whole schedule, not for a policy in it")
-    given, symbol = {**arguments}, family.quantity.symbol
+    given, symbol = {**arguments}, family._quantity.symbol
     for name, meant in (("end", f"min_{symbol}"), ("end_ratio", f"min_{symbol}_ratio")):
         if name in given:
             given[meant] = given.pop(name)
@@ -56,10 +56,12 @@ def policy_of(
         add_note(error, where)
         raise
     own = [n for n in OWN_WAYS if getattr(kind, n, None) is not getattr(family, n, None)]
-    if own == ["bases_of"] and getattr(hook, "own_base", None) is not None:
+    if own == ["_bases_of"] and getattr(hook, "_own_base", None) is not None:
         own = []
     if own or not isinstance(hook, family):
-        reason = f"{kind.__name__} has a {own[0]} of its own" if own else f"it is no {base}"
+        reason = (
+            f"{kind.__name__} has a {own[0].lstrip('_')} of its own" if own else f"it is no {base}"
+        )
         raise ValueError(
             f"{where}: {policy!r} cannot be part of a schedule, because {reason}; "
             "other policies are functions of base, position and total"
@@ -70,10 +72,10 @@ def policy_of(
 def value_of(hook: Updater) -> Callable[[Any, int, Any], float]:
     """Return a policy as a function of (base, position, total).
 
-    A user's policy may have ``get_lr(runner, base_lr)`` in place of ``value``.
+    A user's policy may have ``get_lr(runner, base_lr)`` in place of ``_value``.
     """
-    if hook.own_base is None and hook.own_total is None and hook.is_predictable():
-        return partial(type(hook).value, hook)  # a bound method with another name has no pickle
+    if hook._own_base is None and hook._own_total is None and hook._is_predictable():
+        return partial(type(hook)._value, hook)  # a bound method with another name has no pickle
     return _Policy(hook)
 
 
@@ -85,10 +87,10 @@ class _Policy:
 
     def __call__(self, base: Any, position: int, total: Any) -> float:
         hook = self._hook
-        base = base if hook.own_base is None else hook.own_base
+        base = base if hook._own_base is None else hook._own_base
         runner: Any = PolicyRunner(hook.by_epoch, position, total)
-        position, total = hook.progress(runner)
-        if hook.is_predictable():
-            return hook.value(base, position, total)
-        get = getattr(hook, f"get_{hook.quantity.symbol}")
+        position, total = hook._progress(runner)
+        if hook._is_predictable():
+            return hook._value(base, position, total)
+        get = getattr(hook, f"get_{hook._quantity.symbol}")
         return float(get(PolicyRunner(hook.by_epoch, position, total), base))

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Sequence
 from functools import partial
-from operator import attrgetter
 from typing import Any, cast
 
 import lightning as L
@@ -23,7 +22,7 @@ from lightning_hooks.schedules import check_length, check_warm_up, length_of, wa
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["PolicyRunner", "Quantity", "Updater", "alias", "check_share"]
+__all__ = ["PolicyRunner", "Quantity", "Updater", "check_share"]
 
 EPOCHS = "max_epochs; with max_steps, by_epoch=False"
 ITERATIONS = (
@@ -31,11 +30,6 @@ ITERATIONS = (
     "limit_train_batches=... gives a loader a length, by_epoch=True needs max_epochs alone"
 )
 STEPS = "max_steps, or with automatic optimization max_epochs and a loader with a length"
-
-
-def alias(name: str) -> Any:
-    """Return a property that reads and writes another attribute."""
-    return property(attrgetter(name), lambda self, value: setattr(self, name, value))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,48 +86,48 @@ class Updater(Hook):
             ``by_step`` where no iterations are counted.
     """
 
-    reads_step = False
+    _reads_step = False
 
-    quantity: Quantity
+    _quantity: Quantity
     """The number that the hook sets."""
 
-    needs_length: bool = False
-    """Whether :meth:`value` depends on the length of the run."""
+    _needs_length: bool = False
+    """Whether :meth:`_value` depends on the length of the run."""
 
-    is_constant = False
+    _is_constant = False
     """Whether the policy never changes a value."""
 
-    own_base: Any = None
+    _own_base: Any = None
     """The base of a policy that uses no base of the groups, if all groups have the same."""
 
-    counts_iterations = False
+    _counts_iterations = False
     """Whether the policy refuses to count epochs."""
 
     # for subclasses that do not call super().__init__()
     by_epoch: bool = True
-    by_step: bool = False
+    _by_step: bool = False
     warmup: str | None = None
     warmup_iters: int | None = 0
     warmup_ratio: float = 0.1
-    warmup_by_epoch: bool = False
-    warmup_epochs: int | None = None
-    warmup_share: float | None = None
-    own_total: float | None = None
-    minimum: Any
-    minimum_ratio: Any
+    _warmup_by_epoch: bool = False
+    _warmup_epochs: int | None = None
+    _warmup_share: float | None = None
+    _own_total: float | None = None
+    _minimum: Any
+    _minimum_ratio: Any
     _applied: AppliedSteps | None = None
     _skipped_before = 0
 
-    base: Values = ()
+    _base: Values = ()
     """The number of each group from which its values are computed."""
 
-    base_origin = ""
+    _base_origin = ""
     """The source of ``base``, for messages."""
 
-    regular: Values = ()
+    _regular: Values = ()
     """The current values without warm-up."""
 
-    fills_tensors = False
+    _fills_tensors = False
     """Whether a group of the optimizers holds its value in a tensor."""
 
     def __init__(
@@ -151,7 +145,7 @@ class Updater(Hook):
         check_warm_up(warmup, warmup_iters, warmup_ratio)
         if total is not None:
             check_length("total", total)
-        if by_epoch and self.counts_iterations:
+        if by_epoch and self._counts_iterations:
             raise ValueError(f"{type(self).__name__} counts iterations: by_epoch must be False")
         if by_step and by_epoch and warmup is None:
             raise ValueError(
@@ -159,84 +153,84 @@ class Updater(Hook):
                 "without a warmup counts no iterations: give by_epoch=False, or a warmup"
             )
         self.by_epoch = by_epoch
-        self.by_step = by_step
+        self._by_step = by_step
         self.warmup = warmup
         self.warmup_ratio = warmup_ratio
-        self.warmup_by_epoch = warmup_by_epoch
-        self.warmup_epochs = self.warmup_share = self.warmup_iters = None
+        self._warmup_by_epoch = warmup_by_epoch
+        self._warmup_epochs = self._warmup_share = self.warmup_iters = None
         if isinstance(warmup_iters, float):
-            self.warmup_share = warmup_iters
+            self._warmup_share = warmup_iters
         elif warmup_by_epoch:
-            self.warmup_epochs = warmup_iters
+            self._warmup_epochs = warmup_iters
         else:
             self.warmup_iters = warmup_iters
-        self.own_total = total
+        self._own_total = total
 
     # -- the policy --------------------------------------------------------------------------
 
-    def value(self, base: Any, position: int, total: Any) -> float:
+    def _value(self, base: Any, position: int, total: Any) -> float:
         """Return the policy's value for a group of this base.
 
         ``position`` and ``total`` count epochs or iterations; ``total`` may be None unless the
-        policy ``needs_length``.
+        policy ``_needs_length``.
         """
         raise NotImplementedError(f"{type(self).__name__} has no schedule")
 
     @property
-    def minimum_arguments(self) -> dict[str, Any]:
+    def _minimum_arguments(self) -> dict[str, Any]:
         """The minimum as the arguments of a schedule."""
-        return {"minimum": self.minimum, "ratio": self.minimum_ratio}
+        return {"minimum": self._minimum, "ratio": self._minimum_ratio}
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
 
-    def is_predictable(self) -> bool:
-        """Whether :meth:`value` alone computes the values, so they are known before the run."""
-        symbol = self.quantity.symbol
+    def _is_predictable(self) -> bool:
+        """Whether :meth:`_value` alone computes the values, so they are known before the run."""
+        symbol = self._quantity.symbol
         changed = checks.overrides(self, f"get_{symbol}", f"_set_{symbol}")
-        return not changed and type(self).value is not Updater.value
+        return not changed and type(self)._value is not Updater._value
 
     # -- the quantity ------------------------------------------------------------------------
 
-    def bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
+    def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
-        key = f"initial_{self.quantity.symbol}"
-        self.base_origin = f"the groups' {key}"
+        key = f"initial_{self._quantity.symbol}"
+        self._base_origin = f"the groups' {key}"
         self._keep_first_values(optimizer)
         return [param_groups.as_number(group[key]) for group in optimizer.param_groups]
 
     def _keep_first_values(self, optimizer: Any) -> None:
         """Write the present values under the ``initial_...`` key of groups without the key."""
         for group in optimizer.param_groups:
-            number = self.quantity.read(group)
+            number = self._quantity.read(group)
             if number is not None:
-                group.setdefault(f"initial_{self.quantity.symbol}", param_groups.as_number(number))
+                group.setdefault(f"initial_{self._quantity.symbol}", param_groups.as_number(number))
 
     def _checked_bases(self, name: str, optimizer: Any) -> Sequence[Any]:
-        """Return :meth:`bases_of` an optimizer whose groups have the quantity."""
-        quantity = self.quantity
+        """Return :meth:`_bases_of` an optimizer whose groups have the quantity."""
+        quantity = self._quantity
         for i, group in enumerate(optimizer.param_groups):
             number = quantity.read(group)
             if number is None:
                 where = param_groups.describe_groups(name, optimizer, i)
                 raise ValueError(
                     f"{type(self).__name__} needs an optimizer with {quantity.name}: {where} has "
-                    f"{self.missing_in(group)}"
+                    f"{self._missing_in(group)}"
                 )
             if isinstance(number, torch.Tensor):
-                self.fills_tensors = True
+                self._fills_tensors = True
                 param_groups.own_tensors(optimizer)
-        return self.bases_of(name, optimizer)
+        return self._bases_of(name, optimizer)
 
-    def missing_in(self, group: dict[str, Any]) -> str:
+    def _missing_in(self, group: dict[str, Any]) -> str:
         """Return what a group without the quantity lacks, for messages."""
-        return self.quantity.missing
+        return self._quantity.missing
 
-    def is_valid(self, value: Any) -> bool:
+    def _is_valid(self, value: Any) -> bool:
         """Whether a group may have this value."""
-        return isinstance(value, (int, float)) and 0 <= value <= self.quantity.highest
+        return isinstance(value, (int, float)) and 0 <= value <= self._quantity.highest
 
-    def update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
+    def _update(self, runner: Runner, is_new: bool = True, warm_up_at: int | None = None) -> None:
         """Set the groups' values.
 
         Args:
@@ -260,71 +254,71 @@ class Updater(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""
-        self.fills_tensors = False
-        if self.by_step:
+        self._fills_tensors = False
+        if self._by_step:
             if runner.trainer.global_step == 0:
                 self._skipped_before = 0
-            self._applied = AppliedSteps(runner.trainer, self.joined_fit)
-            if self.joined_fit is not None:  # None for a schedule drawn without a run
-                self.joined_fit.callback(self._keep_count)
-        runner = self.as_counted(runner)
+            self._applied = AppliedSteps(runner.trainer, self._joined_fit)
+            if self._joined_fit is not None:  # None for a schedule drawn without a run
+                self._joined_fit.callback(self._keep_count)
+        runner = self._as_counted(runner)
         optimizer = runner.optimizer
         if not optimizer:
             raise ValueError(f"{type(self).__name__} needs an optimizer, and there is none")
         bases: dict[str, Sequence[Any]] = {
-            name: self._checked_bases(name, one)
-            for name, one in param_groups.optimizers_of(optimizer)
+            name: self._checked_bases(name, member)
+            for name, member in param_groups.optimizers_of(optimizer)
         }
-        self.base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
+        self._base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
         self._forget_warmup_length()
         checks.check_schedule(self, runner)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Set the epoch's values, if the policy counts epochs."""
-        runner = self.as_counted(runner)
+        runner = self._as_counted(runner)
         self._forget_warmup_length()
-        self.warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
+        self._warmup_length(runner)  # sets warmup_iters, which a subclass's get_lr may read
         if self.by_epoch:
-            self.update(runner)
+            self._update(runner)
 
     def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, if the policy counts iterations or warms up."""
-        if self.by_step:
-            runner = self.as_counted(runner)
+        if self._by_step:
+            runner = self._as_counted(runner)
         if self.warmup is None:
             if not self.by_epoch:
-                self.update(runner)
+                self._update(runner)
             return
-        length, now = self.warmup_iters or self.warmup_length(runner), runner.iter
+        length, now = self.warmup_iters or self._warmup_length(runner), runner.iter
         if now < length:
-            self.update(runner, not self.by_epoch, now)
+            self._update(runner, not self.by_epoch, now)
         # the first step after the warm-up may be later than its length
-        elif not self.by_epoch or now == length or self.by_step:
-            self.update(runner, not self.by_epoch)
+        elif not self.by_epoch or now == length or self._by_step:
+            self._update(runner, not self.by_epoch)
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of rivals, once every hook has its bases, and of early readers of the rates."""
         checks.warn_of_rivals(self, trainer)
-        if self.quantity.symbol == "lr":
+        if self._quantity.symbol == "lr":
             checks.warn_of_early_monitors(self, trainer)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""
         runner = Driver.of(trainer).runner
-        if not runner.loops_itself and self._adopt_new_groups(runner) and self.by_epoch:
-            self.update(self.as_counted(runner))
+        if self._adopt_new_groups(runner) and self.by_epoch:
+            self._update(self._as_counted(runner))
 
     def _adopt_new_groups(self, runner: Runner) -> bool:
         """Read the bases of groups added in the last epoch; return whether there are any."""
-        found = False
+        has_new = False
         for name, optimizer in param_groups.optimizers_of(runner.optimizer):
-            known = self.base.get(name) if isinstance(self.base, dict) else self.base
-            if known is None or len(known) >= len(optimizer.param_groups):
+            known = self._base.get(name) if isinstance(self._base, dict) else self._base
+            if known is None or not runner.added_groups(optimizer, len(known)):
                 continue  # with fewer groups the first bases count, as in mmcv
             try:
                 bases = self._checked_bases(name, optimizer)
             except ValueError as error:
-                what = f"the {self.quantity.name} of added groups as it is"
+                what = f"the {self._quantity.name} of added groups as it is"
                 rank_zero_warn(f"{class_name(self)} leaves {what}: {error}")
                 continue
             for group in range(len(known), len(bases)):
@@ -332,39 +326,39 @@ class Updater(Hook):
                 runner.logger.info(
                     "%s also sets the %s of %s from now on, with the base %s: %s",
                     class_name(self),
-                    self.quantity.name,
+                    self._quantity.name,
                     param_groups.describe_groups(name, optimizer, group),
                     bases[group],
                     listed(param_groups.parameter_names(runner.module, added)),
                 )
             bases = [*known, *bases[len(known) :]]
-            self.base = {**self.base, name: bases} if isinstance(self.base, dict) else bases
-            found = True
-        return found
+            self._base = {**self._base, name: bases} if isinstance(self._base, dict) else bases
+            has_new = True
+        return has_new
 
     def _keep_count(self) -> None:
         self._skipped_before, self._applied = self._skipped, None
 
     # -- counters ----------------------------------------------------------------------------
 
-    def as_counted(self, runner: Runner) -> Runner:
+    def _as_counted(self, runner: Runner) -> Runner:
         """Return the runner, with optimizer steps as iterations if ``by_step``."""
-        if not self.by_step or isinstance(runner, _InSteps):
+        if not self._by_step or isinstance(runner, _InSteps):
             return runner
         return cast("Runner", _InSteps(runner, self._skipped))  # has all attributes of the runner
 
     @property
-    def iteration_unit(self) -> str:
+    def _iteration_unit(self) -> str:
         """The unit within an epoch, for messages."""
-        return "optimizer step" if self.by_step else "iteration"
+        return "optimizer step" if self._by_step else "iteration"
 
-    def iters_until(self, runner: Runner, epochs: int) -> int:
+    def _iters_until(self, runner: Runner, epochs: int) -> int:
         """Return the iterations (steps, with ``by_step``) done after the run's first epochs.
 
         Raises:
             ValueError: if the loader has no length.
         """
-        if self.by_step:
+        if self._by_step:
             return runner.optimizer_steps_until(epochs)
         if runner.trainer.num_training_batches == float("inf"):
             raise ValueError(
@@ -374,87 +368,95 @@ class Updater(Hook):
             )
         return runner.iters_until(epochs)
 
-    def run_length(self, runner: Runner) -> int | None:
+    def _run_length(self, runner: Runner) -> int | None:
         """Return the length of the run in the policy's unit, None if unknown."""
-        return self.progress(runner)[1]
+        return self._progress(runner)[1]
 
-    def required_length(self, runner: Runner) -> int:
-        """Return :meth:`run_length`.
+    def _required_length(self, runner: Runner) -> int:
+        """Return :meth:`_run_length`.
 
         Raises:
             ValueError: if the length is unknown.
         """
-        total = self.run_length(runner)
+        total = self._run_length(runner)
         if total is None:
-            limit = EPOCHS if self.by_epoch else STEPS if self.by_step else ITERATIONS
+            limit = EPOCHS if self.by_epoch else STEPS if self._by_step else ITERATIONS
             raise ValueError(f"{type(self).__name__} needs the length of the run: give {limit}")
         return total
 
-    def progress(self, runner: Runner) -> tuple[int, int | None]:
+    def _progress(self, runner: Runner) -> tuple[int, int | None]:
         """Return the position in the run and the length of the run, in the policy's unit."""
         if self.by_epoch:
             position, total = runner.epoch, runner.max_epochs
         else:
             position, total = runner.iter, runner.max_iters
-        if self.own_total is None or (total is None and isinstance(self.own_total, float)):
+        if self._own_total is None or (total is None and isinstance(self._own_total, float)):
             return position, total
-        own = length_of(self.own_total, total)
+        own = length_of(self._own_total, total)
         return min(position, own), own
 
     # -- the warm-up -------------------------------------------------------------------------
 
-    def warmup_length(self, runner: Runner) -> int:
+    def _warmup_length(self, runner: Runner) -> int:
         """Return the iterations of the warm-up, 0 without one."""
         if self.warmup is None:
             return 0
-        if self.warmup_iters is None and self.warmup_share is not None:
+        if self.warmup_iters is None and self._warmup_share is not None:
             if runner.max_iters is None:
-                limit = STEPS if self.by_step else ITERATIONS
+                limit = STEPS if self._by_step else ITERATIONS
                 raise ValueError(
-                    f"{type(self).__name__}: warmup_iters={self.warmup_share} is a share of the "
+                    f"{type(self).__name__}: warmup_iters={self._warmup_share} is a share of the "
                     f"run, whose length is unknown: give {limit}"
                 )
-            self.warmup_iters = length_of(self.warmup_share, runner.max_iters)
+            self.warmup_iters = length_of(self._warmup_share, runner.max_iters)
         elif self.warmup_iters is None:
-            self.warmup_iters = self.iters_until(runner, self.warmup_epochs or 0)
+            self.warmup_iters = self._iters_until(runner, self._warmup_epochs or 0)
         return self.warmup_iters
 
     def _forget_warmup_length(self) -> None:
         """Have a length in epochs, or as a share of the run, computed anew."""
-        if self.warmup_epochs is not None or self.warmup_share is not None:
+        if self._warmup_epochs is not None or self._warmup_share is not None:
             self.warmup_iters = None  # the loader may have another length
 
-    def warmup_factor(self, now: int) -> float:
+    def _warmup_factor(self, now: int) -> float:
         """Return the factor of the warm-up at an iteration."""
         return warm_up(now, self.warmup_iters or 0, kind=self.warmup, ratio=self.warmup_ratio)
 
-    def warm_values(self, cur_iters: int) -> Values:
+    def _warm_values(self, cur_iters: int) -> Values:
         """Return the values of all groups, with warm-up."""
-        factor, scale, regular = self.warmup_factor(cur_iters), self.quantity.warm_up, self.regular
+        factor, scale, regular = (
+            self._warmup_factor(cur_iters),
+            self._quantity.warm_up,
+            self._regular,
+        )
         if isinstance(regular, dict):
-            return {name: [scale(factor, one) for one in group] for name, group in regular.items()}
-        return [scale(factor, one) for one in regular]
+            return {
+                name: [scale(factor, value) for value in group] for name, group in regular.items()
+            }
+        return [scale(factor, value) for value in regular]
 
     # -- helpers for a quantity --------------------------------------------------------------
 
-    def range_error(self, where: str, value: Any, when: str) -> ValueError:
+    def _range_error(self, where: str, value: Any, when: str) -> ValueError:
         """Return the error for an invalid value of a group."""
         warm_up = "" if self.warmup is None else f" (with warmup_ratio={self.warmup_ratio})"
         return ValueError(
-            f"{type(self).__name__}: the {self.quantity.name} of {where} would be {value} at "
-            f"{when}{warm_up}, it must be {self.quantity.valid_range}"
+            f"{type(self).__name__}: the {self._quantity.name} of {where} would be {value} at "
+            f"{when}{warm_up}, it must be {self._quantity.valid_range}"
         )
 
     def _regular_values(self, runner: Runner, get: Callable[..., Any], stock: Any) -> Values:
         """Return ``get(runner, base)`` of every group; faster where ``get`` is not overridden."""
         if getattr(get, "__func__", None) is not stock:
-            if self.own_total is not None and not self.is_predictable():
-                runner = cast("Runner", PolicyRunner(self.by_epoch, *self.progress(runner)))
-            return param_groups.map_values(partial(get, runner), self.base)
-        value, (position, total) = self.value, self.progress(runner)
-        if isinstance(self.base, dict):
-            return {k: [value(b, position, total) for b in bases] for k, bases in self.base.items()}
-        return [value(base, position, total) for base in self.base]
+            if self._own_total is not None and not self._is_predictable():
+                runner = cast("Runner", PolicyRunner(self.by_epoch, *self._progress(runner)))
+            return param_groups.map_values(partial(get, runner), self._base)
+        value, (position, total) = self._value, self._progress(runner)
+        if isinstance(self._base, dict):
+            return {
+                k: [value(b, position, total) for b in bases] for k, bases in self._base.items()
+            }
+        return [value(base, position, total) for base in self._base]
 
     # -- the state: skipped steps ------------------------------------------------------------
 

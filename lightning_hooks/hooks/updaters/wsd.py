@@ -52,7 +52,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
     [1.0, 1.0, 1.0, 1.0, 1.0, 0.75, 0.5, 0.25]
     """
 
-    needs_length = True
+    _needs_length = True
 
     span: tuple[int, int] | None = None
     """The first position and the end of a decay on demand."""
@@ -74,7 +74,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
         self.shape = shape
         self.min_lr_ratio = min_lr_ratio
 
-    def value(self, base: float, position: int, total: int) -> float:
+    def _value(self, base: float, position: int, total: int) -> float:
         """Return :func:`~lightning_hooks.schedules.wsd`, of the decay on demand if there is one."""
         decay = self.decay
         if self.span is not None:
@@ -83,7 +83,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
             base, position, total, decay=decay, shape=self.shape, ratio=self.min_lr_ratio
         )
 
-    def check(self, total: int) -> None:
+    def _check(self, total: int) -> None:
         """Raise ValueError for a run shorter than the decay."""
         if schedules.length_of(self.decay, total) > total:
             raise ValueError(f"decay={self.decay} is longer than the run, which has {total}")
@@ -99,10 +99,10 @@ class WSDLrUpdaterHook(LrUpdaterHook):
         Args:
             runner: The runner of a point, in a run.
         """
-        position, total = self.progress(self.as_counted(runner))
+        position, total = self._progress(self._as_counted(runner))
         assert total is not None
         length = schedules.length_of(self.decay, total)
-        unit = "epoch" if self.by_epoch else self.iteration_unit
+        unit = "epoch" if self.by_epoch else self._iteration_unit
         begin = total - length if self.span is None else self.span[0]
         if position >= begin:
             runner.logger.info("the decay of the learning rate has begun at %s %d", unit, begin)
@@ -126,7 +126,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
 
     def _end_with_decay(self, runner: Runner) -> None:
         """End the run after the decay's last epoch or iteration; all ranks count the same."""
-        runner = self.as_counted(runner)
+        runner = self._as_counted(runner)
         done = (runner.epoch if self.by_epoch else runner.iter) + 1
         if self.span is not None and done >= self.span[1]:
             runner.trainer.should_stop = True
@@ -184,7 +184,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
         span = state_dict.get("decay")
         if (
             isinstance(span, list)
-            and [type(one) for one in span] == [int, int]
+            and [type(end) for end in span] == [int, int]
             and span[0] < span[1]
         ):
             self.span = span[0], span[1]

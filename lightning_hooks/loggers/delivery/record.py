@@ -62,8 +62,12 @@ class Record:
 
     def without_lost_files(self) -> Record:
         """Return the record without checkpoints that were sent or deleted before."""
-        found = self.checkpoints.items()
-        left = {name: one for name, one in found if one is None or os.path.lexists(one.path)}
+        uploads = self.checkpoints.items()
+        left = {
+            name: upload
+            for name, upload in uploads
+            if upload is None or os.path.lexists(upload.path)
+        }
         return replace(self, checkpoints=left)
 
     @property
@@ -83,8 +87,8 @@ def to_line(record: Record) -> bytes:
     if record.scalars:
         fields["scalars"] = record.scalars
     for kind, encode in _ENCODERS.items():
-        if found := getattr(record, kind):
-            fields[kind] = {name: encode(value) for name, value in found.items()}
+        if values := getattr(record, kind):
+            fields[kind] = {name: encode(value) for name, value in values.items()}
     try:
         text = json.dumps(fields, allow_nan=False)
     except ValueError:  # strict JSON has no NaN and no infinity
@@ -109,12 +113,12 @@ def from_line(line: bytes, folder: str = "") -> Record:
     try:
         if fields is None:
             raise ValueError("it is damaged")
-        found = {kind: dict(fields.get(kind, {}).items()) for kind in _KINDS}
+        values = {kind: dict(fields.get(kind, {}).items()) for kind in _KINDS}
         for kind, decode in _DECODERS.items():
-            found[kind] = {name: decode(value) for name, value in found[kind].items()}
-        sent = found["checkpoints"].items()
-        found["checkpoints"] = {name: _checkpoint(name, value, folder) for name, value in sent}
-        return Record(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"]), **found)
+            values[kind] = {name: decode(value) for name, value in values[kind].items()}
+        sent = values["checkpoints"].items()
+        values["checkpoints"] = {name: _checkpoint(name, value, folder) for name, value in sent}
+        return Record(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"]), **values)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
         raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
 
@@ -232,7 +236,7 @@ def unseal(line: bytes) -> dict[str, Any] | None:
         if zlib.crc32(line) != int(sealed[2], 16):
             return None
     try:
-        found = json.loads(line)
+        fields = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    return found if isinstance(found, dict) else None
+    return fields if isinstance(fields, dict) else None

@@ -290,8 +290,8 @@ def read_head(path: str) -> tuple[dict[str, Any], int]:
     with contextlib.suppress(OSError), open(f"{path}.ack", "rb") as file:
         state = unseal(file.read(_BLOCK)) or {}
     offset = state.get("offset")
-    found = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
-    head = {**head, "run": next(found, None)}
+    run_ids = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
+    head = {**head, "run": next(run_ids, None)}
     if type(offset) is int and start <= offset and _ends_line(path, offset):
         return head, offset
     return head, start
@@ -454,9 +454,9 @@ def shared_folder() -> str:
     folder = os.path.join(tempfile.gettempdir(), f"lightning_hooks-{user}")
     with contextlib.suppress(FileExistsError):
         os.mkdir(folder, 0o700)
-    found = os.lstat(folder)
-    is_ours = stat.S_ISDIR(found.st_mode) and (not user or found.st_uid == user)
-    if is_ours and not (user and found.st_mode & 0o077):
+    status = os.lstat(folder)
+    is_ours = stat.S_ISDIR(status.st_mode) and (not user or status.st_uid == user)
+    if is_ours and not (user and status.st_mode & 0o077):
         return folder
     return tempfile.mkdtemp(prefix="lightning_hooks-")
 

@@ -51,8 +51,8 @@ class TrackedRun:
         if resume == "never":
             return cls(apart=True)
         run_id = entry.get("run_id")
-        found = run_id if is_run_id(run_id) else None
-        return cls(entry["key"], found, after, entry.get("apart") is True)
+        known_id = run_id if is_run_id(run_id) else None
+        return cls(entry["key"], known_id, after, entry.get("apart") is True)
 
     def has_written(self, head: Mapping[str, Any]) -> bool:
         """Whether a spool, by its description, is of an earlier process of this run."""

@@ -38,6 +38,7 @@ from lightning_hooks.loggers.trackers.packages import (
 )
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
+from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
 
@@ -54,7 +55,7 @@ _START, _START_OF_USED = 2.0, 20.0
 
 
 class TrackerHook(LoggerHook):
-    """The base of loggers with a ``Writer``: set ``writer_class``, override ``target``.
+    """The base of loggers with a ``Writer``: set ``_writer_class``, override ``_target``.
 
     Logged values are appended to ``{work_dir}/spool/{timestamp}-{backend}.jsonl``; a thread brings
     them to the backend. A backend that is slow, hangs, raises or is down costs a warning and slows
@@ -96,41 +97,41 @@ class TrackerHook(LoggerHook):
         hyper-parameters. Each line of a fit has the number of the epoch as ``epoch``.
     """
 
-    writer_class: type[Writer]
+    _writer_class: type[Writer]
     """The writer for the backend."""
 
-    package: str = ""
+    _package: str = ""
     """The backend's package, and the name of the extra; empty for a backend without a package."""
 
-    imported: Sequence[str] = ()
+    _imported: Sequence[str] = ()
     """Modules that the client imports at the start, beside the package."""
 
-    start_function: str = ""
+    _start_function: str = ""
     """The function of the package that starts the client with ``init_kwargs``."""
 
-    logs_epoch: bool = True
+    _logs_epoch: bool = True
     """Whether each line has the number of the epoch, by the name ``epoch``."""
 
-    run_attribute: str = "log"
+    _run_attribute: str = "log"
     """An attribute of every run of the client."""
 
-    texts: bool = False
+    _texts: bool = False
     """Whether to send strings too."""
 
-    is_global: bool = False
+    _is_global: bool = False
     """Whether the client has one active run in the process, for calls by the module."""
 
-    synchronous: bool = False
+    _synchronous: bool = False
     """Whether ``before_run`` and ``log`` wait for the client and the delivery of all records."""
 
-    init_kwargs: Mapping[str, Any] = MappingProxyType({})
+    _init_kwargs: Mapping[str, Any] = MappingProxyType({})
     """The user's arguments for the function that starts the client."""
 
-    transient: Sequence[str] = (
+    _transient: Sequence[str] = (
         *("_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"),
         "_open_run",
     )
-    uploads: CheckpointUploads | None = None
+    _uploads: CheckpointUploads | None = None
     _tracked = TrackedRun()
     _restored: Mapping[str, Any] | None = None  # the checkpoint's entry, until the run has begun
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
@@ -161,98 +162,98 @@ class TrackerHook(LoggerHook):
         check_choice("resume", resume, RESUME)
         check_choice("names", names, ("mmcv", "lightning"))
         check_bool(strict=strict, all_groups=all_groups, timings=timings)
-        self._client_run = check_run(run, self.run_attribute, type(self).__name__)
-        self.timeout, self.strict = timeout, strict
-        self.resume, self.names = resume, names
-        self.all_groups, self.timings = all_groups, timings
-        self.upload = upload
+        self._client_run = check_run(run, self._run_attribute, type(self).__name__)
+        self._timeout, self._strict = timeout, strict
+        self._resume, self._names = resume, names
+        self._all_groups, self._timings = all_groups, timings
+        self._upload = upload
         if upload is not None:
-            if "checkpoints" not in self.takes:
+            if "checkpoints" not in self._takes:
                 raise TypeError(
                     f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
                 )
-            self.uploads = CheckpointUploads(upload)
+            self._uploads = CheckpointUploads(upload)
         # import_wandb() and its like are mmcv's, overridden by old subclasses
-        getattr(self, f"import_{self.package}", self.require_client)()
+        getattr(self, f"import_{self._package}", self._require_client)()
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the arguments of ``writer_class.connect``, to begin or continue the run."""
         raise NotImplementedError(f"{type(self).__name__} must define target(runner)")
 
-    def last_step(self, runner: Runner) -> int:
+    def _last_step(self, runner: Runner) -> int:
         """Return the last step of the checkpoint at the beginning of the run."""
-        if self.names == "lightning":
+        if self._names == "lightning":
             return progress.last_logged_step(runner.trainer)
         return int(runner.iter)
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, from 1; by Lightning's names Lightning's step, from 0."""
-        if self.names == "lightning":
+        if self._names == "lightning":
             return progress.logged_step(runner.trainer)
         return super().get_iter(runner, inner_iter)
 
-    def start_with(self, init_kwargs: dict[str, Any] | None, **keywords: Any) -> None:
+    def _start_with(self, init_kwargs: dict[str, Any] | None, **keywords: Any) -> None:
         """Keep the arguments of the client's function, after a check of names and closed choices.
 
         Args:
             init_kwargs: The user's dict.
             keywords: The same by keywords of the hook, whose names the client has.
         """
-        self.init_kwargs = with_keywords(init_kwargs, **keywords)
+        self._init_kwargs = with_keywords(init_kwargs, **keywords)
         own = init_kwargs or {}
-        unchecked = {k: v for k, v in self.init_kwargs.items() if k in own or k == "mode"}
-        if unchecked and self.begins_run:
+        unchecked = {k: v for k, v in self._init_kwargs.items() if k in own or k == "mode"}
+        if unchecked and self._begins_run:
             check_client(self, unchecked)
 
-    def require_client(self) -> None:
+    def _require_client(self) -> None:
         """Check that the client is installed, without an import.
 
         Raises:
             ImportError: for a missing client; the message has the command to install it.
         """
-        if self.package:
-            require(self.package, type(self).__name__)
+        if self._package:
+            require(self._package, type(self).__name__)
 
-    def modules(self, runner: Runner) -> Sequence[str]:
+    def _modules(self, runner: Runner) -> Sequence[str]:
         """Return the modules imported at the start."""
-        return (self.package, *self.imported) if self.package else ()
+        return (self._package, *self._imported) if self._package else ()
 
-    def start_arguments(self) -> Collection[str]:
+    def _start_arguments(self) -> Collection[str]:
         """Return the names of the user's arguments for a new run, useless to an open run."""
-        return self.init_kwargs
+        return self._init_kwargs
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         """Return a run started by the program, if any."""
         return None
 
-    def passed_run(self) -> Any:
+    def _passed_run(self) -> Any:
         """Return the argument ``run`` in the form for ``connect``."""
         run = self._client_run
         return run.experiment if is_lightning_logger(run) else run
 
     @property
-    def begins_run(self) -> bool:
+    def _begins_run(self) -> bool:
         """Whether the hook has no open run by the argument ``run``."""
         return self._client_run is None
 
-    def run_folder(self, runner: Runner) -> str | None:
+    def _run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the run's files, if a folder holds one run.
 
         A second hook of the Trainer with the same folder has a folder apart.
         """
         return None
 
-    def has_other_run(self, runner: Runner) -> bool:
+    def _has_other_run(self, runner: Runner) -> bool:
         """Whether the folder of a new run has files of another run, so a folder apart is needed."""
         return False
 
-    def parameters(self, runner: Runner) -> dict[str, Any]:
+    def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
         if is_lightning_logger(self._client_run):
             return {}
         return flatten_params(logged_values.hyper_parameters(runner.module))
 
-    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
+    def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
 
         Args:
@@ -264,26 +265,31 @@ class TrackerHook(LoggerHook):
     # -- samples ---------------------------------------------------------------------------
 
     @property
-    def takes(self) -> Collection[str]:
+    def _takes(self) -> Collection[str]:
         """The kinds of samples supported by the backend."""
-        return self.writer_class.takes
+        return self._writer_class.takes
 
-    def log_sample(self, runner: Runner, name: str, sample: Sample) -> None:
+    def _log_sample(self, runner: Runner, name: str, sample: Sample) -> None:
         """Append an image, a table or a histogram to the spool, if supported by the backend."""
-        if (kind := kind_of(sample)) in self.takes and self._session is not None:
-            if self.names == "lightning":
+        if (kind := kind_of(sample)) in self._takes and self._session is not None:
+            if self._names == "lightning":
                 name = name.removeprefix(f"{self.get_mode(runner)}/")
             self._session.append(self.get_iter(runner), **{kind: {name: sample}})
 
     def _log_all(self, runner: Runner) -> None:
         super()._log_all(runner)
         for name, sample in runner.samples.waiting:  # of an evaluation outside of a fit
-            self.log_sample(runner, name, sample)
+            self._log_sample(runner, name, sample)
 
     # -- the run ---------------------------------------------------------------------------
 
-    @property
+    @weak_property
     def client_run(self) -> Any:
+        """The client's run; None before the start."""
+        return self._current_run
+
+    @property
+    def _current_run(self) -> Any:
         """The client's run; None before the start."""
         return getattr(self._session and self._session.sender.writer, "run", None)
 
@@ -298,10 +304,10 @@ class TrackerHook(LoggerHook):
             self._peers = [self]
             self._close_all()
         restored, self._restored = self._restored, None
-        self._tracked = TrackedRun.restored(restored, self.resume, self.last_step(runner))
+        self._tracked = TrackedRun.restored(restored, self._resume, self._last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
         is_new = self._tracked.after is None and runner.iter == 0 and in_fit(runner)
-        if self._shares_folder(runner, peers) or (is_new and self.has_other_run(runner)):
+        if self._shares_folder(runner, peers) or (is_new and self._has_other_run(runner)):
             self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
@@ -310,60 +316,60 @@ class TrackerHook(LoggerHook):
             if self in peers[:1]:
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
-                    peer.find_open_run()
+                    peer._find_open_run()
             self._session = self._open_session(runner)
-            if self.synchronous:
-                self._session.sender.settle(self.timeout)
+            if self._synchronous:
+                self._session.sender.settle(self._timeout)
             if self in peers[-1:]:
                 for peer in peers:
-                    peer.await_global_run(runner)
-        if self.uploads is not None and self._session is not None and in_fit(runner):
-            self.uploads.begin(runner, self._session, self._tracked)
+                    peer._await_global_run(runner)
+        if self._uploads is not None and self._session is not None and in_fit(runner):
+            self._uploads.begin(runner, self._session, self._tracked)
 
-    def await_global_run(self, runner: Runner) -> None:
+    def _await_global_run(self, runner: Runner) -> None:
         """Wait for the run that the module's own calls of the client need, for some seconds."""
-        if self.is_global and self._session is not None:
-            is_used = uses_package(type(runner.module), self.package)
+        if self._is_global and self._session is not None:
+            is_used = uses_package(type(runner.module), self._package)
             self._session.sender.await_start(_START_OF_USED if is_used else _START)
 
-    def find_open_run(self) -> None:
+    def _find_open_run(self) -> None:
         """Find a run that the program has opened, unless the hook has the argument ``run``."""
         self._open_run = None
-        if self.begins_run:
+        if self._begins_run:
             with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-                self._open_run = self.active_run()
+                self._open_run = self._active_run()
 
     def _shares_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
         """Whether an earlier hook of the Trainer has the folder of this hook."""
-        if not self.begins_run or (own := self.run_folder(runner)) is None:
+        if not self._begins_run or (own := self._run_folder(runner)) is None:
             return False
         earlier = itertools.takewhile(lambda hook: hook is not self, peers)
-        same = (e for e in earlier if e.writer_class is self.writer_class and e.begins_run)
-        folders = filter(None, (hook.run_folder(runner) for hook in same))
+        same = (e for e in earlier if e._writer_class is self._writer_class and e._begins_run)
+        folders = filter(None, (hook._run_folder(runner) for hook in same))
         return os.path.realpath(own) in map(os.path.realpath, folders)
 
     def _open_session(self, runner: Runner) -> Session:
         target, run, options = dict[str, Any](), None, dict[str, Any]()
         try:
             with tolerant():
-                target = self.target(runner)
-                run = self._open_run if self.begins_run else self.passed_run()
-            connect = functools.partial(self.writer_class.connect, run=run, **target)
-            options = without_secrets(options_of(self.writer_class, run, target))
+                target = self._target(runner)
+                run = self._open_run if self._begins_run else self._passed_run()
+            connect = functools.partial(self._writer_class.connect, run=run, **target)
+            options = without_secrets(options_of(self._writer_class, run, target))
         except Exception as error:
             connect = functools.partial(fail, error)
         session = Session(
-            *(self.writer_class, connect, spool_path(runner, self.writer_class.name)),
+            *(self._writer_class, connect, spool_path(runner, self._writer_class.name)),
             options,
-            Notices(runner.logger, type(self).__name__, self.writer_class.name),
-            linger=0.0 if self.synchronous else LINGER,
+            Notices(runner.logger, type(self).__name__, self._writer_class.name),
+            linger=0.0 if self._synchronous else LINGER,
             run=self._tracked,
             evaluation=not in_fit(runner),
         )
-        if run is not None and in_fit(runner) and (useless := self.start_arguments()):
+        if run is not None and in_fit(runner) and (useless := self._start_arguments()):
             text = f"the run was open before: {', '.join(useless)} have no effect"
             session.notices.log(logging.WARNING, text)
-        if params := self.parameters(runner):
+        if params := self._parameters(runner):
             session.append(runner.iter, params=params)
         return session
 
@@ -372,7 +378,7 @@ class TrackerHook(LoggerHook):
         tags = self._tags(runner)  # on all ranks: the peak memory needs a collective
         if (session := self._session) is None:
             return
-        is_axis = self.names == "lightning" and "step" in tags  # as in Lightning's loggers
+        is_axis = self._names == "lightning" and "step" in tags  # as in Lightning's loggers
         step = int(tags.pop("step")) if is_axis else self.get_iter(runner)
         follows = self.interval == 1 and runner.iter != runner.max_iters
         # a line of training at the same step has the rates and the epoch of a validation
@@ -380,32 +386,32 @@ class TrackerHook(LoggerHook):
             tags = {k: v for k, v in tags.items() if k.split("/")[0] not in RATES}
         self._rates_at = step
         session.append(step, **by_kind(tags))
-        if self.synchronous:
-            session.sender.settle(self.timeout)
-        if self.strict and (error := session.undelivered()):
+        if self._synchronous:
+            session.sender.settle(self._timeout)
+        if self._strict and (error := session.undelivered()):
             raise error
 
-    def log_values(self, runner: Runner) -> None:
+    def _log_values(self, runner: Runner) -> None:
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
         self._restored = None if in_fit(runner) else self._ended
-        super().log_values(runner)
+        super()._log_values(runner)
 
     def _tags(self, runner: Runner) -> dict[str, Any]:
-        is_mmcv = self.names == "mmcv"
-        skipped = () if self.timings else ("time", "data_time")
+        is_mmcv = self._names == "mmcv"
+        skipped = () if self._timings else ("time", "data_time")
         tags = self.get_loggable_tags(
-            runner, allow_text=self.texts, add_mode=is_mmcv, tags_to_skip=skipped
+            runner, allow_text=self._texts, add_mode=is_mmcv, tags_to_skip=skipped
         )
-        if self.timings and "time" in runner.log_buffer.output:
+        if self._timings and "time" in runner.log_buffer.output:
             memory = peak_memory(runner)
             if memory is not None:
                 tags[f"{self.get_mode(runner)}/memory" if is_mmcv else "memory"] = memory
-        if self.all_groups and has_rates(runner):
+        if self._all_groups and has_rates(runner):
             tags.update(runner.step_rates.of_groups("lr", "learning_rate"))
             tags.update(runner.step_rates.of_groups("momentum", "momentum"))
         if not is_mmcv:
             tags = self._as_lightning(tags, runner)
-        if tags and self.logs_epoch and in_fit(runner):
+        if tags and self._logs_epoch and in_fit(runner):
             epoch = self.get_epoch(runner) if is_mmcv else runner.trainer.current_epoch
             tags.setdefault("epoch", epoch)
         return tags
@@ -423,7 +429,7 @@ class TrackerHook(LoggerHook):
 
     def after_run(self, runner: Runner) -> None:
         """Send the run's files and close the run."""
-        if not (in_fit(runner) and any(peer.upload for peer in self._peers)):
+        if not (in_fit(runner) and any(peer._upload for peer in self._peers)):
             for error in self._close_all(runner):
                 raise error
 
@@ -437,41 +443,41 @@ class TrackerHook(LoggerHook):
         runner = Driver.of(trainer).runner
         if self._restored is not None:
             self._deliver_rest(runner)
-        if self.upload is not None or self._restored is not None:
+        if self._upload is not None or self._restored is not None:
             self._restored = None
             for error in self._close_all(runner):
                 raise error
 
     def _deliver_rest(self, runner: Runner) -> None:
         """Send what a killed process has left, if the resumed fit has nothing to train."""
-        run = TrackedRun.restored(self._restored, self.resume, sys.maxsize)  # no step is left out
-        folder = os.path.dirname(spool_path(runner, self.writer_class.name))
+        run = TrackedRun.restored(self._restored, self._resume, sys.maxsize)  # no step is left out
+        folder = os.path.dirname(spool_path(runner, self._writer_class.name))
         writes = runner.rank == 0 and runner.may_write
-        if writes and run.has_left(folder, self.writer_class.name):
+        if writes and run.has_left(folder, self._writer_class.name):
             self._tracked, self._peers = run, [self]
-            self.find_open_run()
+            self._find_open_run()
             self._session = self._open_session(runner)
 
     def on_checkpoints_deleted(self, paths: Sequence[str]) -> None:
         """Note deleted files; the tracker deletes its copies after the next checkpoint."""
-        if self.uploads is not None:
-            self.uploads.deleted += paths
+        if self._uploads is not None:
+            self._uploads.deleted += paths
 
     def on_checkpoint_saved(self, path: str) -> None:
         """Send a saved file, if wanted by ``upload``."""
-        if self.uploads is not None and self._session is not None:
-            self.uploads.send(path, is_late=not self._peers)
+        if self._uploads is not None and self._session is not None:
+            self._uploads.send(path, is_late=not self._peers)
 
-    def add_to_file(self, file: CheckpointFile) -> None:
+    def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the run."""
         if self._session is not None and file.is_whole:
-            runs_in(file.own_part, self.writer_class.name).append(self._session.entry())
+            runs_in(file.own_part, self._writer_class.name).append(self._session.entry())
 
-    def take_from_file(self, file: CheckpointFile) -> None:
+    def _take_from_file(self, file: CheckpointFile) -> None:
         """Read the run of the tracker in the same place."""
         if file.resumes:
-            name, hooks = self.writer_class.name, callbacks_of(file.trainer)
-            same = [h for h in hooks if isinstance(h, TrackerHook) and h.writer_class.name == name]
+            name, hooks = self._writer_class.name, callbacks_of(file.trainer)
+            same = [h for h in hooks if isinstance(h, TrackerHook) and h._writer_class.name == name]
             runs = zip(same, runs_in(file.own_part, name), strict=False)
             self._restored = next((run for hook, run in runs if hook is self), None)
 
@@ -482,11 +488,13 @@ class TrackerHook(LoggerHook):
             runner: The runner; None if the training has failed.
         """
         with contextlib.ExitStack() as folders:
-            sessions = [(peer, peer.close_session(runner, folders)) for peer in self._peers]
+            sessions = [(peer, peer._close_session(runner, folders)) for peer in self._peers]
             errors = [(peer, s.wait()) for peer, s in sessions if s is not None]
-        return [error for peer, error in errors if peer.strict and error is not None]
+        return [error for peer, error in errors if peer._strict and error is not None]
 
-    def close_session(self, runner: Runner | None, folders: contextlib.ExitStack) -> Session | None:
+    def _close_session(
+        self, runner: Runner | None, folders: contextlib.ExitStack
+    ) -> Session | None:
         """Send the run's files and begin to close the session; return the session, if open.
 
         Args:
@@ -501,10 +509,10 @@ class TrackerHook(LoggerHook):
         if runner is not None and in_fit(runner) and not session.sender.given_up:
             try:
                 with tolerant():
-                    files = self.files(runner, folders)
+                    files = self._files(runner, folders)
             except Exception as error:
                 session.notices.failed("given the run's files", error)
-        session.close(self.timeout, failed=runner is None, files=files)
+        session.close(self._timeout, failed=runner is None, files=files)
         return session
 
 

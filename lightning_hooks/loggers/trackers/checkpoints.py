@@ -62,10 +62,10 @@ class CheckpointUploads:
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        kinds = {kind for hook in natives for kind in hook.kept_kinds}
+        kinds = {kind for hook in natives for kind in hook._kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
-        if runner.loops_itself:
-            self._warn(f"{nothing} this runner writes files of mmcv's own layout")
+        if runner.no_uploads:
+            self._warn(f"{nothing} {runner.no_uploads}")
         elif not (kinds if self._which == "all" else self._which in kinds):
             self._warn(f"{nothing} no hook writes such a file: add {UPLOADS[self._which]}")
         self._append(runner.iter, {})
@@ -110,7 +110,7 @@ class CheckpointUploads:
         kinds = ("best_ckpt", "last_ckpt")
         return [as_label(ends[n]) for n in messages if n.startswith(kinds) and messages[n] == path]
 
-    def _append(self, step: int, found: Mapping[str, Upload]) -> None:
+    def _append(self, step: int, new: Mapping[str, Upload]) -> None:
         """Append a record of checkpoints to send, followed by checkpoints to delete."""
         gone: dict[str, None] = {}
         while self.deleted:
@@ -118,10 +118,10 @@ class CheckpointUploads:
             name = self._names.of(path)
             if (name in self._sent or self._continues) and not os.path.lexists(path):
                 gone[name] = None
-        self._sent |= found.keys()
+        self._sent |= new.keys()
         self._sent -= gone.keys()
-        if found or gone:
-            self._session.append(step, checkpoints={**found, **gone})
+        if new or gone:
+            self._session.append(step, checkpoints={**new, **gone})
 
     def _warn(self, text: str) -> None:
         self._session.notices.log(logging.WARNING, text)

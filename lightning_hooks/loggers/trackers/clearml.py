@@ -21,6 +21,7 @@ from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
+from lightning_hooks.utils.attributes import alias
 from lightning_hooks.utils.samples import Histogram, Table, as_picture
 
 if TYPE_CHECKING:
@@ -141,8 +142,8 @@ class ClearMLWriter(Writer):
             name, upload.checked(), metadata=details, wait_on_upload=True, auto_pickle=False
         ):
             raise ConnectionError(f"ClearML has not taken {name}")
-        for alias in upload.aliases:
-            self.run.set_parameter(f"Checkpoints/{alias}", name)
+        for name_of_version in upload.aliases:
+            self.run.set_parameter(f"Checkpoints/{name_of_version}", name)
         self._deleted.discard(name)
         again = [old for old in self._deleted if old in self.run.artifacts]
         if again:  # with each artifact the client stores its list of all
@@ -200,8 +201,8 @@ def _find_task(tag: str, offline: bool) -> str | None:
     from clearml.config import get_offline_dir
 
     if not offline:
-        found: Any = Task.query_tasks(tags=[tag])
-        return next(iter(found), None)
+        task_ids: Any = Task.query_tasks(tags=[tag])
+        return next(iter(task_ids), None)
     for path in get_offline_dir().glob("*/task.json"):
         with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
             task = json.load(file)
@@ -255,11 +256,12 @@ class ClearMLLoggerHook(TrackerHook):
         of the console log.
     """
 
-    package, start_function = "clearml", "Task.init"
-    imported = ("matplotlib.pylab", "clearml.utilities.plotlympl")
-    writer_class = ClearMLWriter
-    run_attribute = "get_logger"
-    is_global = True
+    _package, _start_function = "clearml", "Task.init"
+    _imported = ("matplotlib.pylab", "clearml.utilities.plotlympl")
+    _writer_class = ClearMLWriter
+    _run_attribute = "get_logger"
+    init_kwargs: dict[str, Any] = alias("_init_kwargs")
+    _is_global = True
     clearml = Package("clearml")
 
     def __init__(
@@ -279,20 +281,20 @@ class ClearMLLoggerHook(TrackerHook):
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
         names = {"project_name": project_name, "task_name": task_name}
-        self.start_with(init_kwargs, tags=tags, **names)
+        self._start_with(init_kwargs, tags=tags, **names)
 
-    import_clearml = TrackerHook.require_client
+    import_clearml = TrackerHook._require_client
 
     @property
     def task(self) -> Any:
         """The task; None before the start."""
-        return self.client_run
+        return self._current_run
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         """Return the program's current task."""
         return self.clearml.Task.current_task()
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, unless a server is configured."""
         offline = not has_clearml_server()
         local = is_local(runner.work_dir)
@@ -301,10 +303,10 @@ class ClearMLLoggerHook(TrackerHook):
             "project_name": _PROJECT,
             "task_name": f"{name} {runner.timestamp}",
             **_QUIET,
-            **self.init_kwargs,
+            **self._init_kwargs,
         }
         folder = os.path.join(os.path.abspath(runner.work_dir), "clearml")
-        named = {"reuse_last_task_id", "continue_last_task"} & self.init_kwargs.keys()
+        named = {"reuse_last_task_id", "continue_last_task"} & self._init_kwargs.keys()
         chosen = named or os.environ.get("CLEARML_TASK_ID")  # a job's task
         return {
             **{"init": init, "offline": offline, "folder": folder if offline and local else None},

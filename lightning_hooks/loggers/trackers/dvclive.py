@@ -156,11 +156,11 @@ class DvcliveLoggerHook(TrackerHook):
         gets a ``_``, with a warning (DVCLive fails, or loses a value).
     """
 
-    package, start_function = "dvclive", "Live"
-    imported = ("dvc.repo", "dvc.scm")
-    writer_class = DvcliveWriter
-    run_attribute = "log_metric"
-    dvclive_package = Package("dvclive")
+    _package, _start_function = "dvclive", "Live"
+    _imported = ("dvc.repo", "dvc.scm")
+    _writer_class = DvcliveWriter
+    _run_attribute = "log_metric"
+    _dvclive_package = Package("dvclive")
 
     def __init__(
         self,
@@ -184,7 +184,7 @@ class DvcliveLoggerHook(TrackerHook):
         if dvclive is not None:
             if run is not None:
                 raise TypeError("dvclive and run are the same thing: pass one of them")
-            run = check_run(dvclive, self.run_attribute, f"{type(self).__name__}(dvclive=...)")
+            run = check_run(dvclive, self._run_attribute, f"{type(self).__name__}(dvclive=...)")
         if "path" in live_options:
             if "dir" in live_options:
                 raise TypeError("path, mmcv's old name, and dir are the same: pass dir alone")
@@ -203,30 +203,30 @@ class DvcliveLoggerHook(TrackerHook):
             sync=sync,
         )
         self.model_file = check_path("model_file", model_file)
-        self.start_with(live_options)
-        self.live_options = self.init_kwargs
+        self._start_with(live_options)
+        self._live_options = self._init_kwargs
 
     @property
     def dvclive(self) -> Any:
         """The ``Live``; None before the start."""
-        return self.client_run
+        return self._current_run
 
-    def run_folder(self, runner: Runner) -> str | None:
+    def _run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the ``Live``."""
         local = join(runner.work_dir, "dvclive") if is_local(runner.work_dir) else None
-        return cast("str | None", self.live_options.get("dir", local))
+        return cast("str | None", self._live_options.get("dir", local))
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, without git."""
         resume = runner.iter > 0 and not self._tracked.apart
-        options = {**_WITHOUT_GIT, "resume": resume, **self.live_options}
-        if (folder := self.run_folder(runner)) is not None:
+        options = {**_WITHOUT_GIT, "resume": resume, **self._live_options}
+        if (folder := self._run_folder(runner)) is not None:
             options["dir"] = f"{folder}-{self._tracked.key}" if self._tracked.apart else folder
         return {"options": options, "after": self._tracked.after}
 
-    def last_step(self, runner: Runner) -> int:
+    def _last_step(self, runner: Runner) -> int:
         """The iterations done, or the epochs if the run is counted in epochs."""
-        return int(runner.epoch) if self._counts_epochs else super().last_step(runner)
+        return int(runner.epoch) if self._counts_epochs else super()._last_step(runner)
 
     def get_iter(self, runner: Runner, inner_iter: bool = False) -> int:
         """The number of the iteration, or of the epoch if the run is counted in epochs."""
@@ -236,14 +236,14 @@ class DvcliveLoggerHook(TrackerHook):
 
     @property
     def _counts_epochs(self) -> bool:
-        return self.by_epoch and self.names == "mmcv"
+        return self.by_epoch and self._names == "mmcv"
 
     def after_train_epoch(self, runner: Runner) -> None:
         """Save the model; log the results of other hooks, by epoch with the epoch's averages."""
-        self.save_model(runner)
+        self._save_model(runner)
         super().after_train_epoch(runner)
 
-    def save_model(self, runner: Runner) -> None:
+    def _save_model(self, runner: Runner) -> None:
         """Save ``model_file``, if given."""
         if self.model_file is not None and runner.rank == 0:
             folder, name = os.path.split(os.path.abspath(self.model_file))

@@ -84,8 +84,10 @@ class LightningWriter(Writer):
         if logger is None:
             example = '{"type": "CSVLogger", "save_dir": "logs"}'
             raise ValueError(f"lightning needs the option logger, such as {example}")
-        found = json.loads(logger)
-        return cls.connect(loggers=[*map(_checked, found if isinstance(found, list) else [found])])
+        loggers = json.loads(logger)
+        return cls.connect(
+            loggers=[*map(_checked, loggers if isinstance(loggers, list) else [loggers])]
+        )
 
     def log(self, record: Record) -> None:
         """Log the values of a step to each logger."""
@@ -207,11 +209,11 @@ def logger_class(name: str) -> Any:
     """
     module, _, cls = name.rpartition(".")
     home = importlib.import_module(module) if module else known_loggers
-    found = getattr(home, cls, None)
-    if not is_logger_class(found):
+    kind = getattr(home, cls, None)
+    if not is_logger_class(kind):
         known = [each for each in vars(home) if each.endswith("Logger")]
         raise UnknownNameError(f"{home.__name__} has no logger {cls!r}; {suggest(cls, known)}")
-    return found
+    return kind
 
 
 def _arguments(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -253,8 +255,8 @@ class LightningLoggerHook(TrackerHook):
     >>> hook = LightningLoggerHook(dict(type="CSVLogger", save_dir="logs"), interval=10)
     """
 
-    writer_class = LightningWriter
-    transient = ("_current", "_shares", "_client_run")
+    _writer_class = LightningWriter
+    _transient = ("_current", "_shares", "_client_run")
     loggers: Sequence[Any] = ()
     _current: Sequence[Any] = ()  # the loggers of the run
     _shares = False
@@ -276,7 +278,7 @@ class LightningLoggerHook(TrackerHook):
         self.loggers = [] if logger is None else [_checked(each) for each in given]
 
     @property
-    def synchronous(self) -> bool:  # type: ignore[override]
+    def _synchronous(self) -> bool:  # type: ignore[override]
         """Whether training waits for each log: Lightning calls the Trainer's loggers too."""
         return self._shares
 
@@ -292,7 +294,7 @@ class LightningLoggerHook(TrackerHook):
     def _find_loggers(self, runner: Runner) -> None:
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
         self._current = self.loggers or of_trainer
-        self._shares = any(one is other for one in self._current for other in of_trainer)
+        self._shares = any(logger is other for logger in self._current for other in of_trainer)
         given = [each for each in self._current if not isinstance(each, dict)]
         self._client_run = (given, not self._shares) if given or not self._current else None
         if not self._current and runner.may_write and runner.rank == 0:
@@ -306,26 +308,26 @@ class LightningLoggerHook(TrackerHook):
         if self._current:
             super().log(runner)
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""
         made = [each for each in self._current if isinstance(each, dict)]
         return {"loggers": [_with_folder(each, runner.work_dir) for each in made]}
 
-    def parameters(self, runner: Runner) -> dict[str, Any]:
+    def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters; Lightning sends them to the Trainer's loggers."""
-        return {} if self._shares else super().parameters(runner)
+        return {} if self._shares else super()._parameters(runner)
 
     @property
-    def takes(self) -> Collection[str]:
+    def _takes(self) -> Collection[str]:
         """The kinds of samples that a logger of the run holds."""
         classes = (
-            logger_class(one["type"]) if isinstance(one, dict) else type(one)
-            for one in self._current or self.loggers
+            logger_class(logger["type"]) if isinstance(logger, dict) else type(logger)
+            for logger in self._current or self.loggers
         )
         return {kind for cls in classes for kind in kinds_of(cls)}
 
     @property
-    def logs_epoch(self) -> bool:  # type: ignore[override]
+    def _logs_epoch(self) -> bool:  # type: ignore[override]
         """Whether each line has the number of the epoch: Lightning adds it for the Trainer's."""
         return not self._shares
 

@@ -139,12 +139,12 @@ class MlflowWriter(Writer):
         with environment(**SHORT_WAITS):
             client = MlflowClient(tracking_uri=uri if run is None else run[0])
             if run is not None:
-                found: str | None = run[1]
+                current_id: str | None = run[1]
             else:
-                found = find_run(client, run_id, None if after is None else label)
-            if found is None and must_exist:
+                current_id = find_run(client, run_id, None if after is None else label)
+            if current_id is None and must_exist:
                 raise ValueError(f"the store has no run {run_id}; --new-run begins another")
-            if found is None:
+            if current_id is None:
                 if run_id is not None:
                     note = note or f"run {run_id} is not in this store: a new run begins"
                 experiment_id = find_experiment(client, experiment, artifacts)
@@ -156,12 +156,12 @@ class MlflowWriter(Writer):
                 writer = cls(client, created.info.run_id, owned=True)
                 writer.note = note
                 return writer
-            data = client.get_run(found).data
-            writer = cls(client, found, owned=run is None, stored=data)
+            data = client.get_run(current_id).data
+            writer = cls(client, current_id, owned=run is None, stored=data)
             for name, value in (tags or {}).items() if run is None else ():
-                client.set_tag(found, name, value)
+                client.set_tag(current_id, name, value)
             if run is None:
-                client.update_run(found, status="RUNNING")
+                client.update_run(current_id, status="RUNNING")
             if after is not None:
                 writer.go_on(after)
             return writer
@@ -368,9 +368,9 @@ def _is_whole(path: str) -> bool:
                 return True
             if "alembic_version" not in tables:
                 return False
-            found = database.execute("select version_num from alembic_version").fetchone()
+            revision = database.execute("select version_num from alembic_version").fetchone()
             newest = utils._get_latest_schema_revision()  # type: ignore[no-untyped-call]
-            return bool(found == (newest,))
+            return bool(revision == (newest,))
     except sqlite3.DatabaseError:
         return True
 
@@ -407,8 +407,8 @@ def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
     if label is None:
         return None
     experiments = [each.experiment_id for each in client.search_experiments()]
-    found = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
-    return str(found[0].info.run_id) if found else None
+    runs = client.search_runs(experiments, f"tags.`{LABEL_TAG}` = '{label}'")
+    return str(runs[0].info.run_id) if runs else None
 
 
 def _stored_steps(client: Any, run_id: str) -> dict[str, set[int]]:
@@ -484,9 +484,9 @@ class MlflowLoggerHook(TrackerHook):
         model is logged without mmcv's wrapper. Invalid characters in a key become ``_``.
     """
 
-    package = "mlflow"
-    writer_class = MlflowWriter
-    run_attribute = "info"
+    _package = "mlflow"
+    _writer_class = MlflowWriter
+    _run_attribute = "info"
     _begun: ClassVar[set[str]] = set()  # runs that the environment has named in this process
     mlflow = Package("mlflow")
     mlflow_pytorch = Package("mlflow.pytorch")
@@ -515,40 +515,40 @@ class MlflowLoggerHook(TrackerHook):
                 raise TypeError(f"{key} must be a str or None, got {value!r}")
         check_bool(log_model=log_model)
         self.exp_name = exp_name
-        self.tracking_uri, self.run_name = tracking_uri, run_name
+        self._tracking_uri, self._run_name = tracking_uri, run_name
         self.tags = check_dict("tags", tags) or {}
         self.params = check_dict("params", params) or {}
         self.log_model = log_model
 
-    import_mlflow = TrackerHook.require_client
+    import_mlflow = TrackerHook._require_client
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         """Return the store and the id of the active run."""
         active, uri = self.mlflow.active_run(), self.mlflow.get_tracking_uri()
-        if self.tracking_uri not in (None, uri):
+        if self._tracking_uri not in (None, uri):
             return None
         return active and (uri, active.info.run_id)
 
-    def passed_run(self) -> Any:
+    def _passed_run(self) -> Any:
         """Return the store and the id of the argument ``run``."""
         run = self._client_run
         if is_lightning_logger(run):
             return run.experiment.tracking_uri, run.run_id
         return self.mlflow.get_tracking_uri(), run.info.run_id
 
-    def modules(self, runner: Runner) -> Sequence[str]:
+    def _modules(self, runner: Runner) -> Sequence[str]:
         """Return the client's modules; for a local file with the modules of the store."""
         store = ("mlflow.store.tracking.sqlalchemy_store", "mlflow.store.db.utils")
-        return *super().modules(runner), *(store if self._uses_file(runner) else ())
+        return *super()._modules(runner), *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Runner) -> bool:
         """Whether the store is an SQLite file, because no store is configured."""
-        if self.tracking_uri is not None:
+        if self._tracking_uri is not None:
             return False
         is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
         return not (is_set or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return an sqlite file in the work dir, unless another store is configured."""
         if in_fit(runner) and not self.mlflow.utils.autologging_utils.autologging_is_disabled(
             "pytorch"
@@ -566,10 +566,10 @@ class MlflowLoggerHook(TrackerHook):
         target: dict[str, Any] = {"label": run.key, "after": run.after}
         target["run_id"] = job_run or run.run_id
         target["tags"] = {str(k): str(v) for k, v in self.tags.items()}
-        if self.run_name is not None:
-            target["tags"][RUN_NAME] = self.run_name
+        if self._run_name is not None:
+            target["tags"][RUN_NAME] = self._run_name
         if not self._uses_file(runner):
-            uri = self.tracking_uri or self.mlflow.get_tracking_uri()
+            uri = self._tracking_uri or self.mlflow.get_tracking_uri()
             return {**target, "uri": uri, "experiment": name}
         folder = os.path.abspath(runner.work_dir)
         os.makedirs(folder, exist_ok=True)
@@ -588,15 +588,16 @@ class MlflowLoggerHook(TrackerHook):
         self._begun.add(run_id)
         return run_id
 
-    def parameters(self, runner: Runner) -> dict[str, Any]:
+    def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""
-        return {**super().parameters(runner), **self.params}
+        return {**super()._parameters(runner), **self.params}
 
-    def start_arguments(self) -> Sequence[str]:
+    def _start_arguments(self) -> Sequence[str]:
         """Return the names of the user's arguments for a new run."""
-        return [name for name in ("exp_name", "run_name", "tags") if getattr(self, name)]
+        given = {"exp_name": self.exp_name, "run_name": self._run_name, "tags": self.tags}
+        return [name for name, value in given.items() if value]
 
-    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
+    def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the files of the model, for ``mlflow.pytorch.load_model``."""
         if not self.log_model:
             return []

@@ -24,6 +24,7 @@ from lightning_hooks.loggers.trackers.inputs import Paths
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.attributes import alias
 from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
@@ -187,10 +188,11 @@ class NeptuneLoggerHook(TrackerHook):
         with a warning (Neptune fails).
     """
 
-    package, start_function = "neptune", "init_run"
-    imported = ("IPython",)
-    writer_class = NeptuneWriter
-    run_attribute = "get_structure"
+    _package, _start_function = "neptune", "init_run"
+    _imported = ("IPython",)
+    _writer_class = NeptuneWriter
+    _run_attribute = "get_structure"
+    init_kwargs: dict[str, Any] = alias("_init_kwargs")
     neptune = Package("neptune")
 
     def __init__(
@@ -210,25 +212,25 @@ class NeptuneLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         names = {"project": project, "name": name, "mode": mode}
-        self.start_with(init_kwargs, tags=tags, **names)
+        self._start_with(init_kwargs, tags=tags, **names)
         check_bool(with_step=with_step)
         self.with_step = with_step
 
-    import_neptune = TrackerHook.require_client
+    import_neptune = TrackerHook._require_client
 
     @property
     def run(self) -> Any:
         """Neptune's run; None before the start."""
-        return self.client_run
+        return self._current_run
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir; offline unless another mode is configured."""
-        mode = self.init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
+        mode = self._init_kwargs.get("mode") or os.environ.get("NEPTUNE_MODE") or "offline"
         local = is_local(runner.work_dir)
-        chosen = {"with_id", "custom_run_id"} & self.init_kwargs.keys()
+        chosen = {"with_id", "custom_run_id"} & self._init_kwargs.keys()
         is_chosen = chosen or "NEPTUNE_CUSTOM_RUN_ID" in os.environ
         return {
-            "init": {**_QUIET, **self.init_kwargs, "mode": mode},
+            "init": {**_QUIET, **self._init_kwargs, "mode": mode},
             "folder": os.path.join(runner.work_dir, ".neptune") if local else None,
             "with_step": self.with_step,
             **({} if is_chosen else {"custom_run_id": self._tracked.key}),
@@ -311,5 +313,5 @@ def _operations(path: str) -> Iterator[dict[str, Any]]:
 
 
 def _data_files(path: str) -> list[str]:
-    found = glob.glob(os.path.join(glob.escape(path), "data-*.log"))
-    return sorted(found, key=lambda name: int(name.rpartition("-")[2].removesuffix(".log")))
+    files = glob.glob(os.path.join(glob.escape(path), "data-*.log"))
+    return sorted(files, key=lambda name: int(name.rpartition("-")[2].removesuffix(".log")))

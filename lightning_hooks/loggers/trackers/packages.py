@@ -63,7 +63,7 @@ def import_clients(hooks: Iterable[Any], runner: Runner) -> None:
         with tolerant():
             for hook in hooks:
                 with contextlib.suppress(Exception):  # a broken client is reported later
-                    for name in hook.modules(runner):
+                    for name in hook._modules(runner):
                         importlib.import_module(name)
     finally:
         if enabled:
@@ -140,7 +140,7 @@ def check_client(hook: Any, given: Mapping[str, Any]) -> None:
     """Check a user's arguments for the client of a tracker hook; the client is imported."""
     function = None
     with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-        function = operator.attrgetter(hook.start_function)(importlib.import_module(hook.package))
+        function = operator.attrgetter(hook._start_function)(importlib.import_module(hook._package))
     if inspect.isroutine(function) or inspect.isclass(function):  # no mock of a test
         check_arguments(function, given, type(hook).__name__)
 

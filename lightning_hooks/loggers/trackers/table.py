@@ -91,11 +91,11 @@ def options_of(writer: type[Writer], run: Any, arguments: Mapping[str, Any]) -> 
         run: The open run in use, if any.
         arguments: Other arguments of the writer's ``connect``.
     """
-    found = {}
+    options = {}
     for option, places in TRACKERS[writer.name].options.items() if writer.name in TRACKERS else ():
         values = (_value_at(place, arguments) for place in places.split())
-        found[option] = next((value for value in values if value is not None), None)
-    return {**found, **writer.options(run, arguments)}
+        options[option] = next((value for value in values if value is not None), None)
+    return {**options, **writer.options(run, arguments)}
 
 
 def _value_at(place: str, arguments: Any) -> Any:

@@ -193,11 +193,11 @@ class TensorboardLoggerHook(TrackerHook):
         points after the checkpoint (in mmcv old and new points stay).
     """
 
-    package = "tensorboard"
-    imported = ("torch.utils.tensorboard",)
-    writer_class = TensorboardWriter
-    run_attribute = "add_scalar"
-    texts = True
+    _package = "tensorboard"
+    _imported = ("torch.utils.tensorboard",)
+    _writer_class = TensorboardWriter
+    _run_attribute = "add_scalar"
+    _texts = True
 
     def __init__(
         self,
@@ -212,48 +212,50 @@ class TensorboardLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         check_bool(graph=graph)
-        self.log_dir, self.graph = check_path("log_dir", log_dir), graph
+        self.log_dir, self._graph = check_path("log_dir", log_dir), graph
 
     @property
     def writer(self) -> Any:
         """The ``SummaryWriter``; None before the start."""
-        return self.client_run
+        return self._current_run
 
-    def run_folder(self, runner: Runner) -> str | None:
+    def _run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the event files: TensorBoard follows one file of a folder."""
         return self.log_dir or join(runner.work_dir, "tf_logs")
 
-    def has_other_run(self, runner: Runner) -> bool:
+    def _has_other_run(self, runner: Runner) -> bool:
         """Whether the work dir has event files: in one folder two runs would be one zigzag line.
 
         A given folder is taken as given, with a warning.
         """
-        folder = str(self.run_folder(runner))
-        is_used = is_local(folder) and self.begins_run and any(Path(folder).glob("events.out.*"))
+        folder = str(self._run_folder(runner))
+        is_used = is_local(folder) and self._begins_run and any(Path(folder).glob("events.out.*"))
         if is_used and self.log_dir is not None and runner.rank == 0 and runner.may_write:
             text = "TensorboardLoggerHook: log_dir=%r has events of another run, drawn as one line"
             runner.logger.warning(text, self.log_dir)
         return is_used and self.log_dir is None
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the folder and, for a resumed run, the step to purge from."""
-        target: dict[str, Any] = {"log_dir": self.run_folder(runner)}
-        prefix = "val/" if self.names == "mmcv" else ""
-        monitored = [prefix + one.monitor.removeprefix(prefix) for one in _keepers_of_best(runner)]
+        target: dict[str, Any] = {"log_dir": self._run_folder(runner)}
+        prefix = "val/" if self._names == "mmcv" else ""
+        monitored = [
+            prefix + hook.monitor.removeprefix(prefix) for hook in _keepers_of_best(runner)
+        ]
         target["metrics"] = ["hp_metric", *monitored]
         if self._tracked.apart:
             target["log_dir"] = join(target["log_dir"], self._tracked.key)
         if runner.iter > 0:
             # an epoch's validation was logged with the number of the iteration after it
             validated = self.by_epoch and not progress.is_resuming_mid_epoch(runner.trainer)
-            target["purge_step"] = self.last_step(runner) + 1
-            target["purge_step"] += validated and self.names == "mmcv"
+            target["purge_step"] = self._last_step(runner) + 1
+            target["purge_step"] += validated and self._names == "mmcv"
         return target
 
     def before_run(self, runner: Runner) -> None:
         """Open the session with the backend; draw the graph if wanted."""
         super().before_run(runner)
-        if self.graph and self._session is not None and in_fit(runner):
+        if self._graph and self._session is not None and in_fit(runner):
             self._draw_graph(runner)
 
     def _draw_graph(self, runner: Runner) -> None:
@@ -261,7 +263,7 @@ class TensorboardLoggerHook(TrackerHook):
         from torch.utils.tensorboard import SummaryWriter
 
         module = runner.module
-        folder = getattr(self.passed_run(), "log_dir", None) or self.target(runner)["log_dir"]
+        folder = getattr(self._passed_run(), "log_dir", None) or self._target(runner)["log_dir"]
         try:
             if module.example_input_array is None:
                 raise TypeError("module.example_input_array is None")
@@ -272,14 +274,14 @@ class TensorboardLoggerHook(TrackerHook):
             text = "TensorboardLoggerHook: graph=True draws nothing (%s)"
             runner.logger.warning(text, describe(error))
 
-    def close_session(self, runner: Runner | None, folders: ExitStack) -> Session | None:
+    def _close_session(self, runner: Runner | None, folders: ExitStack) -> Session | None:
         """Log the best score as ``hp_metric``, and begin to close the session."""
         if self._session is not None and runner is not None and in_fit(runner):
             scores = [each.best_model_score for each in _keepers_of_best(runner)]
             if scores and scores[0] is not None:
                 value = {"hp_metric": float(scores[0])}
                 self._session.append(self.get_iter(runner), scalars=value)
-        return super().close_session(runner, folders)
+        return super()._close_session(runner, folders)
 
 
 def _keepers_of_best(runner: Runner) -> Iterator[Any]:

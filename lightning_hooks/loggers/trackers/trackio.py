@@ -13,6 +13,7 @@ from lightning_hooks.loggers.trackers.inputs import Names
 from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.loggers.trackers.wandb import media
 from lightning_hooks.storage.file_names import inner_path
+from lightning_hooks.utils.attributes import alias
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -118,9 +119,10 @@ class TrackioLoggerHook(TrackerHook):
         mmcv has no such hook.
     """
 
-    package, start_function = "trackio", "init"
-    writer_class = TrackioWriter
-    run_attribute = "log_system"
+    _package, _start_function = "trackio", "init"
+    _writer_class = TrackioWriter
+    _run_attribute = "log_system"
+    init_kwargs: dict[str, Any] = alias("_init_kwargs")
     trackio = Package("trackio")
 
     def __init__(
@@ -139,17 +141,17 @@ class TrackioLoggerHook(TrackerHook):
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
         names = {"project": project, "name": name, "group": group, "space_id": space_id}
-        self.start_with(init_kwargs, **names)
+        self._start_with(init_kwargs, **names)
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         """Return a run started by the program."""
         return self.trackio.context_vars.current_run.get()
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the project and the run."""
         project = runner.work_dir.rstrip("/").rpartition("/")[2] or "lightning_hooks"
         return {
-            "init": {"project": project, **self.init_kwargs},
+            "init": {"project": project, **self._init_kwargs},
             "run_id": self._tracked.run_id or self._tracked.key,
             "after": self._tracked.after,
         }

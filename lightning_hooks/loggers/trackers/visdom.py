@@ -14,6 +14,7 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.storage.files import is_local
+from lightning_hooks.utils.attributes import alias
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -196,9 +197,10 @@ class VisdomLoggerHook(TrackerHook):
         mmcv has no such logger; the model is a writer of cvpods' users.
     """
 
-    package, start_function = "visdom", "Visdom"
-    writer_class = VisdomWriter
-    run_attribute = "replay_log"
+    _package, _start_function = "visdom", "Visdom"
+    _writer_class = VisdomWriter
+    _run_attribute = "replay_log"
+    init_kwargs: dict[str, Any] = alias("_init_kwargs")
 
     def __init__(
         self,
@@ -214,20 +216,20 @@ class VisdomLoggerHook(TrackerHook):
         **options: Any,
     ) -> None:
         super().__init__(interval, ignore_last, reset_flag, by_epoch, **options)
-        self.start_with(init_kwargs, server=server, port=port, env=env)
+        self._start_with(init_kwargs, server=server, port=port, env=env)
 
-    def run_folder(self, runner: Runner) -> str | None:
+    def _run_folder(self, runner: Runner) -> str | None:
         """Return the folder of the file, which is named by the run's timestamp."""
-        named = self.init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
+        named = self._init_kwargs.keys() & {"server", "port", "endpoint", "offline"}
         local = is_local(runner.work_dir) and not named
         return os.path.join(runner.work_dir, "visdom") if local else None
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the server of ``init_kwargs``, or a file in the work dir."""
         init: dict[str, Any] = {**_STRICT}
-        if (folder := self.run_folder(runner)) is not None:
+        if (folder := self._run_folder(runner)) is not None:
             claim_timestamp(runner)
             part = f"-{self._tracked.key}" if self._tracked.apart else ""
             path = os.path.join(folder, f"{runner.timestamp}{part}.log")
             init.update(offline=True, log_to_filename=path)
-        return {"init": {**init, **self.init_kwargs}, "after": self._tracked.after}
+        return {"init": {**init, **self._init_kwargs}, "after": self._tracked.after}

@@ -28,6 +28,7 @@ from lightning_hooks.loggers.trackers.packages import Package
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
+from lightning_hooks.utils.attributes import alias
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import as_picture
 
@@ -337,16 +338,16 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
         client: The module ``wandb``, or a module with the same classes.
         name_of: A function that returns a valid path of a file for a name.
     """
-    found: dict[str, Any] = {}
+    samples: dict[str, Any] = {}
     for name, image in record.images.items():
-        found[name_of(name)] = client.Image(as_picture(image))
+        samples[name_of(name)] = client.Image(as_picture(image))
     for name, table in record.tables.items():
         rows = [*map(list, table.rows)]
-        found[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
+        samples[name_of(name)] = client.Table([*table.columns], rows, allow_mixed_types=True)
     for name, counted in record.histograms.items():
         counts = np.array(counted.counts), np.array(counted.edges)
-        found[name] = client.Histogram(np_histogram=counts)
-    return found
+        samples[name] = client.Histogram(np_histogram=counts)
+    return samples
 
 
 _SUMMARIES = ("min", "max", "mean", "best", "last", "none")
@@ -399,11 +400,12 @@ class WandbLoggerHook(TrackerHook):
         too, as with ``with_step=False``.
     """
 
-    package, start_function = "wandb", "init"
-    imported = ("wandb.apis.public",)
-    writer_class = WandbWriter
-    run_attribute = "define_metric"
-    is_global = True
+    _package, _start_function = "wandb", "init"
+    _imported = ("wandb.apis.public",)
+    _writer_class = WandbWriter
+    _run_attribute = "define_metric"
+    init_kwargs: dict[str, Any] = alias("_init_kwargs")
+    _is_global = True
     wandb = Package("wandb")
 
     def __init__(
@@ -432,8 +434,8 @@ class WandbLoggerHook(TrackerHook):
         texts = dict(project=project, name=name, entity=entity, group=group, notes=notes, mode=mode)
         shared = interval, ignore_last, reset_flag, by_epoch
         super().__init__(*shared, upload=upload, **options)
-        self.start_with(init_kwargs, **texts, tags=tags)
-        if isinstance(settings := self.init_kwargs.get("settings"), Mapping):
+        self._start_with(init_kwargs, **texts, tags=tags)
+        if isinstance(settings := self._init_kwargs.get("settings"), Mapping):
             self.wandb.Settings(**settings)
         check_bool(commit=commit, with_step=with_step, log_artifact=log_artifact)
         self.commit = commit
@@ -444,19 +446,19 @@ class WandbLoggerHook(TrackerHook):
         for metric, summary in self.define_metric_cfg.items():
             check_choice(f"define_metric_cfg[{metric!r}]", summary, _SUMMARIES)
 
-    import_wandb = TrackerHook.require_client
+    import_wandb = TrackerHook._require_client
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         """Return a run started by the program."""
         return None if self.wandb.run is WandbWriter.idle_run else self.wandb.run
 
-    def target(self, runner: Runner) -> dict[str, Any]:
+    def _target(self, runner: Runner) -> dict[str, Any]:
         """Return a run in the work dir, online only if configured."""
         # flushed so often as a kill may lose; W&B's default is every 15 seconds
-        wanted = {_FLUSH: 0.25, "init_timeout": 20, "finish_timeout": max(int(self.timeout), 1)}
+        wanted = {_FLUSH: 0.25, "init_timeout": 20, "finish_timeout": max(int(self._timeout), 1)}
         known = self.wandb.Settings.model_fields
         settings: dict[str, Any] = {name: v for name, v in wanted.items() if name in known}
-        own = self.init_kwargs.get("settings") or {}
+        own = self._init_kwargs.get("settings") or {}
         settings.update(own if isinstance(own, Mapping) else own.model_dump(exclude_unset=True))
         init: dict[str, Any] = {}
         if is_local(runner.work_dir) and "WANDB_DIR" not in os.environ:
@@ -464,11 +466,11 @@ class WandbLoggerHook(TrackerHook):
             init["dir"] = runner.work_dir
         if not ("mode" in settings or has_wandb_key()):
             init["mode"] = os.environ.get("WANDB_MODE", "offline")
-        resume = self.init_kwargs.get("resume", os.environ.get("WANDB_RESUME"))
+        resume = self._init_kwargs.get("resume", os.environ.get("WANDB_RESUME"))
         is_new = self._tracked.after is None and resume is not None  # whose id W&B knows
-        chosen = is_new or "id" in self.init_kwargs or "WANDB_RUN_ID" in os.environ
+        chosen = is_new or "id" in self._init_kwargs or "WANDB_RUN_ID" in os.environ
         return {
-            "init": {**init, **self.init_kwargs, "settings": settings},
+            "init": {**init, **self._init_kwargs, "settings": settings},
             "with_step": self.with_step,
             "commit": self.commit,
             "summaries": self.define_metric_cfg,
@@ -476,19 +478,19 @@ class WandbLoggerHook(TrackerHook):
             "after": self._tracked.after,
         }
 
-    def start_arguments(self) -> Collection[str]:
+    def _start_arguments(self) -> Collection[str]:
         """Return the names of the user's arguments for a new run; any run gets the config."""
-        return [name for name in self.init_kwargs if name not in ("config", "settings", "dir")]
+        return [name for name in self._init_kwargs if name not in ("config", "settings", "dir")]
 
-    def parameters(self, runner: Runner) -> dict[str, Any]:
+    def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters, and the config in ``init_kwargs``, nested."""
-        config = self.init_kwargs.get("config")
+        config = self._init_kwargs.get("config")
         given = config if isinstance(config, dict) else {}
         of_logger = is_lightning_logger(self._client_run)
-        found = {} if of_logger else hyper_parameters(runner.module)
-        return plain_params({**found, **given})
+        params = {} if of_logger else hyper_parameters(runner.module)
+        return plain_params({**params, **given})
 
-    def files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
+    def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the text files of the run."""
         if not self.log_artifact:
             return []

@@ -69,15 +69,15 @@ def _subclass(native: type, *bases: type) -> Any:
 class IterTimerHook(lightning_hooks.IterTimerHook):
     """The native hook with ``time.time`` as clock: old subclasses compare ``t`` with the time."""
 
-    clock = staticmethod(time.time)
+    _clock = staticmethod(time.time)
 
 
 class MomentumUpdaterHook(lightning_hooks.MomentumUpdaterHook):
     """The native hook, but a momentum of 1 or more is a warning: mmcv's warm-up reaches it."""
 
-    def is_valid(self, value: Any) -> bool:
+    def _is_valid(self, value: Any) -> bool:
         """Return whether a momentum is a finite number; warn of a momentum outside [0, 1)."""
-        if super().is_valid(value):
+        if super()._is_valid(value):
             return True
         if not (isinstance(value, (int, float)) and math.isfinite(value)):
             return False

@@ -124,6 +124,11 @@ class CheckpointHook(native.CheckpointHook):
         if due or (self.save_last and self.is_last_iter(runner)):
             self._save(runner, f"{runner.iter + 1} iterations")
 
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Open the directory in a Trainer."""
+        if not Driver.of(trainer).runner.loops_itself:
+            super().on_train_start(trainer, pl_module)
+
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last checkpoint in a Trainer."""
         if not Driver.of(trainer).runner.loops_itself:

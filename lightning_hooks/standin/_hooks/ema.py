@@ -27,7 +27,7 @@ class EMAHook(Hook):
     :class:`lightning_hooks.EMAHook`.
     """
 
-    reads_step = False
+    _reads_step = False
 
     def __init__(
         self,

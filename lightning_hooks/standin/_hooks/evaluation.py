@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
@@ -50,6 +51,11 @@ class EvalHook(evaluation.EvalHook):
     def _evaluate(self, runner: Runner) -> None:
         self._do_evaluate(runner)
         self._share_choice()
+
+    @under_mmcv(evaluation.EvalHook)
+    def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:
+        """Return True: the runner's loggers average the buffer's last values."""
+        return True
 
     @under_mmcv(evaluation.EvalHook)
     def _report_start(self, runner: Runner) -> None:

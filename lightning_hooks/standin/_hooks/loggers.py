@@ -117,9 +117,9 @@ class TextLoggerHook(LoggerHook, lightning_hooks.TextLoggerHook):
     Source: mmcv's ``TextLoggerHook``; NaN and infinity stay ``null`` in the JSON.
     """
 
-    def writes_lines(self, runner: Runner) -> bool:
+    def _writes_lines(self, runner: Runner) -> bool:
         """Return whether lines go to a log file; under mmcv the script's logger writes the file."""
-        return not runner.loops_itself and super().writes_lines(runner)
+        return not runner.loops_itself and super()._writes_lines(runner)
 
     def _claim_timestamp(self, runner: Runner, resumed: Collection[str]) -> None:
         if not runner.loops_itself:  # else no checkpoint knows the files
@@ -157,20 +157,20 @@ A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
 class _Tracker(LoggerHook, TrackerHook):
     """Base of trackers that call a mocked client directly, as mmcv does."""
 
-    synchronous = _in_subclasses
+    _synchronous = _in_subclasses
     _mocked_run: Any = None
 
     @property
     def _is_mocked(self) -> bool:
         """Whether the client's module was made by the program: no loader has loaded the module."""
-        module = sys.modules.get(self.package)
+        module = sys.modules.get(self._package)
         spec = getattr(module, "__spec__", None)
         return module is not None and getattr(spec, "loader", None) is None
 
     @property
-    def client_run(self) -> Any:
+    def _current_run(self) -> Any:
         """The client's run; None until the backend has started it."""
-        return super().client_run if self._mocked_run is None else self._mocked_run
+        return super()._current_run if self._mocked_run is None else self._mocked_run
 
     def before_run(self, runner: Runner) -> None:
         """Open the session with the backend, or start the mocked client."""
@@ -230,7 +230,7 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
         if self._is_mocked:
             self._mocked_run = self._client_run
             if self._mocked_run is None:
-                self._mocked_run = self.dvclive_package.Live(**self.live_options)
+                self._mocked_run = self._dvclive_package.Live(**self._live_options)
 
     def after_train_iter(self, runner: Runner) -> None:
         """Log every ``interval`` iterations, unless the run is counted in epochs."""
@@ -242,7 +242,7 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
         if not (self.by_epoch and runner.loops_itself):
             super().after_train_epoch(runner)
             return
-        self.save_model(runner)
+        self._save_model(runner)
         buffer = runner.log_buffer
         if self._is_mocked:  # mmcv logs no averages of an epoch
             self._log_if_ready(runner)
@@ -304,7 +304,7 @@ class NeptuneLoggerHook(_Tracker, lightning_hooks.NeptuneLoggerHook):
 class TensorboardLoggerHook(LoggerHook, lightning_hooks.TensorboardLoggerHook):
     """:class:`lightning_hooks.TensorboardLoggerHook`; an old subclass has ``self.writer``."""
 
-    synchronous = _in_subclasses
+    _synchronous = _in_subclasses
 
 
 class WandbLoggerHook(_Tracker, lightning_hooks.WandbLoggerHook):
@@ -380,8 +380,8 @@ class PaviLoggerHook(LoggerHook):
             writer_class = importlib.import_module("pavi").SummaryWriter
         except ImportError as error:
             raise ImportError(discontinued.replacement(discontinued.PaviLoggerHook)) from error
-        self.run_name = os.path.basename(runner.work_dir)
-        defaults = {"name": self.run_name, "model": runner.model_name}
+        self._run_name = os.path.basename(runner.work_dir)
+        defaults = {"name": self._run_name, "model": runner.model_name}
         self.init_kwargs = {**defaults, **(self.init_kwargs or {})}
         self.writer = writer_class(**self.init_kwargs)
 
@@ -425,7 +425,7 @@ class PaviLoggerHook(LoggerHook):
             path = os.path.join(runner.work_dir, os.readlink(path))
         if os.path.isfile(path):
             self.writer.add_snapshot_file(
-                tag=self.run_name, snapshot_file_path=path, iteration=step
+                tag=self._run_name, snapshot_file_path=path, iteration=step
             )
 
 

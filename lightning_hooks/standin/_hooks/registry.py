@@ -22,12 +22,12 @@ class _Hooks(Registry):
 
     def get(self, key: str) -> Any:
         """Return a class; in place of a native hook, the class of this name in ``mmcv.runner``."""
-        found = super().get(key)
-        if found is None and key == "RFSearchHook" and "mmcv.cnn" in sys.modules:
+        registered = super().get(key)
+        if registered is None and key == "RFSearchHook" and "mmcv.cnn" in sys.modules:
             return sys.modules["mmcv.cnn"].RFSearchHook  # which mmcv.cnn loads on first access
         source = names_of("mmcv.runner").get(key.rpartition(".")[2])
-        is_native = getattr(found, "__module__", "").startswith("lightning_hooks.")
-        return source.load() if source and is_native else found
+        is_native = getattr(registered, "__module__", "").startswith("lightning_hooks.")
+        return source.load() if source and is_native else registered
 
 
 HOOKS = _Hooks()

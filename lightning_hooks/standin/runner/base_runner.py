@@ -104,6 +104,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     """The model passed to the constructor, or a hook's replacement."""
 
     loops_itself = True
+    no_uploads = "this runner writes files of mmcv's own layout"
     is_last_batch: Any = None  # None: hooks compare with len(data_loader), as in mmcv
     _max_epochs: Any = None
     _max_iters: Any = None
@@ -271,6 +272,10 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     def _find_optimizer(self) -> Any:
         return self._given_optimizer
 
+    def added_groups(self, optimizer: Any, known: int) -> list[dict[str, Any]]:
+        """Return no group: as in mmcv, a group added during the run keeps its own values."""
+        return []
+
     def use_optimizer(self, optimizer: Any) -> None:
         """Show hooks the optimizer; None without an optimizer, as in mmcv."""
         super().use_optimizer(optimizer)
@@ -373,23 +378,23 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         if map_location == "default":
             cuda = torch.cuda.is_available()
             map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
-        found: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
-        if "meta" not in found:
+        loaded: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
+        if "meta" not in loaded:
             raise ValueError(
                 f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
             )
-        self._epoch = found["meta"]["epoch"]
-        self._iter = iterations_done(self, found["meta"])
+        self._epoch = loaded["meta"]["epoch"]
+        self._iter = iterations_done(self, loaded["meta"])
         if resume_optimizer:
-            resume_optimizers(self, found)
-        return found
+            resume_optimizers(self, loaded)
+        return loaded
 
     def resume(
         self, checkpoint: str, resume_optimizer: bool = True, map_location: Any = "default"
     ) -> None:
         """Resume from a checkpoint: weights, counters, meta and optimizers."""
-        found = self._load_for_resume(checkpoint, resume_optimizer, map_location)
-        self.meta = copy.copy(found["meta"])
+        loaded = self._load_for_resume(checkpoint, resume_optimizer, map_location)
+        self.meta = copy.copy(loaded["meta"])
         self.logger.info("resumed epoch %d, iter %d", self.epoch, self.iter)
 
     # -- hooks -----------------------------------------------------------------------------
@@ -488,10 +493,10 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
     elif not callable(getattr(model, "train_step", None)):
         raise AssertionError(f"{type(inner).__name__} has no train_step(data, optimizer)")
     named = optimizer if isinstance(optimizer, dict) else {"optimizer": optimizer}
-    for name, one in named.items():
-        if not (isinstance(one, torch.optim.Optimizer) or (one is None and optimizer is None)):
+    for name, value in named.items():
+        if not (isinstance(value, torch.optim.Optimizer) or (value is None and optimizer is None)):
             where = f'optimizer["{name}"]' if named is optimizer else "optimizer"
-            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {one!r}")
+            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {value!r}")
     if not isinstance(logger, logging.Logger):
         raise TypeError(f"logger must be a logging.Logger object, but got {type(logger)}")
     if not (meta is None or isinstance(meta, dict)):

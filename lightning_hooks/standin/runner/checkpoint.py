@@ -43,10 +43,10 @@ def _load_checkpoint_with_prefix(
     checkpoint = _load_checkpoint(filename, map_location)
     state = checkpoint.get("state_dict", checkpoint)
     start = prefix if prefix.endswith(".") else f"{prefix}."
-    found = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
-    if not found:
+    weights = {k.removeprefix(start): v for k, v in state.items() if k.startswith(start)}
+    if not weights:
         raise AssertionError(f"{start} is not in the pretrained model")
-    return found
+    return weights
 
 
 def load_state_dict(
@@ -66,7 +66,7 @@ def load_state_dict(
     Raises:
         RuntimeError: for a mismatch with ``strict``.
     """
-    found = OrderedDict(state_dict)
+    weights = OrderedDict(state_dict)
     metadata = getattr(state_dict, "_metadata", None)
     missing: list[str] = []
     unexpected: list[str] = []
@@ -76,7 +76,7 @@ def load_state_dict(
         if is_module_wrapper(part):  # a submodule may be in a wrapper, too
             part = part.module  # type: ignore[assignment]
         local = {} if metadata is None else metadata.get(prefix[:-1], {})
-        part._load_from_state_dict(found, prefix, local, True, missing, unexpected, errors)
+        part._load_from_state_dict(weights, prefix, local, True, missing, unexpected, errors)
         for name, child in part._modules.items():
             if child is not None:
                 load(child, f"{prefix}{name}.")
@@ -131,9 +131,9 @@ def load_checkpoint(
 
 def weights_to_cpu(state_dict: dict[str, Any]) -> dict[str, Any]:
     """Return a state dict on the CPU."""
-    found: Any = OrderedDict((key, value.cpu()) for key, value in state_dict.items())
-    found._metadata = getattr(state_dict, "_metadata", OrderedDict())
-    return found  # type: ignore[no-any-return]
+    on_cpu: Any = OrderedDict((key, value.cpu()) for key, value in state_dict.items())
+    on_cpu._metadata = getattr(state_dict, "_metadata", OrderedDict())
+    return on_cpu  # type: ignore[no-any-return]
 
 
 def get_state_dict(
@@ -148,14 +148,14 @@ def get_state_dict(
         keep_vars: Whether values stay attached to the autograd graph.
     """
     inner: Any = module.module if is_module_wrapper(module) else module
-    found: dict[str, Any] = inner.state_dict(
+    state: dict[str, Any] = inner.state_dict(
         destination=destination, prefix=prefix, keep_vars=keep_vars
     )
-    wrapped = [prefix + name for name, one in inner.named_modules() if is_module_wrapper(one)]
+    wrapped = [prefix + name for name, part in inner.named_modules() if is_module_wrapper(part)]
     for name in reversed(wrapped):  # the innermost first
-        for keys in (found, getattr(found, "_metadata", {})):
+        for keys in (state, getattr(state, "_metadata", {})):
             _rename(keys, f"{name}.module", name)
-    return found
+    return state
 
 
 def _rename(keys: dict[str, Any], old: str, new: str) -> None:

@@ -89,7 +89,7 @@ def make_trainer(
         "default_root_dir": work_dir or os.getcwd(),
         **distributed_arguments(device),
         **options,
-        "callbacks": [engine, *options.get("callbacks", [])],
+        "callbacks": [LoopDriver(), engine, *options.get("callbacks", [])],
     }
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", ".*available but not used")  # the model's device counts
@@ -115,7 +115,24 @@ class RunnerModule(TrainStepModule):
     def on_train_start(self) -> None:
         """Run the runner's loop instead of Lightning's: all callbacks have started."""
         callbacks: list[Any] = self.trainer.callbacks  # type: ignore[attr-defined]
-        next(one for one in callbacks if isinstance(one, Engine)).run(self.trainer)
+        next(callback for callback in callbacks if isinstance(callback, Engine)).run(self.trainer)
+
+
+class LoopDriver(Driver):
+    """The driver of a runner whose own loop calls the hooks and counts.
+
+    As in mmcv, no call of a hook is isolated from the model's state.
+    """
+
+    def begin_hooks(self) -> None:
+        """Leave the points to the loop, and the loss to the setter of the runner's ``outputs``."""
+        self.runner.wrap_outputs = None
+
+    def begin_cycle(self) -> None:
+        """Do nothing: the loop opens the epochs."""
+
+    def end_hooks(self) -> None:
+        """Do nothing: the loop closes the epochs."""
 
 
 class Engine(Hook):
@@ -131,11 +148,11 @@ class Engine(Hook):
         self.driver: Driver | None = None
         """The Trainer's driver; None outside of a run."""
 
-    def entries(self) -> Sequence[tuple[Any, int]]:
+    def _entries(self) -> Sequence[tuple[Any, int]]:
         """Return the runner's hooks with priorities."""
         return self._runner.hooks.entries()
 
-    def options(self) -> RunnerOptions:
+    def _runner_options(self) -> RunnerOptions:
         """Return the driver's options; with foreign hooks, hooks own backward and step."""
         owned = True if has_foreign(self._runner.hooks) else None
         return RunnerOptions(runner=self._runner, owns_backward=owned)

@@ -7,9 +7,11 @@ import json
 import re
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning
 import lightning as L
 import pytest
 from lightning.pytorch.loops.fit_loop import _FitLoop
@@ -212,7 +214,82 @@ def defined_names(source: str) -> set[str]:
     return names | {*re.findall(r"self\.(_[a-z]\w*)", source)}
 
 
-def test_no_frame_is_sought_elsewhere() -> None:
+FRAMES = {
+    *("co_name", "f_code", "f_back", "f_locals", "f_globals", "tb_frame", "gi_frame"),
+    *("_getframe", "currentframe", "walk_stack", "extract_stack", "getouterframes"),
+}
+"""What finds a frame or looks into one; as an attribute or a name."""
+
+CALLERS = {
+    "_exports.py": "the file that asks for a name",
+    "standin/finder.py": "the file that imports mmcv",
+    "standin/utils/registry.py": "the module that registers a class, as in mmcv",
+    "utils/warn.py": "the line of the user to warn of",
+}
+"""The files that look at their callers, at none by a function's name."""
+
+LIGHTNINGS = "trainer|strategy|loop|connector|precision|module|callback|logger|progress|result"
+"""Words in the names of Lightning's objects."""
+
+
+def reads(tree: ast.AST) -> Iterator[tuple[str, str]]:
+    """Yield each object and attribute that a file reads, also by ``getattr`` and its like."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute):
+            yield ast.unparse(node.value), node.attr
+        elif isinstance(node, ast.ImportFrom):
+            yield from ((str(node.module), alias.name) for alias in node.names)
+        elif isinstance(node, ast.Call) and getattr(node.func, "id", "") in LOOKUPS:
+            words = [arg.value for arg in node.args if isinstance(arg, ast.Constant)]
+            source = ast.unparse(node.args[0]) if node.args else ""
+            yield from (
+                (source, name) for name in [*words, *(k.arg for k in node.keywords)] if name
+            )
+
+
+LOOKUPS = ("getattr", "hasattr", "setattr", "delattr", "attrgetter", *READERS)
+
+
+def elsewhere() -> Iterator[tuple[str, ast.AST]]:
+    """Yield the files of the package outside of ``engine/lightning_api``, parsed."""
     home = Path(lightning_api.__file__).parent
-    files = [path for path in Path(PACKAGE).rglob("*.py") if path.parent != home]
-    assert not [path for path in files if "co_name" in path.read_text("utf-8").split()]
+    for path in sorted(Path(PACKAGE).rglob("*.py")):
+        if path.parent != home:
+            name = path.relative_to(PACKAGE).as_posix()
+            yield name, ast.parse(path.read_text("utf-8"))
+
+
+def test_no_frame_is_sought_elsewhere() -> None:
+    frames = {
+        (file, name)
+        for file, tree in elsewhere()
+        for owner, name in reads(tree)
+        if name in FRAMES or (owner, name) == ("inspect", "stack")
+    }
+    assert {file for file, _ in frames} == set(CALLERS)
+    assert "co_name" not in {name for _, name in frames}
+
+
+def test_no_private_name_of_lightning_is_read_elsewhere() -> None:
+    files = Path(lightning.__file__).parent.rglob("*.py")
+    private = set().union(*(private_definitions(path.read_text("utf-8")) for path in files))
+    assert {"_run", "_callback_connector", "_results"} <= private
+    ours = {
+        name
+        for file in Path(PACKAGE).rglob("*.py")
+        for name in private_definitions(file.read_text("utf-8"))
+    }
+    private_reads = [
+        f"{file}: {owner}.{name}"
+        for file, tree in elsewhere()
+        for owner, name in reads(tree)
+        if name in private and not re.match(r"(self|cls|super\(\))$|torch\b", owner)
+        if name not in ours or re.search(LIGHTNINGS, owner)
+    ]
+    assert private_reads == []
+
+
+def private_definitions(source: str) -> set[str]:
+    """Return the private names that a file defines, sets on an object or has as a field."""
+    names = re.findall(r"(?:def |class |\.|^ +)(_[a-z]\w*)(?=\(| *=[^=]|: )", source, re.MULTILINE)
+    return set(names)

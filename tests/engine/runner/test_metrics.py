@@ -34,7 +34,7 @@ loggers = pytest.mark.parametrize("logs", [False, True], ids=["no logger", "logg
 class Scores(Hook):
     """Scores that get worse after the second epoch, as an evaluation leaves them."""
 
-    reads_step = False
+    _reads_step = False
 
     def after_train_epoch(self, runner: Any) -> None:
         runner.log_buffer.output["acc"] = (0.5, 0.8, 0.7, 0.6, 0.5)[runner.epoch]

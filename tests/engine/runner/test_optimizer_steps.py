@@ -47,7 +47,7 @@ def test_a_step_that_only_calls_the_closure_is_none(kind: Any, tmp_path: Path) -
     trainer = make_trainer(tmp_path, average, rate, max_epochs=2)
     trainer.fit(module, make_loader(9))
     assert trainer.global_step == 18
-    assert module.steps == average.average.steps == 12
+    assert module.steps == average.steps == 12
     # the rate of the last iteration, after twelve of 18 steps, the last of them skipped
     last = trainer.optimizers[0].param_groups[0]["lr"]
     assert last == pytest.approx(0.1 * (1 - 12 / 18))
@@ -61,7 +61,7 @@ def test_optimizers_set_in_training_are_counted_from_their_first_step(tmp_path: 
 
     average = EMAHook(momentum=0.1, warm_up=0)
     make_trainer(tmp_path, average, max_epochs=3).fit(SetsAnother(), make_loader(4))
-    assert average.average.steps == 12
+    assert average.steps == 12
 
 
 def test_nothing_is_left_on_the_optimizers(tmp_path: Path) -> None:

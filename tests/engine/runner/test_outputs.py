@@ -200,7 +200,7 @@ def test_a_reader_that_comes_in_mid_run_reads_the_next_step(point: str, tmp_path
             self.losses.append(float(runner.outputs["loss"]))
 
     class Brings(Hook):
-        reads_step = False
+        _reads_step = False
 
         def bring(self, runner: Any) -> None:
             if not reader.losses and reader not in runner.hooks:

@@ -81,7 +81,7 @@ def test_the_reported_share_of_a_young_average_is_true(
             module=NoValidation(lr=0.0),
             batches=6,
             max_epochs=2,
-            callbacks=[Jump(hook.begin_epoch)],
+            callbacks=[Jump(hook._begin_epoch)],
         )
     share = 1 - float(hook.ema_state_dict()["net.weight"].mean())
     shares = re.findall(r"too young: .* (\d+%) of the average", caplog.text)

@@ -288,7 +288,7 @@ def test_the_average_of_bfloat16_weights_moves_in_float32(tmp_path, buffers):
     options = {"max_epochs": 2, "precision": "bf16-true"}
     trainer = make_trainer(tmp_path, hook, reference, probe, **options)
     trainer.fit(module, make_loader(), make_loader(1))
-    exact, lowered = hook.average.state_dict(exact=True), hook.ema_state_dict()
+    exact, lowered = hook._average.state_dict(exact=True), hook.ema_state_dict()
     for key, value in reference.ema.items():
         torch.testing.assert_close(exact[key].double(), value, rtol=1e-6, atol=1e-8)
         assert lowered[key].dtype == torch.bfloat16
@@ -299,7 +299,7 @@ def test_the_average_of_bfloat16_weights_moves_in_float32(tmp_path, buffers):
     resumed = EMAHook(warm_up=0, buffers=buffers)
     trainer = make_trainer(tmp_path, resumed, **options)
     trainer.fit(TinyNormModule(), make_loader(), ckpt_path=tmp_path / "half.ckpt")
-    assert equal(resumed.average.state_dict(exact=True), exact)
+    assert equal(resumed._average.state_dict(exact=True), exact)
 
 
 def test_swa_is_the_mean_of_the_models(tmp_path):
@@ -400,7 +400,7 @@ def test_a_checkpoint_between_updates_has_the_buffers_of_both(tmp_path):
     assert saved["current_model_state"]["replaced"][0] == 3
     assert saved["state_dict"]["replaced"][0] == 3
     assert hook.ema_state_dict()["replaced"][0] == 3
-    assert hook.average.raw_state_dict()["replaced"][0] == 4
+    assert hook._average.raw_state_dict()["replaced"][0] == 4
 
 
 # -- when averaging begins ---------------------------------------------------------------------
@@ -555,7 +555,7 @@ def test_an_update_reads_nothing_from_the_device(tmp_path):
     make_trainer(tmp_path, hook).fit(TinyNormModule(), make_loader())
     with NoReads():
         for weight in (0.1, 0.9):
-            hook.average.update(weight)
+            hook._average.update(weight)
         with pytest.raises(AssertionError, match="a read of the device"):
             torch.ones(1).item()
 
@@ -817,9 +817,9 @@ def test_refuses(make, error, match):
 def test_arguments_are_mmdetections():
     hook = ExpMomentumEMAHook(100, momentum=0.1, interval=2, skip_buffers=True, resume_from="x")
     assert (hook.total_iter, hook.momentum, hook.interval) == (100, 0.1, 2)
-    assert (hook.buffers, hook.resume_from) == ("ignore", "x")
+    assert (hook._buffers, hook._resume_from) == ("ignore", "x")
     base = BaseEMAHook(0.1, 2, True, "x", abs)
     assert (base.momentum, base.interval, base.skip_buffers) == (0.1, 2, True)
-    assert (base.resume_from, base.momentum_fun) == ("x", abs)
+    assert (base._resume_from, base.momentum_fun) == ("x", abs)
     assert (LinearMomentumEMAHook().warm_up, ExpMomentumEMAHook().total_iter) == (100, 2000)
-    assert ExpMomentumEMAHook().buffers == "average"
+    assert ExpMomentumEMAHook()._buffers == "average"

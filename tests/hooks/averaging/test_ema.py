@@ -657,7 +657,7 @@ def test_a_copy_has_the_arguments_and_no_run(tmp_path):
     ema = EMAHook(momentum=0.1, warm_up=3)
     make_trainer(tmp_path, ema).fit(TinyModule(), make_loader())
     for other in (pickle.loads(pickle.dumps(ema)), copy.deepcopy(ema)):
-        assert other.state_arguments() == ema.state_arguments()
+        assert other._state_arguments() == ema._state_arguments()
         with pytest.raises(RuntimeError, match="no average yet"):
             other.ema_state_dict()
         make_trainer(tmp_path, other).fit(TinyModule(), make_loader())
@@ -695,4 +695,4 @@ def test_refuses(arguments, error, match):
 
 def test_positional_arguments_are_mmcvs():
     ema = EMAHook(0.1, 2, 3, None)
-    assert (ema.momentum, ema.interval, ema.warm_up, ema.resume_from) == (0.1, 2, 3, None)
+    assert (ema.momentum, ema.interval, ema.warm_up, ema._resume_from) == (0.1, 2, 3, None)

@@ -468,8 +468,8 @@ def test_many_rates_are_set_as_each_alone(hook):
     found = schedules.sample(hook, max_epochs=4, iters_per_epoch=5, base_lr=rates)
     for i, rate in enumerate(rates):
         alone = copy.deepcopy(hook)
-        if hasattr(hook, "max_lr"):
-            alone.max_lr = rate
+        if hasattr(hook, "_max_lr"):
+            alone._max_lr = rate
         values = schedules.sample(alone, max_epochs=4, iters_per_epoch=5, base_lr=rate)
         assert [row[i] for row in found] == values
         assert {type(row[i]) for row in found} == {float}
@@ -477,8 +477,8 @@ def test_many_rates_are_set_as_each_alone(hook):
 
 def test_a_policy_of_ones_own_never_sees_many_rates_at_once():
     class Own(CosineAnnealingLrUpdaterHook):
-        def value(self, base: float, position: int, total: Any) -> float:
-            return min(base, 0.05) / (1 + position)
+        def get_lr(self, runner: Any, base_lr: float) -> float:
+            return min(base_lr, 0.05) / (1 + runner.iter)
 
     rates = [0.1 / 1.07**i for i in range(40)]
     found = schedules.sample(

@@ -53,7 +53,7 @@ def tenfold(result: Any) -> Any:
 
 @pytest.mark.parametrize("on", ["class", "instance"])
 @pytest.mark.parametrize("lrs", [(1.0,), (1.0, 1.0), (1.0, 2.0)])
-@pytest.mark.parametrize("name", ["get_lr", "get_regular_lr", "value", "get_warmup_lr", "_set_lr"])
+@pytest.mark.parametrize("name", ["get_lr", "get_regular_lr", "_value", "get_warmup_lr", "_set_lr"])
 def test_whatever_is_overridden_is_asked(
     tmp_path: Path, name: str, lrs: tuple[float, ...], on: str
 ) -> None:

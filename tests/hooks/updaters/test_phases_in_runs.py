@@ -35,7 +35,7 @@ pytestmark = [
 class Values(Hook):
     """Notes what each step takes of a group."""
 
-    reads_step = False
+    _reads_step = False
 
     def __init__(self, key: str = "lr") -> None:
         self.key = key

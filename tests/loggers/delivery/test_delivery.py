@@ -442,7 +442,7 @@ def test_a_client_that_is_given_up_holds_up_no_process(
 ) -> None:
     monkeypatch.setattr(Clinging, "gone", [])
     hook = KeepHook(lambda: Clinging(trouble or (lambda writer: None)), timeout=0.7)
-    monkeypatch.setattr(hook, "writer_class", Clinging)
+    monkeypatch.setattr(hook, "_writer_class", Clinging)
     fit(tmp_path, hook)
     assert Clinging.gone == ["gone"] * times
 
@@ -461,7 +461,7 @@ def test_the_late_end_of_an_abandoned_client_spares_the_next_run(
     events: list[str] = []
     monkeypatch.setattr(Clinging, "on_abandoned", staticmethod(end_late))
     for hook in (KeepHook(lambda: Clinging(hang), timeout=0.2), KeepHook(connect)):
-        monkeypatch.setattr(hook, "writer_class", Clinging)
+        monkeypatch.setattr(hook, "_writer_class", Clinging)
         fit(tmp_path, hook)
     assert events == ["the abandoned client has ended", "the next run has started"]
     assert hook.status()["sent"] == hook.status()["logged"]
@@ -854,7 +854,7 @@ def test_a_forked_process_keeps_no_lock_of_a_spool(tmp_path: Path) -> None:
 class NoFolder(KeepHook):
     """Needs a temporary folder for its files."""
 
-    def files(self, runner: Any, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
+    def _files(self, runner: Any, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         folders.enter_context(tempfile.TemporaryDirectory())
         return []
 

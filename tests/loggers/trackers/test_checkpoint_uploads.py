@@ -217,7 +217,7 @@ def test_checkpoints_outside_of_the_work_dir_are_sent(work: Path) -> None:
 class Keeper:
     """A hook of the user's, with an attribute that our checkpoint hooks have too."""
 
-    kept_kinds = ("best",)
+    _kept_kinds = ("best",)
 
     def after_train_iter(self, runner: Any) -> None: ...
 

@@ -88,7 +88,7 @@ class Crossing(Hook):
 def test_departure_a_number_and_a_group_share_a_name(
     hook: Any, read_rows: Any, work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip(hook.package)
+    pytest.importorskip(hook._package)
     tracker = hook(interval=2, by_epoch=False, all_groups=True)
     fit(work, tracker, Crossing(), epochs=1)
     assert tracker.status()["sent"] == tracker.status()["logged"]

@@ -80,7 +80,7 @@ def test_a_missing_package_fails_at_construction(
     hook: type[Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("importlib.util.find_spec", lambda name: None)
-    match = rf"{hook.__name__} needs .*: pip install {hook.package}$"
+    match = rf"{hook.__name__} needs .*: pip install {hook._package}$"
     with pytest.raises(ImportError, match=match):
         hook()
 
@@ -90,7 +90,7 @@ def test_the_extras_and_the_hooks_are_in_the_table_of_trackers() -> None:
     extras = dict(re.findall(r'(?m)^(\w+) = \["([^"]+)"\]', text))
     wanted = {name: each.requirement for name, each in TRACKERS.items() if each.requirement}
     assert wanted.items() <= extras.items()
-    assert {hook.package: hook.writer_class for hook in HOOKS} == {
+    assert {hook._package: hook._writer_class for hook in HOOKS} == {
         name: writer_class(name) for name in wanted
     }
 
@@ -99,7 +99,7 @@ def test_the_extras_and_the_hooks_are_in_the_table_of_trackers() -> None:
 def test_a_tracker_logs_two_fits_and_pickles(
     hook: type[Any], work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    pytest.importorskip(hook.package)
+    pytest.importorskip(hook._package)
     one = pickle.loads(pickle.dumps(hook(interval=2)))
     fit(work, one, epochs=1)
     fit(work, one, epochs=1)
@@ -133,7 +133,7 @@ class FragileWriter(Writer):
 class Fragile(TrackerHook):
     """A tracker with such a writer."""
 
-    writer_class = FragileWriter
+    _writer_class = FragileWriter
 
     def __init__(self, point: str) -> None:
         super().__init__(interval=1, timeout=5)
@@ -145,13 +145,13 @@ class Fragile(TrackerHook):
         if point == self.point:
             raise ValueError(f"broken at {point}")
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def _target(self, runner: Any) -> dict[str, Any]:
         return {}
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         return self
 
-    def files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
+    def _files(self, runner: Any, folder: str) -> list[tuple[str, str]]:
         return [(__file__, "test.py")]
 
 
@@ -263,7 +263,7 @@ def test_a_neptune_run_goes_to_mlflow_wandb_and_tensorboard(work: Path, tmp_path
 def test_a_spool_goes_elsewhere_too(work: Path, tmp_path: Path) -> None:
     dead = {"uri": "http://127.0.0.1:9"}
     hook = MlflowLoggerHook(interval=2, log_model=False, timeout=0.2)
-    hook.target = lambda runner: dead  # type: ignore[method-assign]
+    hook._target = lambda runner: dead  # type: ignore[method-assign]
     fit(work, hook, epochs=1)
     (path,) = work.glob("spool/*.jsonl")
     replay(str(path), "tensorboard", dir=str(tmp_path / "tb"))
@@ -274,7 +274,7 @@ def test_a_spool_goes_elsewhere_too(work: Path, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("hook", HOOKS)
 def test_what_is_no_run_is_refused(hook: Any) -> None:
-    pytest.importorskip(hook.package)
+    pytest.importorskip(hook._package)
     match = f"run must be the client's run or a Lightning Logger for {hook.__name__}, got 'mine'"
     with pytest.raises(TypeError, match=match):
         hook(run="mine")
@@ -530,7 +530,7 @@ def test_trackers_draw_none_of_the_training_s_random_numbers(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trackers: list[Any]
 ) -> None:
     monkeypatch.setattr("lightning_hooks.loggers.trackers.base.LINGER", 0.0)
-    installed = [each for each in trackers if find_spec(each.package) is not None]
+    installed = [each for each in trackers if find_spec(each._package) is not None]
     hooks = [each(interval=1, by_epoch=each is not DvcliveLoggerHook) for each in installed]
     with_trackers = drawn(tmp_path / "all", hooks)
     assert all(hook.status()["sent"] > 6 for hook in hooks)

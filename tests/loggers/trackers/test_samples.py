@@ -189,19 +189,19 @@ class UnreachableWriter(Writer):
 class Unreachable(TrackerHook):
     """A tracker with this writer."""
 
-    writer_class = UnreachableWriter
+    _writer_class = UnreachableWriter
 
-    def require_client(self) -> None:
+    def _require_client(self) -> None:
         """Need no client."""
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def _target(self, runner: Any) -> dict[str, Any]:
         return {}
 
 
 class Numbers(Unreachable):
     """A tracker whose backend holds numbers alone."""
 
-    writer_class = type("NumbersWriter", (UnreachableWriter,), {"name": "numbers", "takes": ()})
+    _writer_class = type("NumbersWriter", (UnreachableWriter,), {"name": "numbers", "takes": ()})
 
 
 def spool_of(work: Path) -> str:

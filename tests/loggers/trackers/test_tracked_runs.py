@@ -511,7 +511,7 @@ def die_and_resume(work: Path, make: Any, ckpt: str = "iter_4.pth", *, host: boo
     """Train until it fails at iteration 7 of 8, and resume from an earlier checkpoint."""
 
     def train(hook: Any, *others: Hook, ckpt: str | None = None) -> None:
-        hook.synchronous = True  # the client is there before the first checkpoint
+        hook._synchronous = True  # the client is there before the first checkpoint
         hooks = [CheckpointHook(interval=2, by_epoch=False, out_dir=str(work)), hook, *others]
         options: dict[str, Any] = {"work_dir": str(work)}
         callbacks = (

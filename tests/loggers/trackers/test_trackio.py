@@ -124,7 +124,7 @@ def test_the_program_s_run_is_used_and_left_open(work: Path) -> None:
 def test_a_spool_goes_to_trackio(work: Path) -> None:
     dead = {"uri": "http://127.0.0.1:9"}
     hook = MlflowLoggerHook(interval=2, log_model=False, timeout=0.2)
-    hook.target = lambda runner: dead  # type: ignore[method-assign]
+    hook._target = lambda runner: dead  # type: ignore[method-assign]
     fit(work, hook, epochs=1)
     (path,) = work.glob("spool/*.jsonl")
     replay(str(path), "trackio", project="digits", run_id="moved")

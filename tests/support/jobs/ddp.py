@@ -51,7 +51,7 @@ class StopOnRank0(Hook):
 
 
 class StopBeforeTheStepOnRank0(Hook):
-    reads_step = False
+    _reads_step = False
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.rank == 0 and runner.iter == 1:

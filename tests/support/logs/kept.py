@@ -43,16 +43,16 @@ class Kept(Writer):
 class KeepHook(TrackerHook):
     """Logs to what ``connect`` makes."""
 
-    writer_class = Kept
+    _writer_class = Kept
 
     def __init__(self, connect: Callable[[], Kept] = Kept, **kwargs: Any) -> None:
         super().__init__(**{"interval": 1, "timeout": 3.0, **kwargs})
         self.connect = connect
 
-    def target(self, runner: Any) -> dict[str, Any]:
+    def _target(self, runner: Any) -> dict[str, Any]:
         return {}
 
-    def active_run(self) -> Any:
+    def _active_run(self) -> Any:
         def connect() -> Kept:
             self.kept = self.connect()
             return self.kept

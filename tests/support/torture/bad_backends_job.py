@@ -95,7 +95,7 @@ def train(work: Path, trouble: str) -> dict[str, Any]:
     patience = PATIENCE.get(trouble, 60.0)
     hooks = [kind(interval=1, by_epoch=False, timeout=patience) for kind in TRACKERS]
     for hook in hooks:
-        hook.writer_class = spoil(hook.writer_class, trouble)
+        hook._writer_class = spoil(hook._writer_class, trouble)
     spool._open_new = on_a_full_disk if trouble == "full" else real_open
     sent = Sent(interval=1, by_epoch=False)
     told.lines.clear()
@@ -105,7 +105,7 @@ def train(work: Path, trouble: str) -> dict[str, Any]:
         "steps": len(module.losses),
         "rows": sent.rows,
         "told": list(told.lines),
-        "sent": {hook.package: hook.status()["sent"] for hook in hooks},
+        "sent": {hook._package: hook.status()["sent"] for hook in hooks},
     }
 
 
