@@ -95,10 +95,17 @@ def main() -> None:
         return
     path = arguments.results / "results.json"
     found: dict[str, Any] = json.loads(path.read_text())["benches"] if path.exists() else {}
+    failed: list[str] = []
+    arguments.results.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
+        print(f"{name} ...", flush=True)
+        try:
+            measured = run_apart(name, arguments.rounds)
+        except subprocess.CalledProcessError:  # the process has printed the error
+            failed.append(name)
+            continue
         # a bench that lacks its tool here finds nothing: what it found elsewhere stays
-        found[name] = run_apart(name, arguments.rounds) or found.get(name, [])
-        arguments.results.mkdir(parents=True, exist_ok=True)
+        found[name] = measured or found.get(name, [])
         kept = {known: found[known] for known in NAMES if known in found}
         path.write_text(json.dumps({"machine": report.machine(), "benches": kept}, indent=1) + "\n")
     ratios = [
@@ -108,7 +115,10 @@ def main() -> None:
         for ratio in bench["ratios"]
     ]
     report.write(ratios, arguments.results)
+    kept = {known: found[known] for known in NAMES if known in found}
     (arguments.results / "tables.md").write_text(report.tables(kept), encoding="utf-8")
+    if failed:
+        raise SystemExit(f"failed: {', '.join(failed)}; the figures of the others are written")
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ from typing import Any
 import lightning as L
 import torch
 from lightning.pytorch.callbacks import EMAWeightAveraging
+from lightning.pytorch.trainer.states import TrainerFn, TrainerState, TrainerStatus
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 from benchmarks.measure import Bench, has, in_turns
@@ -88,9 +89,13 @@ def ours(module: Module) -> Contender:
     """The hook as its Trainer calls it."""
     hook = EMAHook(momentum=MOMENTUM, warm_up=0)
     trainer: Any = SimpleNamespace(
-        global_step=0, current_epoch=0, callbacks=[hook], optimizers=[], precision_plugin=None
+        # of another library: its steps are those of global_step
+        **{"global_step": 0, "current_epoch": 0, "callbacks": [hook], "optimizers": [object()]},
+        **{"precision_plugin": None, "strategy": None},
+        state=TrainerState(TrainerStatus.RUNNING, TrainerFn.FITTING),
     )
-    runner: Any = SimpleNamespace(trainer=trainer, module=module, iter=0)
+    module.trainer = trainer
+    runner: Any = SimpleNamespace(trainer=trainer, module=module, iter=0, run_id="")
     hook.before_run(runner)
 
     def update() -> None:

@@ -59,17 +59,17 @@ class ScheduleFreeHook(Hook):
     def before_run(self, runner: Runner) -> None:
         """Switch to training; have saves switch to evaluation."""
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
+        if not with_modes(trainer.optimizers):
+            runner.logger.warning(
+                "ScheduleFreeHook does nothing: no optimizer has the methods train() and eval()"
+            )
+            return
         natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
         for average in (class_name(hook) for hook in natives if hook._averages_weights):
             raise ValueError(
                 f"{average} and ScheduleFreeHook both change the weights for a validation; a "
                 f"schedule-free optimizer has an average of its own, so leave out {average}"
             )
-        if not with_modes(trainer.optimizers):
-            runner.logger.warning(
-                "ScheduleFreeHook does nothing: no optimizer has the methods train() and eval()"
-            )
-            return
         for owner in (trainer, runner):
             save = partial(self._save, trainer, owner.save_checkpoint)
             fit.patch(owner, "save_checkpoint", instead=save)

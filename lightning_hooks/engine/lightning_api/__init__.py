@@ -24,6 +24,7 @@ module ``log``, ``log_dict``                  isolated_logging            a hook
 BatchNorm layer ``forward``                   update_bn_stats             size of the input
 Trainer ``save_checkpoint``                   CheckInvalidLossHook        check before a file
 Trainer ``save_checkpoint``                   StepTimeHook                time
+Trainer ``save_checkpoint``                   ScheduleFreeHook            weights to evaluate
 strategy, validation loop, loggers            StepTimeHook                time
 validation loop ``run``                       SecondValidation            scores of raw weights
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading

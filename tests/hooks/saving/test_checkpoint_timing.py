@@ -68,6 +68,32 @@ def test_a_file_is_written_when_the_minutes_are_over(
     ]
 
 
+def test_a_file_by_minutes_waits_for_the_accumulated_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = SimpleNamespace(now=0.0)
+    monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: clock.now))
+
+    def pass_a_minute(runner: Any) -> None:
+        clock.now += 60
+
+    hook = CheckpointHook(interval=-1, every_minutes=3)
+    ticks = ClosureHook("before_train_iter", pass_a_minute)
+    fit(tmp_path, ticks, hook, module=NoValidation, batches=8, accumulate_grad_batches=2)
+    assert names(tmp_path) == ["iter_4.pth", "epoch_1.pth"]
+
+
+def test_of_a_best_file_between_two_steps_a_line_tells_the_lost_gradients(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    options = {"accumulate_grad_batches": 3, "val_check_interval": 2, "val": 1, "batches": 4}
+    best = BestCheckpointHook("val_loss", by_epoch=False)
+    fit(tmp_path, best, module=TinyModule, **options)
+    path = tmp_path / "best_val_loss_iter_2.pth"
+    fit(tmp_path / "b", CheckpointHook(), module=TinyModule, ckpt_path=path, **options)
+    assert "the next step has no gradients of the 2 batches before the file" in caplog.text
+
+
 def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.MonkeyPatch) -> None:
     asked, now = [], SimpleNamespace(seconds=100.0)
     monkeypatch.setattr(last, "time", SimpleNamespace(monotonic=lambda: now.seconds))
