@@ -90,7 +90,7 @@ def replay(
 ) -> tuple[list[str], list[str], list[dict[str, Any]]]:
     """Run a recorded case under Lightning; return console lines, JSON lines and tags."""
     clock = Clock()
-    monkeypatch.setattr(IterTimerHook, "clock", clock.time)
+    monkeypatch.setattr(IterTimerHook, "_clock", clock.time)
     model = ScriptedModel(GOLDEN["script"], clock)
     made = {
         k: torch.optim.SGD(model.parameters(), lr=v, momentum=0.9) for k, v in case["lr"].items()
