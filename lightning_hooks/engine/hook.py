@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 
@@ -14,7 +14,7 @@ from lightning_hooks.engine.lightning_api.callback_list import check_callbacks
 from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.usage_errors import plain_arguments
+from lightning_hooks.engine.usage_errors import own_arguments, plain_arguments
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook"]
@@ -198,6 +198,15 @@ class Hook(HookCallback):
     def _state_arguments(self) -> dict[str, Any]:
         """Return the arguments that distinguish stateful hooks of a class, without secrets."""
         return dict(masked(self._plain_arguments))
+
+    if not TYPE_CHECKING:  # for a type checker a hook has the attributes of its class alone
+
+        def __getattr__(self, name: str) -> Any:
+            """Return an argument that is kept as ``_<name>``: an old subclass may use the name."""
+            if name in own_arguments(type(self)):
+                return getattr(self, f"_{name}")
+            message = f"{type(self).__name__!r} object has no attribute {name!r}"
+            raise AttributeError(message, name=name, obj=self)
 
     @functools.cached_property
     def state_key(self) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import importlib.util
 import re
 from collections.abc import Callable
@@ -343,3 +344,29 @@ def test_what_lightning_says_is_in_the_faq(
             TinyModule(), make_loader(1)
         )
     assert f"| `{words.replace('OldHook', 'MyHook').replace('`', '')}` |" in FAQ
+
+
+# -- arguments as attributes -------------------------------------------------------------------
+
+
+def test_arguments_are_read_by_their_names() -> None:
+    assert EMAHook(buffers="copy", after_fit="raw").buffers == "copy"
+    assert [EMAHook().swap, EMAHook().check, EMAHook().device] == ["auto", "sample", None]
+    assert StepLrUpdaterHook(step=[1], by_epoch=False, by_step=True).by_step
+    assert TextLoggerHook(sync=True).sync
+
+
+def test_a_subclasss_own_attribute_of_an_arguments_name_wins() -> None:
+    class Old(EMAHook):
+        buffers = "mine"
+
+    hook = Old(buffers="average")
+    hook.check = print
+    assert (hook.buffers, hook.check) == ("mine", print)
+    assert copy.copy(hook).buffers == "mine"
+
+
+def test_another_attribute_is_missing_by_its_name() -> None:
+    with pytest.raises(AttributeError, match=r"'EMAHook' object has no attribute 'bufers'"):
+        EMAHook().bufers  # noqa: B018
+    assert not hasattr(EMAHook(), "metric")
