@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import os
 import posixpath
 import sys
@@ -14,6 +15,8 @@ from uuid import uuid4
 
 import filelock
 import fsspec
+
+from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "atomic_path",
@@ -26,6 +29,7 @@ __all__ = [
     "locked",
     "locked_path",
     "make_directory",
+    "opened",
     "read_bytes",
     "remove",
     "require_writable",
@@ -52,9 +56,18 @@ def join(directory: str, *names: str) -> str:
 
 def filesystem(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of a path, without cached listings, and the inner path."""
+    if is_local(path):  # no URL: "::" in a local path chains nothing
+        fs = fsspec.filesystem("file")
+        return fs, fs._strip_protocol(path)
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
+
+
+def opened(path: str) -> Any:
+    """Return a local or remote file, open for reading its bytes."""
+    fs, target = filesystem(path)
+    return fs.open(target, "rb")
 
 
 def exists(path: str) -> bool:
@@ -206,12 +219,35 @@ def make_directory(path: str) -> None:
 
 
 def sync(path: str) -> None:
-    """Wait until a file, or a directory's list of names, is on the disk."""
+    """Wait until a file, or a directory's list of names, is on the disk.
+
+    Network shares and encrypted folders may not know how to sync a directory, which is noted once.
+
+    Raises:
+        OSError: if the file cannot be synced; with the path.
+    """
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        if error.errno in CANNOT_SYNC and os.path.isdir(path):
+            _note_without_sync(path)
+            return
+        raise OSError(error.errno, error.strerror, path) from error
     finally:
         os.close(descriptor)
+
+
+CANNOT_SYNC = (errno.EINVAL, errno.ENOTSUP)
+"""The answers of a file system that has nothing to sync."""
+
+
+@functools.cache
+def _note_without_sync(directory: str) -> None:
+    warn(
+        f"the file system of {directory} cannot sync a directory: after a power failure the newest "
+        "file may be missing",
+    )
 
 
 # -- locks ---------------------------------------------------------------------------------

@@ -6,7 +6,6 @@ import pickle
 import zipfile
 from typing import Any
 
-import fsspec
 import numpy as np
 import torch
 
@@ -54,7 +53,7 @@ def load_torch(
     problem = flaw(path) if weights_only and not verified else ""
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}")
-    with fsspec.open(path, "rb") as file, torch.serialization.safe_globals(numpy_globals()):
+    with files.opened(path) as file, torch.serialization.safe_globals(numpy_globals()):
         try:
             return torch.load(file, map_location=map_location, weights_only=weights_only)
         except (OSError, pickle.UnpicklingError):
@@ -71,7 +70,7 @@ def load_pickle(path: str) -> Any:
     Raises:
         pickle.UnpicklingError: for a file with other objects, and for a damaged file.
     """
-    with fsspec.open(path, "rb") as file:
+    with files.opened(path) as file:
         try:
             return _ArrayUnpickler(file, encoding="latin1").load()
         except (OSError, pickle.UnpicklingError):
@@ -107,7 +106,7 @@ def flaw(path: str) -> str | None:
     Returns:
         An empty string for an intact file; None for a file without CRC-32s.
     """
-    with fsspec.open(path, "rb") as file:
+    with files.opened(path) as file:
         head = file.read(32)
         if not head:
             return "is an empty file"
@@ -119,7 +118,7 @@ def flaw(path: str) -> str | None:
 def mentions(path: str, key: str) -> bool:
     """Return whether a file may have a string in its pickle, without executing the pickle."""
     try:
-        with fsspec.open(path, "rb") as file, zipfile.ZipFile(file) as archive:
+        with files.opened(path) as file, zipfile.ZipFile(file) as archive:
             pickles = [name for name in archive.namelist() if name.endswith("data.pkl")]
             return any(key.encode() in archive.read(name) for name in pickles)
     except zipfile.BadZipFile:  # of torch before 1.6

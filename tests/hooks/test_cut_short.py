@@ -67,7 +67,7 @@ def test_a_later_fit_is_as_of_a_fresh_module(tmp_path: Path, name: str, event: s
         trainer.fit(module, make_loader(4), make_loader(2))
     weights = module.state_dict()
     if name.startswith("ema"):
-        weights = trainer.callbacks[-1].average.raw_state_dict()  # type: ignore[attr-defined]
+        weights = trainer.callbacks[-1]._average.raw_state_dict()  # type: ignore[attr-defined]
     fresh = TinyNormModule()
     fresh.load_state_dict(weights)
     expected = fit_alone(tmp_path, fresh)

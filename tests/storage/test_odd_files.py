@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import errno
 import logging
+import os
 import shutil
+import stat
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 
@@ -142,3 +146,51 @@ def test_a_name_of_the_best_that_no_file_system_takes(
         hook._last._series,
         "best \ud800",
     }
+
+
+def test_a_local_path_with_colons_is_no_chain_of_urls(tmp_path: Path) -> None:
+    folder, begun = tmp_path / "a::b", []
+
+    class Notes(L.Callback):
+        def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+            begun.append(trainer.global_step)
+
+    def fit(epochs: int, path: str | None = None) -> None:
+        hooks = CheckpointHook(interval=1, create_symlink=False), Notes()
+        trainer = training.make_trainer(
+            folder, *hooks, max_epochs=epochs, enable_checkpointing=True
+        )
+        trainer.fit(training.NoValidation(), training.make_loader(4), ckpt_path=path)
+
+    fit(1)
+    assert newest_valid(str(folder)) == str(folder / "epoch_1.pth")
+    fit(2, "last")
+    fit(3, str(folder / "epoch_2.pth"))
+    assert begun == [0, 4, 8]
+
+
+@pytest.mark.parametrize("code", [errno.EINVAL, errno.ENOTSUP])
+def test_a_folder_that_cannot_be_synced_is_noted_once(
+    code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sync = os.fsync
+
+    def refuse(descriptor: int) -> None:
+        if stat.S_ISDIR(os.fstat(descriptor).st_mode):
+            raise OSError(code, os.strerror(code))
+        sync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", refuse)
+    with pytest.warns(UserWarning, match=r"cannot sync a directory") as said:
+        training.fit(tmp_path, CheckpointHook(interval=1), max_epochs=3)
+    assert len([w for w in said if "cannot sync" in str(w.message)]) == 1
+    assert (tmp_path / "epoch_3.pth").exists()
+
+
+def test_a_file_that_cannot_be_synced_is_named(tmp_path: Path, monkeypatch: Any) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(OSError, match=r"epoch_1\.pth"):
+        training.fit(tmp_path, CheckpointHook(interval=1))

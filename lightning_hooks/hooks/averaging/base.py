@@ -116,8 +116,8 @@ class AveragingHook(Hook):
         validate: ``"average"``. ``"both"``: each validation of a fit runs a second time, with the
             raw weights and the same data and random state, and its values are logged as
             ``raw/...``; of the callbacks only the loggers see it, and the first validation alone
-            decides best files and stops. ``"raw"``: the average is for :meth:`apply_to` and
-            :meth:`export` alone; validations, ``state_dict`` and the module after a fit have the
+            decides best files and stops. ``"raw"``: the average is for ``apply_to`` and
+            ``export`` alone; validations, ``state_dict`` and the module after a fit have the
             raw weights.
         precise_bn: Whether the average has its own BatchNorm statistics, estimated from training
             data with the averaged weights: after each epoch, before a validation within an epoch

@@ -248,9 +248,19 @@ class SavingHook(Hook):
                 *(type(exception).__name__, due[0].name, due[0].moment),
             )
             return
+        again = [(kind, [*kind.due]) for kind in self._files]
         try:
-            self._write_due(trainer)
-            self._wait()
+            try:
+                self._write_due(trainer)
+                self._wait()
+            except RuntimeError as error:
+                # torch raises the death of a worker wherever the main thread is, once
+                if "DataLoader worker" not in str(error):
+                    raise
+                for kind, files_due in again:
+                    kind.due = files_due
+                self._write_due(trainer)
+                self._wait()
         except Exception:  # it would hide the exception
             logger.exception("A checkpoint was not written")
 

@@ -712,3 +712,28 @@ def test_the_best_files_may_be_without_the_optimizer(
 def test_a_misspelt_save_optimizer_is_refused() -> None:
     with pytest.raises(ValueError, match="did you mean 'last'"):
         CheckpointHook(save_optimizer="lst")  # type: ignore[arg-type]
+
+
+def test_a_worker_that_dies_during_the_save_costs_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As torch's handler of SIGCHLD raises, wherever the main thread is."""
+    real, calls = torch.save, []
+
+    def save(*args: Any, **kwargs: Any) -> None:
+        calls.append(args)
+        if len(calls) == 1:
+            raise RuntimeError("DataLoader worker (pid 7) is killed by signal: Killed.")
+        real(*args, **kwargs)
+
+    class Fails(NoValidation):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            if batch_idx == 2:
+                raise ArithmeticError("mine")
+            return super().training_step(batch, batch_idx)
+
+    monkeypatch.setattr(torch, "save", save)
+    hook = CheckpointHook(by_epoch=False, on_exception=True)
+    with pytest.raises(ArithmeticError, match="mine"):
+        make_trainer(tmp_path, hook, enable_checkpointing=True).fit(Fails(), make_loader(4))
+    assert newest_valid(str(tmp_path)) == str(tmp_path / "iter_2.pth")
