@@ -208,3 +208,29 @@ assert NBEATSModel.load("saved.pt", trusted=True).predict(12) == predicted
 print("predicts with the average")
 """
     assert "predicts with the average" in run(tmp_path, "-c", program)
+
+
+def test_neuralforecast_saves_the_average(tmp_path: Path) -> None:
+    skip_without("neuralforecast", tmp_path)
+    program = """
+import lightning_hooks as lh
+lh.use_with_pytorch_lightning()
+import torch
+from neuralforecast import NeuralForecast
+from neuralforecast.models import NHITS
+from neuralforecast.utils import AirPassengersDF
+
+average = lh.EMAHook(momentum=0.1)
+model = NHITS(h=12, input_size=24, max_steps=20, callbacks=[average], accelerator="cpu")
+forecasts = NeuralForecast([model], freq="ME")
+forecasts.fit(AirPassengersDF, val_size=12)
+predicted = forecasts.predict()
+(trained,) = forecasts.models
+(kept,) = (c for c in trained.trainer_kwargs["callbacks"] if isinstance(c, lh.EMAHook))
+state, values = trained.state_dict(), kept.ema_state_dict()
+assert all(torch.equal(state[name], value) for name, value in values.items())
+forecasts.save("saved", overwrite=True)
+assert NeuralForecast.load("saved").predict().equals(predicted)
+print("saves the average")
+"""
+    assert "saves the average" in run(tmp_path, "-c", program)
