@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from operator import attrgetter
+from typing import Any
 
 import lightning as L
 
@@ -14,7 +15,8 @@ from lightning_hooks.engine.lightning_api.callback_list import check_callbacks
 from lightning_hooks.engine.lightning_api.events import EVENTS
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.engine.usage_errors import own_arguments, plain_arguments
+from lightning_hooks.engine.usage_errors import parameter_names, plain_arguments
+from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["Hook"]
@@ -171,11 +173,16 @@ class Hook(HookCallback):
         return hook
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Make a subclass's own ``setup``, or a mixin's, join the Trainer."""
+        """Make a subclass's own ``setup``, or a mixin's, join the Trainer; name our arguments."""
         super().__init_subclass__(**kwargs)
         owner = next(base for base in cls.__mro__ if "setup" in vars(base))
         if owner is cls or not issubclass(owner, Hook):
             cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
+        if cls.__module__.startswith("lightning_hooks.") and "__init__" in vars(cls):
+            # an argument kept as _<name>, for old subclasses that use the name, is read by its name
+            for name in parameter_names(cls.__init__)[1:]:
+                if not hasattr(cls, name):
+                    setattr(cls, name, weak_property(attrgetter(f"_{name}")))
 
     @_joins
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
@@ -198,15 +205,6 @@ class Hook(HookCallback):
     def _state_arguments(self) -> dict[str, Any]:
         """Return the arguments that distinguish stateful hooks of a class, without secrets."""
         return dict(masked(self._plain_arguments))
-
-    if not TYPE_CHECKING:  # for a type checker a hook has the attributes of its class alone
-
-        def __getattr__(self, name: str) -> Any:
-            """Return an argument that is kept as ``_<name>``: an old subclass may use the name."""
-            if name in own_arguments(type(self)):
-                return getattr(self, f"_{name}")
-            message = f"{type(self).__name__!r} object has no attribute {name!r}"
-            raise AttributeError(message, name=name, obj=self)
 
     @functools.cached_property
     def state_key(self) -> str:

@@ -19,7 +19,6 @@ __all__ = [
     "check_names",
     "check_python_lists",
     "misspelt_points",
-    "own_arguments",
     "parameter_names",
     "plain_arguments",
 ]
@@ -198,14 +197,6 @@ def parameter_names(function: Callable[..., Any]) -> list[str]:
     """
     by_name = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
     return [p.name for p in _signature(function).parameters.values() if p.kind in by_name]
-
-
-@functools.lru_cache(maxsize=1024)
-def own_arguments(cls: type) -> frozenset[str]:
-    """Return the names of the arguments of a class, as far as the class and its bases are ours."""
-    ours = [base for base in cls.__mro__ if base.__module__.startswith("lightning_hooks.")]
-    inits = [vars(base)["__init__"] for base in ours if "__init__" in vars(base)]
-    return frozenset(name for init in inits for name in parameter_names(init)[1:])
 
 
 @functools.lru_cache(maxsize=1024)

@@ -393,7 +393,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             the start of a fit, for DeepSpeed, and beside an average with ``after_fit="raw"``; at
             the end, for a file with objects of other classes.
         FileNotFoundError: at the end, with ``load_at_end``, if the best file is missing.
-        DamagedCheckpointError: at the end, with ``load_at_end``, if the best file is damaged.
+        RuntimeError: at the end, with ``load_at_end``, if the best file is damaged.
         KeyError: for an unknown ``rule``; in a run, for a key that is not logged. A key that may
             still be logged, within an epoch, is warned of.
 
