@@ -57,8 +57,8 @@ def join(directory: str, *names: str) -> str:
 def filesystem(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of a path, without cached listings, and the inner path."""
     if is_local(path):  # no URL: "::" in a local path chains nothing
-        fs = fsspec.filesystem("file")
-        return fs, fs._strip_protocol(path)
+        local = os.path.expanduser(path.removeprefix("file://"))
+        return fsspec.filesystem("file"), os.path.abspath(local)
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
