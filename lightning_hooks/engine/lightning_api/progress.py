@@ -180,8 +180,8 @@ def repeat_validation(checkpoint: dict[str, Any]) -> None:
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
     batches = loops.get("epoch_loop.val_loop.batch_progress")
     if batches is not None:
+        done = batches["total"]["completed"] - batches["current"]["completed"]
         batches["current"] = dict.fromkeys(batches["current"], 0)
-        done = batches["total"]["completed"]
         batches["total"] = {"ready": done + 1, "started": done + 1, "processed": done}
         batches["total"]["completed"] = done
         batches["is_last_batch"] = False

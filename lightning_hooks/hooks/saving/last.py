@@ -152,6 +152,21 @@ class LastFiles(DueFiles):
             messages = runner.meta.setdefault("hook_msgs", {})
             messages["last_ckpt"] = files.join(self.store.path, name)
 
+    def mark_repeated(self, by_epoch: bool) -> None:
+        """Mark the file resumed from as due anew, after the validation that the run repeats.
+
+        The file was written when an error or a signal had cut the validation. Written anew, the
+        file is that of an uninterrupted run: a later run does not repeat the validation.
+        """
+        store = self.store
+        runner = store.runner
+        if runner.iter != self.clock.iterations:  # batches have run since the resume
+            return
+        number, unit = (runner.epoch, "epochs") if by_epoch else (runner.iter, "iterations")
+        name = os.path.normpath(file_name(store.template, number))
+        if store.resumed_from == files.join(store.path, name.replace(os.sep, "/")):
+            self.mark_due(number, unit, by_epoch)
+
     def write(self, trainer: L.Trainer, due: Due) -> None:
         """Write a file, after the best files: the new file names them."""
         for best in self._best:
@@ -422,6 +437,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """Compare the values logged in the validation, with ``save_best``; write due files."""
         if self._best is not None:
             self._best.after_validation(trainer, self.by_epoch)
+        if self._has_run and not self._is_due():
+            self._last.mark_repeated(self.by_epoch)
         super().on_validation_end(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
