@@ -85,6 +85,9 @@ class RunState:
             "loaders": self.loader_places.saved(trainer),
             "data": [*map(torch.Generator.get_state, generators)],
         }
+        if self and not trainer.interrupted:  # before the first batch of a resumed run
+            kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
+            of_rank = kept if kept["rng"] else of_rank
         of_ranks: list[Any] = [of_rank]
         if trainer.world_size > 1 and not trainer.interrupted:
             of_ranks = [None] * trainer.world_size
