@@ -63,9 +63,9 @@ SOUGHT = {
     "patience": "which_hook",
     "unfreeze": "hooks/FreezeHook",
     "async checkpoint": "hooks/CheckpointHook",
-    "loss spike": "which_hook",
+    "loss spike": "hooks/CheckInvalidLossHook",
     "learning rate finder": "which_hook",
-    "throughput": "which_hook",
+    "throughput": "hooks/ThroughputHook",
     "resume": "guides/resuming",
     "ema": "hooks/EMAHook",
 }
