@@ -85,7 +85,7 @@ class RunState:
             "loaders": self.loader_places.saved(trainer),
             "data": [*map(torch.Generator.get_state, generators)],
         }
-        if self and not trainer.interrupted:  # before the first batch of a resumed run
+        if self:  # before the first batch of a resumed run
             kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
             of_rank = kept if kept["rng"] else of_rank
         of_ranks: list[Any] = [of_rank]

@@ -437,7 +437,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """Compare the values logged in the validation, with ``save_best``; write due files."""
         if self._best is not None:
             self._best.after_validation(trainer, self.by_epoch)
-        if self._has_run and not self._is_due():
+        if self._has_run and not self._last.due:
             self._last.mark_repeated(self.by_epoch)
         super().on_validation_end(trainer, pl_module)
 

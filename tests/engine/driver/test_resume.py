@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from lightning import seed_everything
 from lightning.pytorch.callbacks import ModelCheckpoint
 
-from lightning_hooks import Hook, HookAdapter
+from lightning_hooks import CheckpointHook, Hook, HookAdapter
 from support.foreign_hooks import OldEMA
 from support.probes import Recorder, SaveAt, equal, line, weights
 from support.training import NoValidation, TinyModule, TinyNormModule, make_loader, make_trainer
@@ -245,3 +246,56 @@ def test_a_checkpoint_of_plain_lightning_is_resumed(tmp_path: Path) -> None:
     assert recorder.calls[0][:3] in [("before_run", 2, 8), ("before_run", 1, 4)]
     assert line(recorder).endswith("[tTtTtTtT]{vV})")
     assert recorder.calls[-1][:3] == ("after_run", 3, 12)
+
+
+class Counted(TinyNormModule):
+    """Logs a value that rises in each validation."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("steps", float(self.trainer.global_step))
+
+
+class Cut(Hook):
+    """Ends a run by an error in a validation; then keeps a copy of a file at the next batch."""
+
+    def __init__(self, epoch: int, files: list[Path]) -> None:
+        self.epoch, self.files = epoch, files
+
+    def before_val_iter(self, runner: Any) -> None:
+        if runner.iter == 4 * self.epoch and self.files == []:
+            raise ConnectionError("a batch is lost")
+
+    def before_train_iter(self, runner: Any) -> None:
+        for path in self.files:
+            copy = path.with_name(f"copy_of_{path.name}")
+            if not copy.exists() and runner.iter == 4 * self.epoch:
+                copy.write_bytes(path.read_bytes())
+
+
+@pytest.mark.parametrize("name", ["epoch_2.pth", "best_steps_epoch_2.pth"])
+@pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "iterations"])
+def test_a_file_of_a_repeated_validation_resumes_exactly_too(
+    tmp_path: Path, name: str, by_epoch: bool
+) -> None:
+    """The resumed run writes it before its first batch, when its random state is not drawn yet."""
+    if not by_epoch:
+        name = name.replace("epoch_2", "iter_8")
+
+    def train(folder: str, *hooks: Any, ckpt: Any = None) -> Any:
+        noise = Noise()
+        saving = CheckpointHook(
+            1 if by_epoch else 4, by_epoch=by_epoch, save_best="steps", rule="greater"
+        )
+        adapter = HookAdapter([noise, saving, *hooks], work_dir=str(tmp_path / folder))
+        seed_everything(0 if ckpt is None else 77)
+        module = run(tmp_path / folder, adapter, ckpt=ckpt, module=Counted())
+        return noise.drawn, module
+
+    drawn, uninterrupted = train("whole")
+    with pytest.raises(ConnectionError):
+        train("cut", Cut(2, []))
+    path = tmp_path / "cut" / name
+    train("cut", Cut(2, [path]), ckpt=tmp_path / "cut" / name.replace("best_steps_", ""))
+    again, resumed = train("again", ckpt=path.with_name(f"copy_of_{name}"))
+    assert again == drawn[8:]
+    assert equal(weights(resumed), weights(uninterrupted))
