@@ -7,7 +7,6 @@ import errno
 import json
 import os
 import pickle
-import resource
 import shutil
 import signal
 import subprocess
@@ -648,32 +647,34 @@ def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     assert failed
 
 
+FULL = """
+import json, resource, signal, sys, time
+from pathlib import Path
+from lightning_hooks import Hook
+from support.logs.kept import KeepHook, Kept
+from support.training import fit
+
 class Full(Hook):
-    """Lets no file of this process grow any more, as a full disk would."""
+    def after_train_iter(self, runner):
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
 
-    def __init__(self, at: int) -> None:
-        self.at = at
-
-    def after_train_iter(self, runner: Any) -> None:
-        if runner.iter == self.at:
-            signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-            _, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-            resource.setrlimit(resource.RLIMIT_FSIZE, (1, hard))
+folder = Path(sys.argv[1])
+hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.05)))
+fit(folder, hook, Full(), val=2, work_dir=str(folder / "work"), num_sanity_val_steps=0)
+print("sent", [record.seq for record in hook.kept.records], flush=True)
+"""
+"""Lets no file of its process grow any more, as a full disk would."""
 
 
-def test_a_full_disk_costs_one_warning_and_no_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
-    hook = KeepHook(lambda: Kept(lambda writer: time.sleep(0.05)))
-    try:
-        module = fit(tmp_path, hook, Full(at=1))
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
-    assert len(module.losses) == 4
-    assert [record.seq for record in hook.kept.records] == [0, 1, 2, 3, 4]
-    (warning,) = told(caplog)
-    assert "cannot be written" in warning
+def test_a_full_disk_costs_one_warning_and_no_record(tmp_path: Path) -> None:
+    job, lines = started(FULL, tmp_path)  # a process of its own: the limit is of all its threads
+    printed = lines.read()
+    lines.close()
+    assert forks.wait([job], 60) == [0], printed
+    assert "sent [0, 1, 2, 3, 4]" in printed
+    (warning,) = [line for line in printed.splitlines() if "cannot be written" in line]
     assert "kept in memory until it is sent" in warning
 
 
