@@ -297,17 +297,19 @@ class LoggerHook(Hook):
         """
         self._write_earlier(runner)
         if self._given is None:
-            self._given = GivenValues(self._place(runner), self._present(runner))
+            # an evaluation alone, or a run that begins, has no place yet
+            has_place = in_fit(runner) and runner.mode is not None
+            self._given = GivenValues(
+                self._place(runner), self._present(runner) if has_place else None
+            )
         self._given.values.update(values)
 
     def _place(self, runner: Runner) -> int:
         """Return what is the same for values that share a line."""
         return int(runner.iter)
 
-    def _present(self, runner: Runner) -> tuple[Line, int] | None:
-        """Return an empty line at the present place and its step; None outside of a run."""
-        if runner.mode is None or not in_fit(runner):
-            return None
+    def _present(self, runner: Runner) -> tuple[Line, int]:
+        """Return an empty line at the present place, and the step of its values."""
         line = Line.of(runner, {}, {}, by_epoch=self.by_epoch)
         return dataclasses.replace(line, rates={}, is_given=True), self.get_iter(runner)
 
@@ -319,9 +321,10 @@ class LoggerHook(Hook):
     def _write_given(self, runner: Runner) -> None:
         """Log kept values."""
         given, self._given = self._given, None
-        if given is None or (present := given.present or self._present(runner)) is None:
-            return
-        self._log_line_of_logger(runner, *present, self._with_own_names(runner, given.values))
+        if given is not None:
+            line, step = given.present or self._present(runner)
+            values = self._with_own_names(runner, given.values)
+            self._log_line_of_logger(runner, line, step, values)
 
     def _log_line_of_logger(
         self, runner: Runner, line: Line, step: int, values: dict[str, Any]
@@ -447,7 +450,7 @@ class GivenValues:
 
     Args:
         place: The iterations done, or what else the values of a line have in common.
-        present: The empty line of the place and its step; None outside of a fit.
+        present: The empty line of the place and its step; None where the run has none yet.
         values: The values by name.
     """
 
