@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
-from lightning.pytorch.loggers.logger import DummyExperiment, Logger
+from lightning.pytorch.loggers.logger import DummyLogger, Logger
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -78,7 +78,7 @@ class HooksLogger(Logger):
     @property
     def experiment(self) -> Any:
         """The ``Runner``, with ``log_image`` and the like; a dummy without a logger hook."""
-        return self._find_runner() or DummyExperiment()
+        return self._find_runner() or DummyLogger().experiment
 
     def begin(self, trainer: L.Trainer) -> None:
         """Serve a fit or evaluation of a Trainer with logger hooks."""

@@ -534,8 +534,9 @@ class TrackerHook(LoggerHook):
         Args:
             runner: The runner; None if the training has failed.
         """
-        for peer in self._peers if runner is not None else ():
-            peer._write_given(runner)
+        if runner is not None:
+            for peer in self._peers:
+                peer._write_given(runner)
         with contextlib.ExitStack() as folders:
             sessions = [(peer, peer._close_session(runner, folders)) for peer in self._peers]
             errors = [(peer, s.wait()) for peer, s in sessions if s is not None]

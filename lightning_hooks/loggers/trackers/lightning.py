@@ -311,7 +311,7 @@ class LightningLoggerHook(TrackerHook):
             super().log(runner)
 
     def _log_given(self, runner: Runner, values: Mapping[str, Any]) -> None:
-        """Keep values of a Lightning ``Logger``, unless Lightning gives them to the same loggers."""
+        """Keep values of a Lightning ``Logger``; the Trainer's own loggers have them."""
         if not self._shares:
             super()._log_given(runner, values)
 

@@ -203,8 +203,7 @@ def test_hyper_parameters_of_both_sources(work: Path) -> None:
     assert run_of(client_of(work / "mlflow.db")).data.params == stored
     config: dict[str, Any] = {}
     for record in read_wandb(work):
-        updates = record["config"].get("update", []) if record["type"] == "config" else []
-        config.update({each["key"]: json.loads(each["value_json"]) for each in updates})
+        config |= record.get("config", {}).get("update", {})
     assert {name: str(config.get(name)) for name in stored} == stored
 
 
@@ -332,7 +331,8 @@ def test_a_checkpoint_of_lightnings_stands_where_it_stood(work: Path) -> None:
 
 def test_callbacks_see_no_score_of_the_logger(work: Path) -> None:
     class Scores(Callback):
-        names: set[str] = set()
+        def __init__(self) -> None:
+            self.names: set[str] = set()
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             self.names = {*trainer.callback_metrics}
