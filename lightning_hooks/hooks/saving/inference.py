@@ -168,20 +168,20 @@ def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]]:
     return parts
 
 
-def _read(paths: list[str], tmpdir: str) -> Iterator[list[Any]]:
-    """Yield the results in files, and delete the files."""
-    for rank, path in enumerate(paths):
-        try:
-            yield pickle.loads(Path(path).read_bytes())
-        except FileNotFoundError:
-            raise FileNotFoundError(
-                f"rank 0 finds no {path}, which rank {rank} has written: tmpdir={tmpdir!r} is no "
-                "directory that all ranks share. Give one that is, or gpu_collect=True to send the "
-                "results from rank to rank"
-            ) from None
+def _read(paths: list[str], tmpdir: str) -> list[list[Any]]:
+    """Return the results in files, and delete the files."""
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        raise FileNotFoundError(
+            f"rank 0 finds no {missing[0]}, which another rank has written: tmpdir={tmpdir!r} is "
+            "no directory that all ranks share. Give one that is, or gpu_collect=True to send the "
+            "results from rank to rank"
+        )
+    parts = [pickle.loads(Path(path).read_bytes()) for path in paths]
     files.delete(*paths)
     with contextlib.suppress(OSError):  # the directory holds other files
         os.rmdir(tmpdir)
+    return parts
 
 
 def _in_order(parts: Sequence[list[Any]], size: int | None) -> list[Any]:
