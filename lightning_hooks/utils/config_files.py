@@ -39,15 +39,16 @@ def read_config(path: str | Path) -> dict[str, Any]:
 
     Raises:
         FileNotFoundError: if the file or a base is missing.
-        ValueError: for another ending, a file that inherits from itself, content other than a
-            dict, or damaged YAML or JSON.
+        ValueError: for another ending, a file that inherits from itself, YAML or JSON that inherits
+            from a ``.py`` file, content other than a dict, or damaged YAML or JSON.
         KeyError: if two bases define the same key, or no base has the key of ``{{ _base_.key }}``.
         TypeError: if a dict would be merged into another type, or ``_base_`` is no path.
         Exception: raised by the code of a ``.py`` file, with a note on the file.
 
     Note:
         Departures from mmcv: the key ``_delete_`` is removed from a dict without a base as well,
-        and a file that inherits from itself is refused by name.
+        a file that inherits from itself is refused by name, and YAML and JSON inherit from no
+        ``.py`` file, because nothing in a data file is executed.
     """
     return _read(Path(os.path.abspath(Path(path).expanduser())), ())
 
@@ -112,6 +113,11 @@ def _read(path: Path, heirs: tuple[Path, ...]) -> dict[str, Any]:
         raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
     for name in names:
         base = Path(os.path.abspath(path.parent / name))
+        if base.suffix == ".py" != path.suffix:
+            raise ValueError(
+                f"{BASE} of {path} must be YAML or JSON, got {name!r}: a .py file is run, and "
+                f"{path.suffix} files are data; a config that inherits from code ends in .py"
+            )
         inherited = _read(base, (*heirs, path))
         twice = sorted(bases.keys() & inherited.keys())
         if twice:
