@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from lightning_hooks.utils.notes import add_note
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["copied", "merged", "read_config"]
@@ -131,7 +132,8 @@ def _parse(path: Path) -> dict[str, Any]:
     if path.suffix not in (".py", ".yaml", ".yml", ".json"):
         raise ValueError(f"a config file must end in .py, .yaml, .yml or .json, got {path}")
     try:
-        text = path.read_text(encoding="utf-8")
+        with open(path, encoding="utf-8", opener=regular) as file:
+            text = file.read()
     except UnicodeDecodeError as error:
         raise ValueError(f"the config {path} is no text: {error}") from None
     own = {

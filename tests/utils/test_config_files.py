@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -177,3 +178,9 @@ def test_wrong_files_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         read_config(write(tmp_path, **files))
+
+
+def test_a_base_that_is_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(OSError, match=r"is no regular file: .*pipe\.yaml"):
+        read_config(write(tmp_path, a__yaml="_base_: pipe.yaml\n"))
