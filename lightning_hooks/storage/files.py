@@ -16,7 +16,7 @@ from uuid import uuid4
 import filelock
 import fsspec
 
-from lightning_hooks.utils.regular_files import regular
+from lightning_hooks.utils.regular_files import NotRegularError, regular
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -91,12 +91,14 @@ def size_of(path: str) -> int | None:
 
 
 def read_bytes(path: str) -> bytes | None:
-    """Return the contents of a local or remote file, None for a missing file."""
+    """Return the contents of a local or remote file; None if missing, empty for a device."""
     try:
         with opened(path) as file:
             return bytes(file.read())
     except FileNotFoundError:
         return None
+    except NotRegularError:
+        return b""
 
 
 def remove(path: str) -> None:

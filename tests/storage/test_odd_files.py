@@ -201,15 +201,18 @@ def test_a_pipe_is_refused_by_name_and_never_the_newest_checkpoint(tmp_path: Pat
     os.mkfifo(path)
     with pytest.raises(DamagedCheckpointError, match=r"epoch_1.pth is a folder or a pipe, not"):
         load(str(path))
-    with pytest.warns(UserWarning, match="no last checkpoint available"):
+    with (
+        pytest.warns(UserWarning, match="no last checkpoint available"),
+        pytest.raises(FileExistsError, match=r"found no checkpoint to load.*epoch_1\.pth"),
+    ):
         training.fit(tmp_path, CheckpointHook(interval=1), ckpt_path="last")
-    assert path.is_file()  # the first save has replaced the pipe
 
 
-def test_a_list_that_is_a_device_without_end_is_refused(tmp_path: Path) -> None:
+def test_a_list_that_is_a_device_without_end_is_no_list(tmp_path: Path) -> None:
     (tmp_path / "checkpoints.json").symlink_to("/dev/zero")
-    with pytest.raises(OSError, match=r"is no regular file: .*checkpoints\.json"):
+    with pytest.warns(UserWarning, match=r"checkpoints\.json is no list of checkpoints"):
         training.fit(tmp_path, CheckpointHook(interval=1))
+    assert [entry.name for entry in manifest.read(str(tmp_path))] == ["epoch_1.pth"]
 
 
 def test_a_pipe_by_the_name_of_a_half_written_file_is_replaced(tmp_path: Path) -> None:
