@@ -13,6 +13,7 @@ from pathlib import Path
 from lightning_hooks.cli.list_files import COLUMNS, listed_files, shown
 from lightning_hooks.cli.plot_runs import RunLog, figure_of, quantities, read_run
 from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["report"]
@@ -141,7 +142,7 @@ def _times(run: RunLog) -> str:
 
 def _configuration(run: RunLog) -> str:
     """Return the first line of the log, the run's ``meta``, without secrets."""
-    with open(run.path, encoding="utf-8", errors="replace") as file:
+    with open(run.path, encoding="utf-8", errors="replace", opener=regular) as file:
         first = file.readline()
     try:
         meta = json.loads(first)
@@ -160,7 +161,7 @@ def _warnings(run: RunLog) -> str:
     log = run.path.with_name(run.path.name.removesuffix(".json"))
     if not log.is_file():
         return ""
-    with open(log, encoding="utf-8", errors="replace") as file:
+    with open(log, encoding="utf-8", errors="replace", opener=regular) as file:
         found = dict.fromkeys(
             line.strip() for line in file if re.search(r" - (WARNING|ERROR|CRITICAL) - ", line)
         )

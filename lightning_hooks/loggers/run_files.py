@@ -7,7 +7,6 @@ import errno
 import logging
 import os
 import posixpath
-import stat
 import zlib
 from collections.abc import Collection, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
@@ -15,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from lightning_hooks.storage.files import filesystem, is_local, join
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.secrets import describe, without_secrets
 
 if TYPE_CHECKING:
@@ -51,12 +51,7 @@ def create(path: str, data: bytes) -> bool:
 
 def _open(path: str, flags: int) -> int:
     """Open a regular file without following links."""
-    options = "O_BINARY", "O_NOFOLLOW", "O_NONBLOCK"  # a pipe without a reader would block
-    file = os.open(path, flags | sum(getattr(os, name, 0) for name in options), 0o666)
-    if not stat.S_ISREG(os.fstat(file).st_mode):
-        os.close(file)
-        raise OSError(errno.EINVAL, "no regular file", path)
-    return file
+    return regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def append(path: str, data: bytes, local: bool = True) -> None:
@@ -234,8 +229,10 @@ def files_of_run(runner: Runner, suffix: str | tuple[str, ...]) -> Iterator[str]
     for folder, inner, names in os.walk(work_dir):
         inner[:] = sorted(n for n in inner if not n.startswith(".") and n not in _TRACKERS)
         for name in sorted(names):
-            if name.endswith(suffix) and name.startswith(prefix) and not name.startswith("."):
-                yield os.path.relpath(os.path.join(folder, name), work_dir)
+            path = os.path.join(folder, name)
+            is_wanted = name.endswith(suffix) and name.startswith(prefix)
+            if is_wanted and not name.startswith(".") and os.path.isfile(path):
+                yield os.path.relpath(path, work_dir)
 
 
 def copy_files(

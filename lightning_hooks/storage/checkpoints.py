@@ -202,7 +202,7 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
             if match and (folder == directory or match[1] in listed):
                 path = os.path.join(folder, name)
                 # a missing or foreign file is no reason to end a run
-                flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+                flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
                 with (
                     contextlib.suppress(OSError),
                     files.locked(path, flags, wait=False) as is_locked,

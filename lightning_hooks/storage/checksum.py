@@ -14,6 +14,8 @@ from collections.abc import Iterator
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
+from lightning_hooks.utils.regular_files import regular
+
 __all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "damage_of", "flaw_of_archive"]
 
 CHUNK = 1 << 20
@@ -29,7 +31,7 @@ loads the file, and when it deletes older files, and a read of a large file take
 
 def checksum(path: str) -> str:
     """Return the checksum of a local file for the list of checkpoints."""
-    with open(path.removeprefix("file://"), "rb") as file:
+    with open(path.removeprefix("file://"), "rb", opener=regular) as file:
         return next(checksums(file))
 
 
@@ -77,7 +79,7 @@ def damage_of(path: str, expected: str | None) -> str:
     seen = (*place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, expected)
     if seen in _intact:
         return ""
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         problem = damage(file, expected)
     if not problem and time.time() - max(status.st_mtime, status.st_ctime) > SETTLED:
         if len(_intact) >= MOST_REMEMBERED:

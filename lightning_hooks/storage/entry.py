@@ -98,8 +98,7 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
             return problem
         if files.is_local(path):
             return damage_of(path.removeprefix("file://"), entry.crc32)
-        fs, target = files.filesystem(path)
-        with fs.open(target, "rb") as file:
+        with files.opened(path) as file:
             return damage(file, entry.crc32)
     except FileNotFoundError:
         return "is missing"
@@ -119,8 +118,7 @@ def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
     path = files.join(directory, entries[0].name)
     if _misplaced(directory, entries[0]) or not os.path.isfile(path.removeprefix("file://")):
         return None
-    fs, target = files.filesystem(path)
-    with fs.open(target, "rb") as file:
+    with files.opened(path) as file:
         sums = {None, *checksums(file)}
     size = files.size_of(path)
     alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in sums}
@@ -179,7 +177,7 @@ def _other_contents(path: str, entry: Entry) -> str:
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
-    with open(path.removeprefix("file://"), "rb") as file:
+    with files.opened(path) as file:
         return "" if entry.crc32 in checksums(file) else "has another checksum than the list"
 
 

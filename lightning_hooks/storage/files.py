@@ -16,6 +16,7 @@ from uuid import uuid4
 import filelock
 import fsspec
 
+from lightning_hooks.utils.regular_files import NotRegularError, regular
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -65,7 +66,9 @@ def filesystem(path: str) -> tuple[Any, str]:
 
 
 def opened(path: str) -> Any:
-    """Return a local or remote file, open for reading its bytes."""
+    """Return a local regular file or a remote file, open for reading its bytes."""
+    if is_local(path):  # without fsspec: read at each start of a fit
+        return open(os.path.expanduser(path.removeprefix("file://")), "rb", opener=regular)
     fs, target = filesystem(path)
     return fs.open(target, "rb")
 
@@ -77,27 +80,25 @@ def exists(path: str) -> bool:
 
 
 def size_of(path: str) -> int | None:
-    """Return the size of a file in bytes, None for a directory.
+    """Return the size of a file in bytes, None for a directory, a pipe or a device.
 
     Raises:
         FileNotFoundError: for a missing path.
     """
     fs, target = filesystem(path)
     info = fs.info(target)
-    return None if info["type"] == "directory" else int(info["size"])
+    return None if info["type"] in ("directory", "other") else int(info["size"])
 
 
 def read_bytes(path: str) -> bytes | None:
-    """Return the contents of a local or remote file, None for a missing file."""
+    """Return the contents of a local or remote file; None if missing, empty for a device."""
     try:
-        if is_local(path):  # without fsspec: read at each start of a fit
-            with open(os.path.expanduser(path.removeprefix("file://")), "rb") as file:
-                return file.read()
-        fs, target = filesystem(path)
-        contents: bytes = fs.cat_file(target)
+        with opened(path) as file:
+            return bytes(file.read())
     except FileNotFoundError:
         return None
-    return contents
+    except NotRegularError:
+        return b""
 
 
 def remove(path: str) -> None:
@@ -166,8 +167,8 @@ def locked_path(path: str, tag: str) -> Iterator[str]:
     A temporary file without a lock is the leftover of a killed process.
     """
     with contextlib.ExitStack() as lock, atomic_path(path, tag) as temporary:
-        if os.path.islink(temporary):  # a stranger's: it leads elsewhere
-            os.unlink(temporary)
+        if os.path.islink(temporary) or not os.path.isfile(temporary):
+            delete(temporary)  # a stranger's: it leads elsewhere
         lock.enter_context(locked(temporary, os.O_RDWR | os.O_CREAT))
         yield temporary
 
@@ -289,7 +290,7 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     beside = ""
     if sys.platform == "win32":
         beside = os.path.join(path, ".lock") if os.path.isdir(path) else f"{path}.lock"
-    descriptor = os.open(beside or path, os.O_RDWR | os.O_CREAT if beside else flags, 0o666)
+    descriptor = regular(beside or path, os.O_RDWR | os.O_CREAT if beside else flags)
     is_locked = None
     with contextlib.suppress(OSError):
         is_locked = filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)

@@ -190,6 +190,26 @@ def test_merge_keys_are_counted_before_they_are_merged(tmp_path: Path) -> None:
         read_config(path)
 
 
+def test_a_base_is_read_once_however_often_it_is_inherited(tmp_path: Path) -> None:
+    for i in range(12):
+        bases = ", ".join([f"a{i + 1}.yaml"] * 10)
+        (tmp_path / f"a{i}.yaml").write_text(f"_base_: [{bases}]\n" if i < 11 else "{}\n")
+    assert read_config(tmp_path / "a0.yaml") == {}
+
+
+@pytest.mark.parametrize("values", ["[{{ _base_.x }}, {{ _base_.x }}]", "{{ _base_.x }}"])
+def test_the_values_of_all_inherited_files_are_counted(tmp_path: Path, values: str) -> None:
+    (tmp_path / "a0.yaml").write_text(f"x: {[0] * 1999}\n")
+    for i in range(1, 101):
+        text = f"_base_: a{i - 1}.yaml\n" + (f"x: {values}\n" if i < 99 else "")
+        (tmp_path / f"a{i}.yaml").write_text(text)
+    assert len(read_config(tmp_path / "a2.yaml")["x"]) in (2, 1999)
+    with pytest.raises(ValueError, match=r"a\d+\.yaml has more than 100000 values, with what it"):
+        read_config(tmp_path / "a99.yaml")
+    with pytest.raises(ValueError, match=r"a100\.yaml inherits from a chain of more than 100"):
+        read_config(tmp_path / "a100.yaml")
+
+
 def test_a_config_in_yaml_is_data(tmp_path: Path) -> None:
     (tmp_path / "evil.yaml").write_text(f'a: !!python/object/apply:os.mkdir ["{tmp_path}/ran"]\n')
     with pytest.raises(ValueError, match=r"evil\.yaml is damaged: could not determine a constr"):

@@ -501,7 +501,7 @@ def test_a_file_of_weights_alone_is_no_run(tmp_path: Path) -> None:
 
 def test_a_folder_is_answered_by_the_newest_file_in_it(tmp_path: Path) -> None:
     train(tmp_path, [CheckpointHook(1)], enable_checkpointing=True)
-    with pytest.raises(Exception, match=r"is a folder, not a file; .* is .*epoch_2.pth"):
+    with pytest.raises(Exception, match=r"is a folder or a pipe, not a file; .* is .*epoch_2.pth"):
         train(tmp_path, [EMAHook()], ckpt_path=str(tmp_path))
 
 

@@ -28,8 +28,9 @@ FILES = {
         total_epochs = 24
         here = '{{ fileDirname }}'
         """,
-    "yours.yaml": "_base_: mine.py\nlr_config: {_delete_: true, policy: fixed}\n",
+    "yours.yaml": "_base_: [runtime.yaml, data.json]\nlog_config: {_delete_: true, n: 1}\n",
     "theirs.json": '{"_base_": "yours.yaml", "data": {"n": 4}, "x": {{ _base_.data.workers }}}',
+    "both.py": "_base_ = 'mine.py'\nlr_config = dict(_delete_=True, policy='fixed')\n",
 }
 
 
@@ -59,7 +60,7 @@ def test_merged_alike(base: dict, child: dict) -> None:
 def test_an_object_of_mmcvs_class_is_understood(tmp_path: Path) -> None:
     for file, text in FILES.items():
         (tmp_path / file).write_text(textwrap.dedent(text))
-    adapter = hooks_from_config(Config.fromfile(tmp_path / "yours.yaml"))
+    adapter = hooks_from_config(Config.fromfile(tmp_path / "both.py"))
     assert [type(h).__name__ for h in adapter.hooks] == [
         "FixedLrUpdaterHook",
         "IterTimerHook",

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 from lightning_hooks import CheckpointHook, EMAHook, HookAdapter, newest_valid
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, load
 from support import training
 
@@ -68,7 +68,7 @@ KINDS = {
     empty: "is an empty file",
     odd_meta: "'meta' is damaged: it must be a dict, got 7",
     a_list: "holds a list, and a checkpoint is a dict",
-    folder: "is a folder, not a file",
+    folder: "is a folder or a pipe, not a file",
     half: "cannot be read: File is not a zip file",
     flipped: "is damaged: its record '.*/data/0' has another CRC-32 than it was written",
 }
@@ -194,3 +194,29 @@ def test_a_file_that_cannot_be_synced_is_named(tmp_path: Path, monkeypatch: Any)
     monkeypatch.setattr(os, "fsync", fail)
     with pytest.raises(OSError, match=r"epoch_1\.pth"):
         training.fit(tmp_path, CheckpointHook(interval=1))
+
+
+def test_a_pipe_is_refused_by_name_and_never_the_newest_checkpoint(tmp_path: Path) -> None:
+    path = tmp_path / "epoch_1.pth"
+    os.mkfifo(path)
+    with pytest.raises(DamagedCheckpointError, match=r"epoch_1.pth is a folder or a pipe, not"):
+        load(str(path))
+    with (
+        pytest.warns(UserWarning, match="no last checkpoint available"),
+        pytest.raises(FileExistsError, match=r"found no checkpoint to load.*epoch_1\.pth"),
+    ):
+        training.fit(tmp_path, CheckpointHook(interval=1), ckpt_path="last")
+
+
+def test_a_list_that_is_a_device_without_end_is_no_list(tmp_path: Path) -> None:
+    (tmp_path / "checkpoints.json").symlink_to("/dev/zero")
+    with pytest.warns(UserWarning, match=r"checkpoints\.json is no list of checkpoints"):
+        training.fit(tmp_path, CheckpointHook(interval=1))
+    assert [entry.name for entry in manifest.read(str(tmp_path))] == ["epoch_1.pth"]
+
+
+def test_a_pipe_by_the_name_of_a_half_written_file_is_replaced(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.pth.run.tmp")
+    with files.locked_path(str(tmp_path / "a.pth"), "run") as temporary:
+        Path(temporary).write_text("whole")
+    assert (tmp_path / "a.pth").read_text() == "whole"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import os
 import textwrap
 from pathlib import Path
 from typing import Any
@@ -72,7 +73,8 @@ def test_dicts_are_merged_into_those_of_the_bases_and_the_rest_replaced(tmp_path
         "total_epochs": 24,
     }
     grandchild = write(
-        tmp_path, new__yaml="_base_: sub/mine.py\nlr_config: {_delete_: true, policy: fixed}\n"
+        tmp_path,
+        new__py="_base_ = 'sub/mine.py'\nlr_config = dict(_delete_=True, policy='fixed')\n",
     )
     assert read_config(grandchild)["lr_config"] == {"policy": "fixed"}
     assert read_config(grandchild)["total_epochs"] == 24
@@ -97,8 +99,9 @@ def test_values_of_the_bases_and_parts_of_the_path(tmp_path: Path) -> None:
     assert found["nested"][0]["names"] is not found["data"]["names"]
     assert found["work_dir"] == "work/mine"
     assert (found["here"], found["ending"]) == (str(python), ".py")
-    yaml = write(tmp_path, other__yaml="_base_: base.py\nsize: {{ _base_.data.size }}\n")
-    assert read_config(yaml)["size"] == (3, 4)
+    write(tmp_path, base__json='{"data": {"size": [3, 4]}}')
+    yaml = write(tmp_path, other__yaml="_base_: base.json\nsize: {{ _base_.data.size }}\n")
+    assert read_config(yaml)["size"] == [3, 4]
 
 
 def test_departure_merging_changes_neither_of_the_two_and_delete_is_no_key() -> None:
@@ -129,6 +132,19 @@ def test_departure_a_file_that_inherits_from_itself_is_refused_by_name(tmp_path:
     path = write(tmp_path, b__py="_base_ = 'a.py'\n", a__py="_base_ = 'b.py'\n")
     with pytest.raises(ValueError, match=r"inherit from itself: .*a\.py <- .*b\.py <- .*a\.py"):
         read_config(path)
+
+
+@pytest.mark.parametrize(
+    "child", [{"a__yaml": "_base_: x.py\n"}, {"a__json": '{"_base_": ["x.py"]}'}]
+)
+def test_departure_yaml_and_json_inherit_from_no_code(
+    tmp_path: Path, child: dict[str, str]
+) -> None:
+    write(tmp_path, x__py=f"open({str(tmp_path / 'ran')!r}, 'w')\n")
+    path = write(tmp_path, **child)
+    with pytest.raises(ValueError, match=rf"_base_ of .*{path.name} must be YAML or JSON, got 'x"):
+        read_config(write(tmp_path, c__py=f"_base_ = {path.name!r}\n"))
+    assert not (tmp_path / "ran").exists()
 
 
 def test_a_deprecated_file_says_what_to_use(tmp_path: Path) -> None:
@@ -162,3 +178,9 @@ def test_wrong_files_are_refused(
 ) -> None:
     with pytest.raises(error, match=message):
         read_config(write(tmp_path, **files))
+
+
+def test_a_base_that_is_a_pipe_is_refused_by_name(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.yaml")
+    with pytest.raises(OSError, match=r"is no regular file: .*pipe\.yaml"):
+        read_config(write(tmp_path, a__yaml="_base_: pipe.yaml\n"))

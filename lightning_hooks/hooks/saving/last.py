@@ -28,10 +28,10 @@ from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.ranking import is_due
 from lightning_hooks.hooks.saving.store import CheckpointStore
+from lightning_hooks.hooks.sync_buffers import sync_buffers
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number
-from lightning_hooks.utils.dtensors import is_sharded
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
 
@@ -415,11 +415,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
         self._last.mark_due(number, unit, self.by_epoch)
-        if self.sync_buffer:
-            for buffer in runner.module.buffers():
-                if buffer.is_floating_point() and not is_sharded(buffer):
-                    mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
-                    buffer.copy_(mean)
+        if self.sync_buffer and runner.world_size > 1:
+            sync_buffers(runner.module, means_only=True)
 
     # -- Lightning's events: the file is written -------------------------------------------
 

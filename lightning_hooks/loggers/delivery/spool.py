@@ -20,6 +20,7 @@ from typing import IO, TYPE_CHECKING, Any
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
 from lightning_hooks.loggers.run_files import append
 from lightning_hooks.storage.files import delete, is_local, join, locked
+from lightning_hooks.utils.regular_files import regular
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -287,7 +288,7 @@ def read_head(path: str) -> tuple[dict[str, Any], int]:
     if not isinstance(head, dict):
         raise ValueError(f"{path} is not the spool of a run")
     state: dict[str, Any] = {}
-    with contextlib.suppress(OSError), open(f"{path}.ack", "rb") as file:
+    with contextlib.suppress(OSError), open(f"{path}.ack", "rb", opener=regular) as file:
         state = unseal(file.read(_BLOCK)) or {}
     offset = state.get("offset")
     run_ids = (each for each in (state.get("run"), head.get("key")) if is_run_id(each))
@@ -344,7 +345,7 @@ class StoredRecords(Sequence[Record]):
 
     def _read(self) -> Iterator[Record]:
         self.damaged = 0
-        with open(self._path, "rb", buffering=0) as file:
+        with open(self._path, "rb", buffering=0, opener=regular) as file:
             for line, end in lines_of(file, self._start, self._size):
                 self.end = end
                 fields = unseal(line) or {}
@@ -394,12 +395,12 @@ def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], Stored
 
 def _read_lines(path: str, start: int = 0) -> Iterator[tuple[bytes, int]]:
     """Yield the complete lines of a file from a position on, with the position after each."""
-    with open(path, "rb", buffering=0) as file:
+    with open(path, "rb", buffering=0, opener=regular) as file:
         yield from lines_of(file, start, os.path.getsize(path))
 
 
 def _ends_line(path: str, offset: int) -> bool:
-    with open(path, "rb") as file:
+    with open(path, "rb", opener=regular) as file:
         if offset > os.path.getsize(path):
             return False
         file.seek(offset - 1)

@@ -22,6 +22,7 @@ from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.samples import Histogram, Table, as_picture
 
 if TYPE_CHECKING:
@@ -204,7 +205,7 @@ def _find_task(tag: str, offline: bool) -> str | None:
         task_ids: Any = Task.query_tasks(tags=[tag])
         return next(iter(task_ids), None)
     for path in get_offline_dir().glob("*/task.json"):
-        with contextlib.suppress(ValueError), open(path, encoding="utf-8") as file:
+        with contextlib.suppress(ValueError), open(path, encoding="utf-8", opener=regular) as file:
             task = json.load(file)
             if tag in (task.get("tags") or ()):
                 return str(task["id"])
@@ -216,7 +217,7 @@ def _stored_steps(folder: str) -> dict[str, set[int]]:
     steps: dict[str, set[int]] = {}
     path = os.path.join(folder, "metrics.jsonl")
     if os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=regular) as file:
             for event in itertools.chain.from_iterable(map(json.loads, file)):
                 steps.setdefault(event["metric"], set()).add(int(event["iter"]))
     return steps

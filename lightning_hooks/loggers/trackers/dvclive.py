@@ -19,6 +19,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ def _stored_steps(folder: str) -> dict[str, set[int]]:
     steps: dict[str, set[int]] = {}
     for path in glob.glob(os.path.join(glob.escape(folder), "**", "*.tsv"), recursive=True):
         name = os.path.relpath(path, folder).removesuffix(".tsv").replace(os.sep, "/")
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=regular) as file:
             steps[name] = {int(row["step"]) for row in csv.DictReader(file, delimiter="\t")}
     return steps
 

@@ -25,6 +25,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.samples import as_picture
 
 if TYPE_CHECKING:
@@ -299,7 +300,7 @@ def read_neptune(path: str) -> tuple[list[Record], bool, str]:
 def _operations(path: str) -> Iterator[dict[str, Any]]:
     decoder = json.JSONDecoder()
     for file in _data_files(path):
-        with open(file, encoding="utf-8") as opened:
+        with open(file, encoding="utf-8", opener=regular) as opened:
             text = opened.read()
         at = 0
         while at < len(text):

@@ -15,6 +15,7 @@ from lightning_hooks.loggers.run_files import claim_timestamp
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.regular_files import regular
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -155,7 +156,7 @@ def _lines_in(path: str | None) -> dict[str, list[float]]:
     """Return the steps of each name in an offline client's file."""
     lines: dict[str, list[float]] = {}
     if path and os.path.exists(path):
-        with open(path, encoding="utf-8") as file:
+        with open(path, encoding="utf-8", opener=regular) as file:
             for _, message in map(json.loads, file):
                 for data in message.get("data", ()):
                     lines.setdefault(message["win"], []).extend(data.get("x", ()))

@@ -118,6 +118,13 @@ def test_a_file_without_a_head_is_no_spool_and_stops_nothing(tmp_path: Path, hea
     assert path.exists()
 
 
+@pytest.mark.parametrize("pipe", ["other.jsonl", "old-kept.jsonl.ack"])
+def test_a_pipe_beside_a_spool_stops_nothing(tmp_path: Path, pipe: str) -> None:
+    path = spool_of(tmp_path)
+    os.mkfifo(path.with_name(pipe))
+    assert [record.step for record in taken_over(tmp_path / "spool")] == [0, 1, 2, 3, 4]
+
+
 def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     line = bytearray(to_line(Record(1, 2.0, 3, {"loss": 0.5})))
     path = spool_of(tmp_path, count=0)
