@@ -244,7 +244,10 @@ def _read_file(trainer: L.Trainer, path: str) -> dict[str, Any]:
 
 def _without_values(state: Mapping[Any, Any]) -> dict[Any, Any]:
     """Return an optimizer's state with the shapes and types of its tensors alone."""
-    return apply_to_collection({**state}, torch.Tensor, lambda tensor: tensor.to("meta"))
+    shapes: dict[Any, Any] = apply_to_collection(
+        {**state}, torch.Tensor, lambda tensor: tensor.to("meta")
+    )
+    return shapes
 
 
 @torch.no_grad()
