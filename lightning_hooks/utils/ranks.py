@@ -1,14 +1,15 @@
-"""Between ranks: collect values on rank 0, and have rank 0's result or error on all ranks."""
+"""Between ranks: collect values on rank 0; have rank 0's tensors, result or error on all ranks."""
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
+import torch
 from torch import distributed
 
-__all__ = ["collected", "from_rank_0"]
+__all__ = ["broadcast_", "collected", "from_rank_0"]
 
 T = TypeVar("T")
 
@@ -55,6 +56,21 @@ def from_rank_0(function: Callable[[], T]) -> T:
     if error_of_rank_0 is not None:
         raise own or error_of_rank_0
     return result  # type: ignore[no-any-return]
+
+
+def broadcast_(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
+    """Copy rank 0's values to the tensors of the other ranks, one after another. Collective.
+
+    Args:
+        tensors: Tensors of the same shapes and types on all ranks, on any device.
+        device: The device whose tensors the ranks can send.
+    """
+    with torch.no_grad():
+        for tensor in filter(torch.numel, tensors):
+            sent = tensor.detach().to(device).contiguous()
+            distributed.broadcast(sent, 0)
+            if sent.data_ptr() != tensor.data_ptr():
+                tensor.copy_(sent)
 
 
 def _portable(error: Exception) -> Exception:

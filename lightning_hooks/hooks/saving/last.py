@@ -251,7 +251,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             counted from the hook's last file; None for never.
         on_exception: Whether an exception, Ctrl-C or SIGTERM in training writes a file
             ``iter_<n>.pth`` too, unless the last file has all iterations. A line names the file.
-            With several ranks, only SIGTERM writes a file.
+            With several ranks, only SIGTERM writes a file: of rank 0 at the next batch, of another
+            rank where the ranks agree next, at the latest at the end of the epoch.
         save_begin: The epochs or iterations after which the first file by ``interval`` is written;
             the others follow by ``interval``, as MMEngine's. 0 for after ``interval``.
 
