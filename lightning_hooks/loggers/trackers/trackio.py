@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ class TrackioWriter(Writer):
         """Log a row."""
         import trackio
 
-        samples = media(record, trackio, self._file_names.of)
-        self.run.log({**record.scalars, **record.texts, **samples}, step=record.step)
+        with tempfile.TemporaryDirectory() as folder:
+            samples = media(record, trackio, self._file_names.of, folder)
+            self.run.log({**record.scalars, **samples}, step=record.step)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
