@@ -588,9 +588,8 @@ class Runner:
 
     def log_video(self, name: str, video: Any, fps: float = 4) -> None:
         """Log a video ``[T, C, H, W]``, as ``train/name`` or ``val/name``."""
-        self.samples.log(
-            self.samples.with_mode(name), functools.partial(video_of, name, video, fps)
-        )
+        make = functools.partial(video_of, name, video, fps)
+        self.samples.log(self.samples.with_mode(name), make)
 
     def log_histogram(self, name: str, histogram: Histogram) -> None:
         """Log a histogram at the current iteration."""

@@ -19,7 +19,6 @@ from lightning_hooks import (
     NeptuneLoggerHook,
     TensorboardLoggerHook,
     TextLoggerHook,
-    TrackioLoggerHook,
     VisdomLoggerHook,
     WandbLoggerHook,
     log_audio,
@@ -29,6 +28,7 @@ from lightning_hooks import (
 )
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line
 from lightning_hooks.utils.media import audio_of, video_of
+from support.logs.media import FRAMES, GIF, SOUND, WAV, WORDS, Telling
 from support.logs.trackers import (
     REAL_CLIENTS,
     client_of,
@@ -42,32 +42,6 @@ from support.logs.trackers import (
 from support.training import TinyModule
 
 pytestmark = REAL_CLIENTS
-
-SOUND = torch.linspace(-1, 1, 160).reshape(2, 80)
-FRAMES = torch.stack([torch.zeros(3, 4, 6), torch.ones(3, 4, 6)])
-WORDS = "a <cat>\nand more"
-
-
-def figure_of(color: str = "red") -> Any:
-    pyplot = pytest.importorskip("matplotlib.figure")
-    figure = pyplot.Figure(figsize=(1, 0.5), dpi=40, facecolor=color)
-    figure.subplots().plot([1, 2])
-    return figure
-
-
-class Telling(TinyModule):
-    """Logs one of each in a validation."""
-
-    def validation_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
-        if batch_idx == 0:
-            log_figure(self, "curve", figure_of())
-            log_text(self, "answer", WORDS)
-            log_audio(self, "speech", SOUND, sample_rate=8000)
-            log_video(self, "rollout", FRAMES, fps=10)
-        return super().validation_step(batch, batch_idx)
-
-
-WAV, GIF = audio_of("x", SOUND, 8000).data, video_of("x", FRAMES, 10).data
 
 
 def test_a_sound_and_a_video_have_what_was_given() -> None:
@@ -122,19 +96,6 @@ def test_wandb_holds_them(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert "a &lt;cat&gt;\nand more" in found[".html"].read_text()
     assert found[".wav"].read_bytes() == WAV
     assert found[".gif"].read_bytes() == GIF
-    assert warnings_in(caplog) == []
-
-
-def test_trackio_holds_them(
-    work: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
-) -> None:
-    pytest.importorskip("trackio")
-    fit(work, TrackioLoggerHook(interval=2), module=Telling, epochs=1)
-    import os
-
-    folder = Path(os.environ["TRACKIO_DIR"])
-    found = {path.suffix for path in folder.rglob("media/**/*") if path.is_file()}
-    assert {".png", ".wav", ".gif"} <= found
     assert warnings_in(caplog) == []
 
 
