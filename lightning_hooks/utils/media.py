@@ -100,7 +100,7 @@ def video_of(name: str, video: Any, fps: float) -> Video:
     return Video(file.getvalue())
 
 
-def _array(value: Any) -> np.ndarray | None:
+def _array(value: Any) -> Any:
     """Return a tensor or array on the host, with floats of numpy's; None for anything else."""
     if isinstance(value, torch.Tensor):
         value = value.detach()

@@ -122,6 +122,7 @@ class TrackioLoggerHook(TrackerHook):
     """
 
     _package, _start_function = "trackio", "init"
+    _imported = ("IPython",)  # matplotlib, in a step, would find it half imported
     _writer_class = TrackioWriter
     _run_attribute = "log_system"
     init_kwargs: dict[str, Any] = alias("_init_kwargs")
