@@ -50,8 +50,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         super().__init__()
         self._write = write
         self.for_fit = for_fit
-        self.reads_together = False
-        """Whether all ranks read the same file now: rank 0 checks the file for all."""
+        self.readers = 1
+        """How many ranks read the same file together now; rank 0 checks the file for all."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a Trainer, as part of a library's hyper-parameters, without the run's writer."""
@@ -78,11 +78,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             WeightsOnlyError: for a file without the state to resume a run, in a fit.
         """
         path = os.fspath(path)
-        if self.reads_together:
-            ranks.from_rank_0(partial(verification.check, path))
-        checkpoint = verification.load(
-            path, map_location, weights_only is not False, checked=self.reads_together
-        )
+        ranks.from_rank_0(partial(verification.check, path), self.readers)
+        checkpoint = verification.load(path, map_location, weights_only is not False, checked=True)
         if self.for_fit is not None:
             verification.require_lightnings(path, checkpoint, self.for_fit())
         return checkpoint
@@ -105,8 +102,9 @@ def check_reads(
     strategy, own = trainer.strategy, trainer.strategy.checkpoint_io
     if is_replaceable(own) and getattr(own, "for_fit", None) is None:
         io = AtomicCheckpointIO(write, lambda: trainer.state.fn == TrainerFn.FITTING)
-        io.reads_together = not strategy.restore_checkpoint_after_setup
-        loading.callback(setattr, io, "reads_together", False)
+        if not strategy.restore_checkpoint_after_setup:
+            io.readers = trainer.world_size
+        loading.callback(setattr, io, "readers", 1)
         strategy.checkpoint_io = io
         undo.callback(setattr, strategy, "checkpoint_io", own)
 

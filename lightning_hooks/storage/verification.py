@@ -44,10 +44,10 @@ def check(path: str) -> None:
         DamagedCheckpointError: for a damaged file.
     """
     try:
-        is_folder = files.size_of(path) is None
+        is_file = files.size_of(path) is not None
     except FileNotFoundError:
         raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}") from None
-    problem = "is a folder, not a file" if is_folder else _flaw(path)
+    problem = _flaw(path) if is_file else "is a folder or a pipe, not a file"
     if problem:
         raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
     if problem is None:

@@ -181,7 +181,8 @@ class SavingHook(Hook):
             return
         chosen = entry_point.chosen_path(trainer)
         is_lost = chosen is None and entry_point.asks_for_last(trainer)
-        newest = ranks.from_rank_0(partial(_newest, trainer, hooks)) if is_lost else None
+        find = partial(_newest, trainer, hooks)
+        newest = ranks.from_rank_0(find, trainer.world_size) if is_lost else None
         path = newest or chosen
         for kind in files_of(hooks):
             kind.store.resumed_from = None if path is None else str(path)
@@ -306,7 +307,7 @@ class SavingHook(Hook):
         # Lightning asks before the first setup, where no roster exists
         candidates = Roster(hook_callbacks_of(trainer)).hooks
         entry_point.connect_ranks(trainer)
-        newest = ranks.from_rank_0(partial(_newest, trainer, candidates))
+        newest = ranks.from_rank_0(partial(_newest, trainer, candidates), trainer.world_size)
         return {newest} if newest else set()
 
     def export(

@@ -130,4 +130,4 @@ def verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> N
     """Verify a checkpoint on rank 0 before all ranks read the file; raise errors on all ranks."""
     for_fit = trainer.state.fn == TrainerFn.FITTING
     check = partial(verification.verify, os.fspath(path), for_fit, weights_only is not False)
-    ranks.from_rank_0(check)
+    ranks.from_rank_0(check, trainer.world_size)
