@@ -135,12 +135,12 @@ def test_a_spool_goes_to_trackio(work: Path) -> None:
 def test_it_holds_figures_texts_sounds_and_videos(
     work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    hook = TrackioLoggerHook(interval=2, project="digits", name="first")
+    hook = TrackioLoggerHook(interval=2, project="media", name="told")
     fit(work, hook, module=Telling, epochs=1)
     files = {p.suffix: p for p in (tmp_path / "trackio/media").rglob("*.*")}
     assert {".png", ".wav", ".gif"} <= files.keys()
     assert files[".wav"].read_bytes() == WAV
     assert files[".gif"].read_bytes() == GIF
-    rows = rows_of("digits", "first")
+    rows = rows_of("media", "told")
     assert [step for step, row in rows.items() if "val/answer" in row] == [5]
     assert quiet(caplog)
