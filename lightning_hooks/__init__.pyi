@@ -112,6 +112,7 @@ from lightning_hooks.loggers.trackers.clearml import ClearMLLoggerHook as ClearM
 from lightning_hooks.loggers.trackers.dvclive import DvcliveLoggerHook as DvcliveLoggerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLoggerHook
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
+from lightning_hooks.loggers.as_lightning_logger import hooks_logger as hooks_logger
 from lightning_hooks.loggers.samples import (
     log_image as log_image,
     log_table as log_table,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import lightning as L
@@ -113,6 +113,12 @@ class HookCallback(Callback):
 
     def _log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
+
+    def _log_given(self, runner: Any, values: Mapping[str, Any]) -> None:
+        """Log numbers of a Lightning ``Logger``, by its names."""
+
+    def _log_params(self, runner: Any, params: Mapping[str, Any]) -> None:
+        """Log hyper-parameters of a Lightning ``Logger``."""
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add to a checkpoint file that is about to be written."""

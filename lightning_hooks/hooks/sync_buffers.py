@@ -18,10 +18,14 @@ from lightning_hooks.utils.dtensors import is_sharded
 __all__ = ["SyncBuffersHook", "sync_buffers"]
 
 
-def sync_buffers(module: nn.Module) -> None:
+def sync_buffers(module: nn.Module, *, means_only: bool = False) -> None:
     """Make the buffers equal on all ranks: floats become the mean, other types rank 0's value.
 
     All ranks must call this function. Buffers of a type are sent together.
+
+    Args:
+        module: The module.
+        means_only: Whether buffers of other types than floats stay as they are.
     """
     # a sharded buffer is a part of a value, or equal on all ranks
     whole = [buffer for buffer in module.buffers() if not is_sharded(buffer)]
@@ -31,6 +35,8 @@ def sync_buffers(module: nn.Module) -> None:
             if flat.is_floating_point() or flat.is_complex():
                 torch.distributed.all_reduce(flat)
                 flat /= torch.distributed.get_world_size()
+            elif means_only:
+                continue
             else:
                 torch.distributed.broadcast(flat, 0)
             foreach.copy_flat_(buffers, flat)

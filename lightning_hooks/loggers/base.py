@@ -2,40 +2,29 @@
 
 from __future__ import annotations
 
-import numbers
+import dataclasses
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
+import lightning as L
 import torch
 from torch import distributed
 
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api.logged_values import RAW
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.line import Line, has_rates, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
+from lightning_hooks.loggers.as_lightning_logger import HooksLogger
 from lightning_hooks.utils.arguments import check_bool, check_int
-from lightning_hooks.utils.samples import as_image, is_image
+from lightning_hooks.utils.samples import as_image, is_image, is_scalar
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["LoggerHook", "by_kind", "has_rates", "in_fit", "is_scalar", "peak_memory"]
-
-
-def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
-    """Whether a value is a number, or an array or tensor with one element.
-
-    >>> is_scalar(torch.tensor(0.5)), is_scalar(np.ones(2)), is_scalar("cat")
-    (True, False, False)
-    """
-    if isinstance(val, numbers.Number):
-        return True
-    if isinstance(val, np.ndarray):
-        return include_np and val.ndim == 0
-    return include_torch and isinstance(val, torch.Tensor) and val.numel() == 1
 
 
 def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
@@ -130,10 +119,14 @@ class LoggerHook(Hook):
         """Whether the hook writes files or to a tracker, as loggers do."""
         return True
 
-    _transient: Sequence[str] = ("_results", "_read", "_line_at")
+    _transient: Sequence[str] = ("_results", "_read", "_line_at", "_given", "_names_of_lines")
     _results: Mapping[str, Any] = MappingProxyType({})  # of other hooks, not logged yet
     _read = 0  # the number of the last result read in the output
     _line_at: int | None = None  # the iteration of the last line
+    _given: GivenValues | None = None  # of a Lightning Logger, not logged yet
+    _names_of_lines: frozenset[str] = frozenset()  # of all values in the lines of the run
+    _reserved: Collection[str] = ()
+    """Names that no value of a Lightning ``Logger`` may have."""
 
     def log(self, runner: Runner) -> Any:
         """Log the values of ``runner.log_buffer.output``."""
@@ -141,12 +134,20 @@ class LoggerHook(Hook):
 
     # -- schedule --------------------------------------------------------------------------
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Serve the Trainer's :func:`~lightning_hooks.hooks_logger`, if there is one."""
+        super().setup(trainer, pl_module, stage)
+        for logger in trainer.loggers:
+            if isinstance(logger, HooksLogger):
+                logger.begin(trainer)
+
     def before_run(self, runner: Runner) -> None:
         """Let the last logger of the run clear the output, and no other."""
         loggers = [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
         for hook in loggers:
             hook.reset_flag = hook is loggers[-1]
         self._results, self._read, self._line_at = {}, 0, None
+        self._names_of_lines = frozenset()
 
     def before_epoch(self, runner: Runner) -> None:
         """Drop the previous epoch's values, except for windows of loggers by iteration."""
@@ -155,6 +156,8 @@ class LoggerHook(Hook):
     def after_train_iter(self, runner: Runner) -> None:
         """Log the averages of the last iterations every ``interval`` iterations."""
         buffer = runner.log_buffer
+        if self._given is not None:
+            self._write_earlier(runner)
         # an evaluation within an epoch has the iteration in the log, not the number of batches
         self._read_results(buffer, leave_out="eval_iter_num")
         done = (runner.inner_iter if self.by_epoch else runner.iter) + 1
@@ -187,6 +190,15 @@ class LoggerHook(Hook):
         self._log_all(runner)
         if self.reset_flag:
             runner.log_buffer.clear_output()
+
+    def after_run(self, runner: Runner) -> None:
+        """Log the last values of a Lightning ``Logger``."""
+        self._write_given(runner)
+
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+        """Log the last values of a Lightning ``Logger``."""
+        if self._given is not None:
+            self._write_given(Driver.of(trainer).runner)
 
     def _log_values(self, runner: Runner) -> None:
         """Log values of a whole training epoch, or of a further validation, test or such.
@@ -258,8 +270,11 @@ class LoggerHook(Hook):
         ended: bool = False,
     ) -> None:
         """Log a line; ``ended`` as in :meth:`Line.of`."""
+        if self._given is not None:
+            self._write_earlier(runner)
         if self._sync and averages:
             averages = mean_over_ranks(averages)
+        self._names_of_lines |= averages.keys() | results.keys()
         line = Line.of(runner, averages, results, by_epoch=self.by_epoch, ended=ended)
         with runner.log_buffer.showing(line):
             self.log(runner)
@@ -271,6 +286,74 @@ class LoggerHook(Hook):
             self._results = {**self._results, **output.results(since=self._read)}
             self._results.pop(leave_out, None)
             self._read = output.number
+
+    # -- values of a Lightning Logger --------------------------------------------------------
+
+    def _log_given(self, runner: Runner, values: Mapping[str, Any]) -> None:
+        """Keep the values of a :class:`HooksLogger` until their iteration, or validation, is over.
+
+        Lightning's monitors log at the beginning and the end of a batch, on the first rank: the
+        values have a line of their own, without a collective.
+        """
+        self._write_earlier(runner)
+        if self._given is None:
+            # an evaluation alone, or a run that begins, has no place yet
+            has_place = in_fit(runner) and runner.mode is not None
+            self._given = GivenValues(
+                self._place(runner), self._present(runner) if has_place else None
+            )
+        self._given.values.update(values)
+
+    def _place(self, runner: Runner) -> int:
+        """Return what is the same for values that share a line."""
+        return int(runner.iter)
+
+    def _present(self, runner: Runner) -> tuple[Line, int]:
+        """Return an empty line at the present place, and the step of its values."""
+        line = Line.of(runner, {}, {}, by_epoch=self.by_epoch)
+        return dataclasses.replace(line, rates={}, is_given=True), self.get_iter(runner)
+
+    def _write_earlier(self, runner: Runner) -> None:
+        """Log kept values of an earlier place."""
+        if self._given is not None and self._given.place != self._place(runner):
+            self._write_given(runner)
+
+    def _write_given(self, runner: Runner) -> None:
+        """Log kept values."""
+        given, self._given = self._given, None
+        if given is not None:
+            line, step = given.present or self._present(runner)
+            values = self._with_own_names(runner, given.values)
+            self._log_line_of_logger(runner, line, step, values)
+
+    def _log_line_of_logger(
+        self, runner: Runner, line: Line, step: int, values: dict[str, Any]
+    ) -> None:
+        """Log values of a Lightning ``Logger`` in a line of their own, at a step."""
+        line = dataclasses.replace(line, results=values)
+        with runner.log_buffer.showing(line):
+            self.log(runner)
+
+    def _with_own_names(self, runner: Runner, values: Mapping[str, Any]) -> dict[str, Any]:
+        """Return values by names that no value of this hook's lines has."""
+        taken = {*self._reserved, *self._names_of_lines, *self._names_of_steps(runner)}
+        named = {}
+        for name, value in values.items():
+            key, number = name, 1
+            while key in taken:
+                number += 1
+                key = f"{name}_{number}"
+            if key != name:
+                runner.warn_once(
+                    f"{name!r} is a name of the hooks' own lines: what trainer.logger logs by this "
+                    f"name is logged as {key}"
+                )
+            named[key] = value
+        return named
+
+    def _names_of_steps(self, runner: Runner) -> Collection[str]:
+        """Return the names of the values of training steps in this hook's lines."""
+        return runner.train_log.names
 
     # -- names -----------------------------------------------------------------------------
 
@@ -344,6 +427,8 @@ class LoggerHook(Hook):
             add_mode: Whether names begin with the mode.
             tags_to_skip: Names to leave out.
         """
+        if self._line(runner).is_given:
+            return {k: v for k, v in runner.log_buffer.output.items() if allow_scalar}
         prefix = f"{self.get_mode(runner)}/" if add_mode else ""
         keys, tags = _keys(runner, prefix), {}
         for name, value in runner.log_buffer.output.items():
@@ -357,6 +442,21 @@ class LoggerHook(Hook):
         if not has_rates(runner):
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
+
+
+@dataclasses.dataclass
+class GivenValues:
+    """Values of a Lightning ``Logger`` that a hook has not logged yet.
+
+    Args:
+        place: The iterations done, or what else the values of a line have in common.
+        present: The empty line of the place and its step; None where the run has none yet.
+        values: The values by name.
+    """
+
+    place: int
+    present: tuple[Line, int] | None
+    values: dict[str, Any] = dataclasses.field(default_factory=dict)
 
 
 def _forget_epoch(runner: Runner) -> None:

@@ -190,6 +190,7 @@ class TextLoggerHook(LoggerHook):
     """
 
     _transient = ("_json", "_lines", "_resumed", "_loaded_epoch")
+    _reserved = _IN_HEAD
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
@@ -299,6 +300,7 @@ class TextLoggerHook(LoggerHook):
 
     def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""
+        super().after_run(runner)
         if self.out_dir is not None and runner.rank == 0 and runner.may_write:
             system = self._file_system()
             copy_files(runner, system, self.out_dir, self.out_suffix, keep_local=self.keep_local)
@@ -346,7 +348,7 @@ class TextLoggerHook(LoggerHook):
         if not trainer.is_global_zero:
             return
         lines = []
-        if runner.meta and "exp_name" in runner.meta:
+        if runner.meta and "exp_name" in runner.meta and not self._line(runner).is_given:
             ends = self.by_epoch and self.end_of_epoch(runner)
             if ends or self.every_n_iters(runner, self.interval_exp_name):
                 lines.append(f"Exp name: {runner.meta['exp_name']}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import numbers
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -21,6 +22,7 @@ __all__ = [
     "as_table",
     "image_of",
     "is_image",
+    "is_scalar",
     "kind_of",
 ]
 
@@ -73,6 +75,19 @@ Sample = np.ndarray | Table | Histogram
 def kind_of(sample: Sample) -> str:
     """Return the kind of a sample: ``images``, ``tables`` or ``histograms``."""
     return {Table: "tables", Histogram: "histograms"}.get(type(sample), "images")
+
+
+def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:
+    """Whether a value is a number, or an array or tensor with one element.
+
+    >>> is_scalar(torch.tensor(0.5)), is_scalar(np.ones(2)), is_scalar("cat")
+    (True, False, False)
+    """
+    if isinstance(val, numbers.Number):
+        return True
+    if isinstance(val, np.ndarray):
+        return include_np and val.ndim == 0
+    return include_torch and isinstance(val, torch.Tensor) and val.numel() == 1
 
 
 def is_image(value: Any) -> bool:

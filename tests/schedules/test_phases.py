@@ -243,6 +243,14 @@ def test_a_length_of_its_own_by_epoch_and_of_an_old_policy() -> None:
             return base_lr * (1 - runner.iter / runner.max_iters)
 
     assert rates(Old(by_epoch=False, total=4), 1, 6) == [1, 0.75, 0.5, 0.25, 0, 0]
+
+    class Double(LinearAnnealingLrUpdaterHook):
+        def get_lr(self, runner: Any, base_lr: float) -> float:
+            return 2 * super().get_lr(runner, base_lr)
+
+    for total in (4, 0.5):
+        hook = Double(min_lr=0, by_epoch=False, total=total)
+        assert rates(hook, 1, 8) == [2, 1.5, 1, 0.5, 0, 0, 0, 0]
     warm_up = {"warmup": "constant", "warmup_iters": 3, "warmup_ratio": 0.5}
     hook = LinearAnnealingLrUpdaterHook(min_lr=0.5, by_epoch=False, total=2, **warm_up)
     assert rates(hook, 1, 4) == [0.5, 0.375, 0.25, 0.5]

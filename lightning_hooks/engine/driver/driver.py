@@ -74,6 +74,7 @@ from lightning_hooks.engine.lightning_api.events import (
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
+from lightning_hooks.engine.lightning_api.sigterm import share_sigterm
 from lightning_hooks.engine.roster import Roster, hook_callbacks_of, merge_options
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
@@ -292,6 +293,7 @@ class Driver(Callback):
         runner.renew()
         runner.mode = None
         runner.stop_requested = False
+        runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters(runner)
         log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()

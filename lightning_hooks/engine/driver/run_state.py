@@ -15,7 +15,7 @@ from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, plac
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
-from lightning_hooks.utils import random_state
+from lightning_hooks.utils import random_state, ranks
 from lightning_hooks.utils.plain_types import plain_groups
 
 __all__ = ["RunState"]
@@ -34,7 +34,7 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
-    rng            the random state of every rank
+    rng            the random state of every rank; rank 0, which writes, collects the states
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
     log_buffer     the values of steps not averaged yet
@@ -88,10 +88,7 @@ class RunState:
         if self:  # before the first batch of a resumed run
             kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
             of_rank = kept if kept["rng"] else of_rank
-        of_ranks: list[Any] = [of_rank]
-        if trainer.world_size > 1 and not trainer.interrupted:
-            of_ranks = [None] * trainer.world_size
-            torch.distributed.all_gather_object(of_ranks, of_rank)
+        of_ranks = [of_rank] if trainer.interrupted else ranks.collected(of_rank)
         file.own_part.update(
             iter=done,
             in_epoch=runner.in_epoch,

@@ -52,6 +52,10 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         f"{SAMPLERS}:_set_sampler_epoch",
         "CombinedLoader._iterator",
     ),
+    "SIGTERM on one of several ranks": (
+        *("_signal_connector.received_sigterm", "_signal_connector._sigterm_notifier_fn"),
+        f"{_FIT}._broadcast_sigterm_tensor",
+    ),
     "after_train_epoch of a stopped run": ("fit_loop._can_stop_early",),
     "after_train_epoch before the last validation": (f"{_FIT}._is_training_done",),
     "after_train_epoch in train mode": (f"{_VAL}._module_mode",),

@@ -43,6 +43,7 @@ class Line:
         results: The results of other hooks by name.
         rates: ``learning_rate`` and ``momentum`` of the iteration's step; with several optimizers
             ``learning_rate/generator`` ...; empty where the line has no step.
+        is_given: Whether the values are those of a Lightning ``Logger``, with final names.
     """
 
     mode: str
@@ -52,6 +53,7 @@ class Line:
     averages: Mapping[str, Any]
     results: Mapping[str, Any]
     rates: Mapping[str, float]
+    is_given: bool = False
 
     @classmethod
     def of(

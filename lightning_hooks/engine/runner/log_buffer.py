@@ -259,13 +259,16 @@ class LogBuffer:
     def showing(self, line: Line) -> Iterator[None]:
         """Show the values of a line as the output, within the block."""
         before, was_ready = self.output, self.ready
-        self.output, self.ready, self.line = Output(line.results, news=self.news), True, line
+        # what a Lightning Logger gets is no score for Lightning's callbacks
+        news = None if line.is_given else self.news
+        self.output, self.ready, self.line = Output(line.results, news=news), True, line
         self.output.write_averages(line.averages)
         try:
             yield
         finally:
             self.output, self.ready, self.line = before, was_ready, None
-            self._logged = before.number
+            if not line.is_given:
+                self._logged = before.number
 
     # -- checkpoints -------------------------------------------------------------------------
 

@@ -23,6 +23,7 @@ from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import setting
+from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
 from lightning_hooks.engine.priority import default_priority, get_priority, is_family
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
@@ -89,6 +90,9 @@ class Runner:
 
     given_attributes: frozenset[str] = frozenset()
     """The names of the user's own attributes, ``HookAdapter(attributes=...)``."""
+
+    sigterm: SharedSigterm | None = None
+    """Ends all ranks at SIGTERM on one."""
 
     # of the step
 
@@ -261,14 +265,19 @@ class Runner:
             self.trainer.should_stop = bool(value)
 
     def agree_to_stop(self) -> None:
-        """End the run on all ranks if a hook of any rank has set ``should_stop``.
+        """End the run on all ranks if a hook of any rank has set ``should_stop``, or at SIGTERM.
 
         Called by all ranks at borders, where they wait for each other anyway: the end of an epoch
         or a pass over the data, a validation, a checkpoint.
         """
         stop, trainer = self.stop_requested, self.trainer
         if trainer.world_size > 1:
-            stop = trainer.strategy.reduce_boolean_decision(stop, all=False)
+            wishes = [stop, self.sigterm is not None and self.sigterm.received]
+            counts = torch.tensor(wishes, dtype=torch.int, device=trainer.strategy.root_device)
+            of_ranks: Any = trainer.strategy.reduce(counts, reduce_op="sum")
+            stop, ends = of_ranks.bool().tolist()
+            if ends and self.sigterm is not None:
+                self.sigterm.end_all()
         if stop:
             trainer.should_stop = True
 

@@ -7,13 +7,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
 import torch
 from lightning_utilities.core.apply_func import apply_to_collection
 from torch import nn
+from torch.utils import _pytree as pytree
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import progress
@@ -27,6 +29,7 @@ from lightning_hooks.hooks.saving.due import files_of
 from lightning_hooks.storage import files, verification
 from lightning_hooks.storage.checkpoint_io import wait_for_writer
 from lightning_hooks.storage.layout import raw_weights
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.dtensors import local_part
 
 if TYPE_CHECKING:
@@ -204,34 +207,93 @@ def _copy_state(trainer: L.Trainer) -> dict[str, Any]:
     }
 
 
-@torch.no_grad()
 def _restore_file(trainer: L.Trainer, path: str) -> None:
-    """Restore from a checkpoint, read by rank 0 for all ranks."""
-    scaler = type(trainer.precision_plugin).__qualname__
-    state: Any = None
+    """Restore from a checkpoint that rank 0 reads; the other ranks' tensors become rank 0's."""
+    rest = ranks.from_rank_0(partial(_read_file, trainer, path))
+    if trainer.world_size > 1:
+        _share(trainer, rest)
+
+
+@torch.no_grad()
+def _read_file(trainer: L.Trainer, path: str) -> dict[str, Any]:
+    """Restore this rank from a checkpoint; return what other ranks need beside the tensors."""
+    module, scaler = trainer.lightning_module, type(trainer.precision_plugin).__qualname__
+    hooks = averages_of(trainer)
+    try:
+        checkpoint = verification.load(path)
+        averages = find_averages(checkpoint, module.state_dict(), hooks, path)
+        state = {
+            "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
+            "averages": {
+                id(hook): average and {**average.tensors, **average.exact}
+                for hook, average in zip(hooks, averages, strict=True)
+            },
+            "precision": checkpoint.get(scaler, {}),
+        }
+        module.load_state_dict(raw_weights(checkpoint), strict=module.strict_loading)
+        _restore_rest(trainer, state)
+    except Exception as error:
+        raise RuntimeError(f"the last good checkpoint {path} cannot be read: {error!r}") from error
+    own = module.state_dict()
+    return {
+        "extra": {key: value for key, value in own.items() if not isinstance(value, torch.Tensor)},
+        "optimizers": [_without_values(o.state_dict()["state"]) for o in trainer.optimizers],
+        "precision": state["precision"],
+    }
+
+
+def _without_values(state: Mapping[Any, Any]) -> dict[Any, Any]:
+    """Return an optimizer's state with the shapes and types of its tensors alone."""
+    shapes: dict[Any, Any] = apply_to_collection(
+        {**state}, torch.Tensor, lambda tensor: tensor.to("meta")
+    )
+    return shapes
+
+
+@torch.no_grad()
+def _share(trainer: L.Trainer, rest: Mapping[str, Any]) -> None:
+    """Have rank 0's weights, optimizers and averages on all ranks, one tensor after another.
+
+    Args:
+        trainer: The Trainer, restored on rank 0.
+        rest: What rank 0's :func:`_read_file` has returned.
+    """
+    module, device = trainer.lightning_module, trainer.strategy.root_device
+    own = module.state_dict()
+    ranks.broadcast_((own[key] for key in own if key not in rest["extra"]), device)
+    states = []
+    for optimizer, shapes in zip(trainer.optimizers, rest["optimizers"], strict=True):
+        state = _filled(shapes, optimizer.state_dict()["state"], device)
+        ranks.broadcast_(_tensors(state), device)
+        states.append(state)
+    for _, average in _averages(trainer):
+        ranks.broadcast_(average.values(), device)
     if trainer.is_global_zero:
-        try:
-            checkpoint = verification.load(path)
-            own, averaging = trainer.lightning_module.state_dict(), averages_of(trainer)
-            averages = find_averages(checkpoint, own, averaging, path)
-            state = {
-                "weights": raw_weights(checkpoint),
-                "optimizers": [optimizer["state"] for optimizer in checkpoint["optimizer_states"]],
-                "averages": [
-                    average and {**average.tensors, **average.exact} for average in averages
-                ],
-                "precision": checkpoint.get(scaler, {}),
-            }
-        except Exception as error:  # other ranks wait for the broadcast
-            state = f"the last good checkpoint {path} cannot be read: {error!r}"
-    state = trainer.strategy.broadcast(state)
-    if isinstance(state, str):
-        raise RuntimeError(state)
-    module = trainer.lightning_module
-    module.load_state_dict(state["weights"], strict=module.strict_loading)
-    hooks = map(id, averages_of(trainer))
-    state = {**state, "averages": dict(zip(hooks, state["averages"], strict=True))}
-    _restore_rest(trainer, state)
+        return
+    module.load_state_dict({**own, **rest["extra"]}, strict=module.strict_loading)
+    for optimizer, state in zip(trainer.optimizers, states, strict=True):
+        optimizer.load_state_dict({**optimizer.state_dict(), "state": state})
+    if rest["precision"]:
+        trainer.precision_plugin.load_state_dict(rest["precision"])
+
+
+def _filled(shapes: Any, live: Any, device: torch.device) -> Any:
+    """Return an optimizer's state of given shapes: live tensors where shape and type are equal."""
+    if isinstance(shapes, torch.Tensor):
+        fits = isinstance(live, torch.Tensor) and (live.shape, live.dtype) == (
+            shapes.shape,
+            shapes.dtype,
+        )
+        return live if fits else torch.empty_like(shapes, device=device)
+    if isinstance(shapes, Mapping):
+        lives = live if isinstance(live, Mapping) else {}
+        return {key: _filled(value, lives.get(key), device) for key, value in shapes.items()}
+    return apply_to_collection(shapes, torch.Tensor, partial(_filled, live=None, device=device))
+
+
+def _tensors(state: Any) -> list[torch.Tensor]:
+    """Return the tensors of a nested state, in order."""
+    return [leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, torch.Tensor)]
 
 
 def _restore_rest(trainer: L.Trainer, state: dict[str, Any]) -> None:

@@ -51,6 +51,7 @@ from lightning_hooks.hooks.saving.ranking import (
 )
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
 from lightning_hooks.utils.warn import warn
 
@@ -491,7 +492,8 @@ class DistEvalHook(EvalHook):
             ``gpu_collect``; by default ``multi_gpu_test``.
         broadcast_bn_buffer: Whether to broadcast rank 0's BatchNorm statistics first.
         tmpdir: A directory shared by all ranks, to collect results through files;
-            ``.eval_hook`` in the work directory by default.
+            ``.eval_hook`` in the work directory by default. On nodes without a shared directory
+            give ``gpu_collect=True``.
         gpu_collect: Whether to send results from rank to rank instead.
         **kwargs: ``dynamic_intervals``, ``keep_best``, ``background``, ``on_saved`` and the
             arguments of ``evaluate``. A torchmetrics metric is computed over all ranks' batches;
@@ -541,10 +543,13 @@ class DistEvalHook(EvalHook):
         if self.broadcast_bn_buffer and runner.world_size > 1 and self.dataloader is not None:
             broadcast_bn_buffers(runner.model)
         self.latest_results = self._test(runner)
-        if runner.rank == 0:
+
+        def reported() -> dict[str, Any]:
             self._report_results(runner, self.latest_results)
+            return plain_values(runner.log_buffer.output)
+
+        scores = ranks.from_rank_0(reported)
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
-            scores = runner.trainer.strategy.broadcast(plain_values(runner.log_buffer.output))
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores)
 

@@ -22,6 +22,7 @@ from lightning_hooks.engine.lightning_api import data
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.storage import files
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.progress_bar import with_bar
 
@@ -150,30 +151,36 @@ def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return part[:size]
-    parts = _sent(part) if tmpdir is None else _through_files(part, tmpdir)
-    return None if parts is None else _in_order(parts, size)
+    parts = ranks.collected(part) if tmpdir is None else _through_files(part, tmpdir)
+    return _in_order(parts, size) if parts else None
 
 
-def _sent(part: list[Any]) -> list[list[Any]] | None:
-    rank, world_size = distributed.get_rank(), distributed.get_world_size()
-    parts: list[Any] | None = [None] * world_size if rank == 0 else None
-    distributed.gather_object(part, parts)
-    return parts
-
-
-def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]] | None:
+def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]]:
     rank, world_size = distributed.get_rank(), distributed.get_world_size()
     paths = [os.path.join(tmpdir, f"part_{i}.pkl") for i in range(world_size)]
     os.makedirs(tmpdir, exist_ok=True)
     with open(paths[rank], "wb") as file:
         pickle.dump(part, file)
     distributed.barrier()
-    parts = [pickle.loads(Path(path).read_bytes()) for path in paths] if rank == 0 else None
-    if rank == 0:
-        files.delete(*paths)
-        with contextlib.suppress(OSError):  # the directory holds other files
-            os.rmdir(tmpdir)
-    distributed.barrier()  # the next results must not be written before all are read
+    parts: list[list[Any]] = []
+    # the next results must not be written before all are read
+    ranks.from_rank_0(lambda: parts.extend(_read(paths, tmpdir)))
+    return parts
+
+
+def _read(paths: list[str], tmpdir: str) -> list[list[Any]]:
+    """Return the results in files, and delete the files."""
+    missing = [path for path in paths if not os.path.exists(path)]
+    if missing:
+        raise FileNotFoundError(
+            f"rank 0 finds no {missing[0]}, which another rank has written: tmpdir={tmpdir!r} is "
+            "no directory that all ranks share. Give one that is, or gpu_collect=True to send the "
+            "results from rank to rank"
+        )
+    parts = [pickle.loads(Path(path).read_bytes()) for path in paths]
+    files.delete(*paths)
+    with contextlib.suppress(OSError):  # the directory holds other files
+        os.rmdir(tmpdir)
     return parts
 
 

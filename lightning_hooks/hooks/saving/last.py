@@ -28,10 +28,10 @@ from lightning_hooks.hooks.saving.due import Due, DueFiles, SavingHook, ends_all
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.ranking import is_due
 from lightning_hooks.hooks.saving.store import CheckpointStore
+from lightning_hooks.hooks.sync_buffers import sync_buffers
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number
-from lightning_hooks.utils.dtensors import is_sharded
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
@@ -252,7 +252,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             counted from the hook's last file; None for never.
         on_exception: Whether an exception, Ctrl-C or SIGTERM in training writes a file
             ``iter_<n>.pth`` too, unless the last file has all iterations. A line names the file.
-            With several ranks, only SIGTERM writes a file.
+            With several ranks, only SIGTERM writes a file: of rank 0 at the next batch, of another
+            rank where the ranks agree next, at the latest at the end of the epoch.
         save_begin: The epochs or iterations after which the first file by ``interval`` is written;
             the others follow by ``interval``, as MMEngine's. 0 for after ``interval``.
 
@@ -416,11 +417,8 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def _mark_due(self, runner: Runner, number: int, unit: str) -> None:
         self._last.mark_due(number, unit, self.by_epoch)
-        if self.sync_buffer:
-            for buffer in runner.module.buffers():
-                if buffer.is_floating_point() and not is_sharded(buffer):
-                    mean = runner.trainer.strategy.reduce(buffer.clone(), reduce_op="mean")
-                    buffer.copy_(mean)
+        if self.sync_buffer and runner.world_size > 1:
+            sync_buffers(runner.module, means_only=True)
 
     # -- Lightning's events: the file is written -------------------------------------------
 

@@ -88,8 +88,7 @@ class _Policy:
     def __call__(self, base: Any, position: int, total: Any) -> float:
         hook = self._hook
         base = base if hook._own_base is None else hook._own_base
-        runner: Any = PolicyRunner(hook.by_epoch, position, total)
-        position, total = hook._progress(runner)
+        position, total = hook._own_window(position, total)
         if hook._is_predictable():
             return hook._value(base, position, total)
         get = getattr(hook, f"get_{hook._quantity.symbol}")

@@ -390,6 +390,12 @@ class Updater(Hook):
             position, total = runner.epoch, runner.max_epochs
         else:
             position, total = runner.iter, runner.max_iters
+        if self._own_total is None or isinstance(runner, PolicyRunner):
+            return position, total
+        return self._own_window(position, total)
+
+    def _own_window(self, position: int, total: int | None) -> tuple[int, int | None]:
+        """Return the position in the policy's own length, and this length, with ``total=...``."""
         if self._own_total is None or (total is None and isinstance(self._own_total, float)):
             return position, total
         own = length_of(self._own_total, total)

@@ -20,7 +20,8 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.runner.line import has_rates, in_fit
-from lightning_hooks.loggers.base import LoggerHook, by_kind, peak_memory
+from lightning_hooks.loggers.as_lightning_logger import HooksLogger
+from lightning_hooks.loggers.base import LoggerHook, by_kind, keys_of, peak_memory
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.sender import LINGER
 from lightning_hooks.loggers.delivery.session import Session
@@ -43,6 +44,7 @@ from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import without_secrets
 
 if TYPE_CHECKING:
+    from lightning_hooks.engine.runner.line import Line
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["RATES", "TrackerHook", "with_keywords"]
@@ -251,7 +253,22 @@ class TrackerHook(LoggerHook):
         """Return the hyper-parameters; none for a Lightning ``Logger``, which gets them itself."""
         if is_lightning_logger(self._client_run):
             return {}
-        return flatten_params(logged_values.hyper_parameters(runner.module))
+        return self._plain(self._hyper_parameters(runner))
+
+    def _plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return hyper-parameters in the form that the backend takes."""
+        return flatten_params(params)
+
+    def _hyper_parameters(self, runner: Runner) -> dict[str, Any]:
+        """Return the hyper-parameters of the module, and of the Trainer's ``hooks_logger``."""
+        given = [x.params for x in runner.trainer.loggers if isinstance(x, HooksLogger)]
+        params = logged_values.hyper_parameters(runner.module)
+        return {k: v for each in (params, *given) for k, v in each.items()}
+
+    def _log_params(self, runner: Runner, params: Mapping[str, Any]) -> None:
+        """Append hyper-parameters; before the run begins the logger keeps them."""
+        if self._peers and self._session is not None:
+            self._session.append(self.get_iter(runner), params=self._plain(params))
 
     def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the files of the run to send: pairs of a path and a name in the backend.
@@ -385,11 +402,39 @@ class TrackerHook(LoggerHook):
         if (follows or step == self._rates_at) and self.get_mode(runner) != "train":
             tags = {k: v for k, v in tags.items() if k.split("/")[0] not in RATES}
         self._rates_at = step
+        self._names_of_lines |= tags.keys()
         session.append(step, **by_kind(tags))
+        self._settle(session)
+
+    def _settle(self, session: Session) -> None:
+        """Wait for the delivery if Lightning calls the client too; raise an error if strict."""
         if self._synchronous:
             session.sender.settle(self._timeout)
         if self._strict and (error := session.undelivered()):
             raise error
+
+    _reserved = RATES
+
+    def _names_of_steps(self, runner: Runner) -> Collection[str]:
+        """Return the keys of the values of training steps."""
+        is_mmcv = self._names == "mmcv"
+        return keys_of(runner.train_log.names, "train/" if is_mmcv else "").values()
+
+    def _log_given(self, runner: Runner, values: Mapping[str, Any]) -> None:
+        """Keep the values of a :class:`HooksLogger`, unless the run has ended."""
+        if in_fit(runner) and self._session is not None and not self._peers:
+            names = ", ".join(values)
+            runner.warn_once(f"hooks_logger: {names} came after the run's end, and is left out")
+        else:
+            super()._log_given(runner, values)
+
+    def _log_line_of_logger(
+        self, runner: Runner, line: Line, step: int, values: dict[str, Any]
+    ) -> None:
+        """Append the values of a Lightning ``Logger`` to the spool."""
+        if self._session is not None:
+            self._session.append(step, scalars={k: float(v) for k, v in values.items()})
+            self._settle(self._session)
 
     def _log_values(self, runner: Runner) -> None:
         """Log values of a whole epoch; outside of a fit in the run of the fit before, if any."""
@@ -436,6 +481,8 @@ class TrackerHook(LoggerHook):
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Close the run as failed."""
         self._restored = None  # a fit may fail before its beginning
+        for peer in self._peers:
+            LoggerHook.on_exception(peer, trainer, pl_module, exception)
         self._close_all()
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: Any) -> None:
@@ -487,6 +534,9 @@ class TrackerHook(LoggerHook):
         Args:
             runner: The runner; None if the training has failed.
         """
+        if runner is not None:
+            for peer in self._peers:
+                peer._write_given(runner)
         with contextlib.ExitStack() as folders:
             sessions = [(peer, peer._close_session(runner, folders)) for peer in self._peers]
             errors = [(peer, s.wait()) for peer, s in sessions if s is not None]

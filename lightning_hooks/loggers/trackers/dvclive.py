@@ -235,6 +235,10 @@ class DvcliveLoggerHook(TrackerHook):
             return self.get_epoch(runner)
         return super().get_iter(runner, inner_iter)
 
+    def _place(self, runner: Runner) -> int:
+        """Return the epoch if the run is counted in epochs: a step of DVCLive's has one value."""
+        return int(runner.epoch) if self._counts_epochs else super()._place(runner)
+
     @property
     def _counts_epochs(self) -> bool:
         return self.by_epoch and self._names == "mmcv"

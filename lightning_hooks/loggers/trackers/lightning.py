@@ -15,6 +15,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.loggers.as_lightning_logger import HooksLogger
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
@@ -292,7 +293,8 @@ class LightningLoggerHook(TrackerHook):
         super()._deliver_rest(runner)
 
     def _find_loggers(self, runner: Runner) -> None:
-        of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, DummyLogger)]
+        no_backends = DummyLogger, HooksLogger
+        of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, no_backends)]
         self._current = self.loggers or of_trainer
         self._shares = any(logger is other for logger in self._current for other in of_trainer)
         given = [each for each in self._current if not isinstance(each, dict)]
@@ -307,6 +309,11 @@ class LightningLoggerHook(TrackerHook):
         """Append the values to the spool, unless the run has no logger."""
         if self._current:
             super().log(runner)
+
+    def _log_given(self, runner: Runner, values: Mapping[str, Any]) -> None:
+        """Keep values of a Lightning ``Logger``; the Trainer's own loggers have them."""
+        if not self._shares:
+            super()._log_given(runner, values)
 
     def _target(self, runner: Runner) -> dict[str, Any]:
         """Return the loggers given as dicts, which the writer makes."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
-from lightning_hooks.engine.lightning_api.logged_values import hyper_parameters
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.delivery.record import KINDS, Record
 from lightning_hooks.loggers.delivery.upload import Upload
@@ -487,8 +486,12 @@ class WandbLoggerHook(TrackerHook):
         config = self._init_kwargs.get("config")
         given = config if isinstance(config, dict) else {}
         of_logger = is_lightning_logger(self._client_run)
-        params = {} if of_logger else hyper_parameters(runner.module)
-        return plain_params({**params, **given})
+        params = {} if of_logger else self._hyper_parameters(runner)
+        return self._plain({**params, **given})
+
+    def _plain(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return nested hyper-parameters: W&B shows the groups."""
+        return plain_params(params)
 
     def _files(self, runner: Runner, folders: contextlib.ExitStack) -> list[tuple[str, str]]:
         """Return the text files of the run."""

@@ -57,10 +57,15 @@ def test_both_stop_and_leave_no_file_with_the_bad_step(job: Any) -> None:
 
 def test_both_restore_from_a_file_that_one_reads(job: Any) -> None:
     one, other = (rank["restore-file"] for rank in job[0])
-    assert one["weights"] == other["weights"]
+    for what in ("weights", "optimizers", "average"):
+        assert one[what] == other[what]
     assert one["finite"]
     assert one["seen"] == 6
     assert any("iter_2.pth; training goes on" in text for text in one["said"])
+
+
+def test_the_values_of_a_file_are_sent_as_tensors(job: Any) -> None:
+    assert [rank["restore-file"]["sent in objects"] for rank in job[0]] == [0, 0]
 
 
 def test_departure_both_raise_and_name_the_rank_and_the_iteration(job: Any) -> None:

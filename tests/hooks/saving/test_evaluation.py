@@ -815,3 +815,15 @@ def test_validation_sees_the_module_as_before(tmp_path: Path) -> None:
     modes: list[bool] = []
     fit(tmp_path, scored(1, 2), callbacks=[Modes()], val=1, max_epochs=2)
     assert modes == [False] * 3
+
+
+def test_an_error_of_rank_0_is_raised_on_all_ranks(ranks: Any) -> None:
+    errors = [rank["errors"]["no score"] for rank in ranks[0]]
+    assert errors == ["LookupError: there are no annotations"] * 2
+
+
+def test_ranks_without_a_shared_directory_are_told_to_send_the_results(ranks: Any) -> None:
+    first, second = (rank["errors"]["own disk"] for rank in ranks[0])
+    assert first == second
+    assert first.startswith("FileNotFoundError: rank 0 finds no ")
+    assert "gpu_collect=True" in first

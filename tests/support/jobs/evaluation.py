@@ -47,6 +47,13 @@ class Images(Dataset[Any]):
         return {"acc": self.count}
 
 
+class Unscored(Images):
+    """Images whose evaluation fails, on rank 0 as it is called there alone."""
+
+    def evaluate(self, results: Any, logger: Any = None) -> dict[str, Any]:
+        raise LookupError("there are no annotations")
+
+
 class Dealt:
     """Deals samples out without filling up: three for rank 0, two for rank 1."""
 
@@ -89,8 +96,19 @@ def loader(sampler: Any = None) -> DataLoader[Any]:
     return DataLoader(Images(), batch_size=2, sampler=sampler)
 
 
-def dealt() -> DataLoader[Any]:
-    return loader(DistributedSampler(Images(), 2, RANK, shuffle=False))
+def dealt(data: Dataset[Any] | None = None) -> DataLoader[Any]:
+    data = data or Images()
+    sampler = DistributedSampler(data, 2, RANK, shuffle=False)
+    return DataLoader(data, batch_size=2, sampler=sampler)
+
+
+def error_of(out: Path, hook: Any) -> str:
+    """Return the error that an evaluation raises on this rank."""
+    try:
+        evaluated(out, hook)
+    except (LookupError, OSError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
 
 
 def values(model: Any, loader: Any, **kwargs: Any) -> Any:
@@ -129,6 +147,10 @@ def main(out: Path) -> None:
     }
     evaluated(out / "others", *hooks.values())
     found.update({name: {"results": plain(hook)} for name, hook in hooks.items()})
+    found["errors"] = {
+        "no score": error_of(out / "unscored", DistEvalHook(dealt(Unscored()), gpu_collect=True)),
+        "own disk": error_of(out / "disk", DistEvalHook(dealt(), tmpdir=str(out / f"disk{RANK}"))),
+    }
     write_rank(out, found)
 
 

@@ -5,11 +5,14 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import torch
+from torch.utils import _pytree as pytree
 
 from lightning_hooks import (
     CheckInvalidLossHook,
@@ -21,6 +24,26 @@ from lightning_hooks import (
 from support.processes import write_rank
 from support.torture.bad_batches import GOOD, INPUT, LOSS, SPIKE, NormModule, batches, loader
 from support.training import fit, two_ranks
+
+
+class SentTensors(ExitStack):
+    """Counts in ``found`` the tensors with values in objects that rank 0 sends to all."""
+
+    found = 0
+
+    def __enter__(self) -> SentTensors:
+        send = torch.distributed.broadcast_object_list
+
+        def count(objects: list[Any], *args: Any, **kwargs: Any) -> None:
+            leaves = pytree.tree_leaves(objects)
+            self.found += sum(
+                isinstance(leaf, torch.Tensor) and not leaf.is_meta for leaf in leaves
+            )
+            send(objects, *args, **kwargs)
+
+        for module in (torch.distributed, torch.distributed.distributed_c10d):
+            self.enter_context(mock.patch.object(module, "broadcast_object_list", count))
+        return self
 
 
 def mine(steps: int, bad: dict[int, float]) -> list[Any]:
@@ -43,6 +66,8 @@ def results(out: Path, bad: dict[int, float], *hooks: Any, make: Any = None) -> 
     except InvalidLossError as error:
         found["error"] = str(error)
     logging.getLogger("lightning_hooks").removeHandler(handler)
+    states = [o.state_dict()["state"] for o in module.trainer.optimizers]
+    found["optimizers"] = repr(states)
     found["weights"] = [p.tolist() for p in module.parameters()]
     found["finite"] = all(bool(v.isfinite().all()) for v in module.state_dict().values())
     found["seen"], found["said"] = module.seen, [text for text in said if "iter" in text]
@@ -69,9 +94,16 @@ def main(out: Path) -> None:
         CheckpointHook(interval=1),
     )
     found["restore"] = results(out, bad, CheckInvalidLossHook(interval=2, action="restore"))
-    file = [CheckInvalidLossHook(interval=6, action="restore"), EMAHook()]
+    file = [CheckInvalidLossHook(interval=6, action="restore"), average := EMAHook()]
     saver = CheckpointHook(interval=2, by_epoch=False)
-    found["restore-file"] = results(out / "restore", {2: INPUT}, *file, saver)
+    with SentTensors() as sent:
+        found["restore-file"] = results(out / "restore", {2: INPUT}, *file, saver, make=adam)
+    found["restore-file"]["average"] = {
+        key: value.tolist()  # not BatchNorm's statistics, which are each rank's own
+        for key, value in average.ema_state_dict().items()
+        if key.endswith(("weight", "bias"))
+    }
+    found["restore-file"]["sent in objects"] = sent.found
     found["raise"] = results(out, {2: LOSS}, CheckInvalidLossHook(interval=2, dump_dir=str(out)))
     found["good"] = results(out, {2: GOOD}, CheckInvalidLossHook(interval=2))
     write_rank(out, found)

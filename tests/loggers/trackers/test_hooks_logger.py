@@ -1,0 +1,343 @@
+"""Lightning's callbacks and the user's ``trainer.logger`` in the trackers of the hooks."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import lightning as L
+import pytest
+import torch
+from lightning.pytorch.callbacks import (
+    Callback,
+    DeviceStatsMonitor,
+    LearningRateMonitor,
+    ThroughputMonitor,
+)
+from lightning.pytorch.loggers import CSVLogger
+
+from lightning_hooks import (
+    ClearMLLoggerHook,
+    DvcliveLoggerHook,
+    IterTimerHook,
+    LightningLoggerHook,
+    LoggerHook,
+    MlflowLoggerHook,
+    NeptuneLoggerHook,
+    TensorboardLoggerHook,
+    TextLoggerHook,
+    VisdomLoggerHook,
+    WandbLoggerHook,
+    hooks_logger,
+)
+from support.logs.trackers import (
+    REAL_CLIENTS,
+    Tuned,
+    client_of,
+    fit,
+    history,
+    points,
+    quiet,
+    read_clearml,
+    read_dvclive,
+    read_neptune,
+    read_tensorboard,
+    read_visdom_server,
+    read_wandb,
+    run_of,
+    series,
+    warnings_in,
+)
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
+
+pytestmark = REAL_CLIENTS
+
+
+class Calling(TinyModule):
+    """Logs by ``self.logger`` at the beginning, in and after a batch; and by ``self.log``."""
+
+    def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+        self.logger.log_metrics({"user/before": 10.0 + self.global_step})  # type: ignore[union-attr]
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("train_acc", 0.5)
+        self.log_dict({"train/f1": 0.25})
+        return loss
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        self.logger.log_metrics({"user/after": 20.0 + self.global_step})  # type: ignore[union-attr]
+
+
+def lines(work: Path) -> list[dict[str, Any]]:
+    (path,) = work.glob("**/*.log.json")
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def of_user(rows: dict[int, dict[str, float]]) -> dict[int, dict[str, float]]:
+    """The values by step of names that begin with ``user/``."""
+    found = {
+        step: {name: value for name, value in row.items() if name.startswith("user/")}
+        for step, row in rows.items()
+    }
+    return {step: row for step, row in found.items() if row}
+
+
+WANTED = {i: {"user/before": 9.0 + i, "user/after": 20.0 + i} for i in range(1, 9)}
+
+
+def test_all_eight_have_what_the_user_logs(
+    work: Path, tmp_path: Path, visdom_server: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    for package in ("clearml", "dvclive"):
+        pytest.importorskip(package)
+    server = {"server": "http://127.0.0.1", "port": visdom_server, "env": "digits"}
+    how: dict[str, Any] = {"interval": 2, "by_epoch": False}
+    trackers = [ClearMLLoggerHook, DvcliveLoggerHook, NeptuneLoggerHook, TensorboardLoggerHook]
+    hooks = [make(**how) for make in (*trackers, TextLoggerHook, WandbLoggerHook)]
+    hooks += [MlflowLoggerHook(**how, log_model=False), VisdomLoggerHook(server, **how)]
+    options = {"logger": hooks_logger(), "log_every_n_steps": 1}
+    fit(work, *hooks, module=Calling, **options)
+    assert of_user(read_clearml(work / "clearml")) == WANTED
+    assert of_user(read_dvclive(work / "dvclive")) == WANTED
+    stored = points(work / "mlflow.db")
+    assert of_user(stored) == WANTED
+    assert of_user(series(read_neptune(work))) == WANTED
+    assert of_user(read_tensorboard(work / "tf_logs")[0]) == WANTED
+    assert of_user(read_visdom_server(tmp_path / "digits.json")) == WANTED
+    assert of_user(history(read_wandb(work))) == WANTED
+    in_text = [row for row in lines(work) if "user/after" in row]
+    assert {row["iter"]: (row["user/before"], row["user/after"]) for row in in_text} == {
+        step: tuple(row.values()) for step, row in WANTED.items()
+    }
+    # what the module logs with self.log comes once, by the hooks
+    names = set().union(*stored.values())
+    assert {"train/train_acc", "train/f1", "train/loss"} <= names
+    assert not {"train_acc", "train_loss", "val_loss"} & names
+    assert quiet(caplog)
+
+
+def test_mlflow_has_each_point_once(work: Path) -> None:
+    hook = MlflowLoggerHook(interval=2, log_model=False)
+    fit(work, hook, module=Calling, logger=hooks_logger(), log_every_n_steps=1)
+    client = client_of(work / "mlflow.db")
+    run = run_of(client).info.run_id
+    for name in ("user/after", "train/train_acc", "train/loss", "epoch"):
+        steps = [point.step for point in client.get_metric_history(run, name)]
+        assert len(steps) == len(set(steps)), name
+
+
+@pytest.mark.filterwarnings("ignore:When using the `ThroughputMonitor`")
+@pytest.mark.filterwarnings("ignore:Found .* batch size")
+def test_lightnings_monitors_reach_trackers_and_text(work: Path) -> None:
+    pytest.importorskip("psutil")
+    monitors = [
+        ThroughputMonitor(batch_size_fn=lambda batch: len(batch[0]), window_size=2),
+        DeviceStatsMonitor(cpu_stats=True),
+        LearningRateMonitor("step"),
+    ]
+    hooks = [TensorboardLoggerHook(interval=4), TextLoggerHook(interval=4)]
+    options = {"logger": hooks_logger(), "log_every_n_steps": 2, "batches": 8}
+    fit(work, *hooks, callbacks=monitors, epochs=1, **options)
+    rows, _ = read_tensorboard(work / "tf_logs")
+    text = {row["iter"]: row for row in lines(work) if "lr-SGD" in row}
+    assert sorted(text) == [2, 4, 6, 8]
+    cpu = "DeviceStatsMonitor.on_train_batch_{}/cpu_percent"
+    for step, line in text.items():
+        assert line["lr-SGD"] == pytest.approx(rows[step]["lr-SGD"]) == 0.1
+        assert {cpu.format("start"), cpu.format("end")} <= line.keys() & rows[step].keys()
+        assert "loss" not in line
+    rate = "train/device/samples_per_sec"
+    measured = [step for step, line in text.items() if rate in line]
+    assert measured == [step for step, row in rows.items() if rate in row]
+    assert measured[-1] == 8
+    # a validation has one value of each name, at its own step
+    assert "DeviceStatsMonitor.on_validation_batch_end/cpu_percent" in rows[9]
+
+
+class Overlapping(TinyModule):
+    """Logs by ``self.logger`` under names of the hooks' lines."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        self.logger.log_metrics({"train/loss": -1.0, "learning_rate": -2.0, "loss": -3.0})  # type: ignore[union-attr]
+        return super().training_step(batch, batch_idx)
+
+
+def test_two_sources_of_a_key_are_both_kept(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    hooks = [TensorboardLoggerHook(interval=2), TextLoggerHook(interval=2)]
+    fit(work, *hooks, module=Overlapping, epochs=1, logger=hooks_logger())
+    rows, _ = read_tensorboard(work / "tf_logs")
+    assert [row.get("train/loss_2") for _, row in sorted(rows.items())][:4] == [-1.0] * 4
+    assert [step for step, row in rows.items() if row.get("train/loss", -1) >= 0] == [2, 4]
+    assert all(row["learning_rate_2"] == -2.0 for step, row in rows.items() if step <= 4)
+    assert [row["loss_2"] for row in lines(work) if "loss_2" in row] == [-3.0] * 4
+    assert [text.partition(" is a name")[0] for text in warnings_in(caplog)] == [
+        "'train/loss'",
+        "'learning_rate'",
+        "'loss'",
+    ]
+
+
+def test_hyper_parameters_of_both_sources(work: Path) -> None:
+    class Further(Tuned):
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.logger.log_hyperparams({"seen": 3})  # type: ignore[union-attr]
+
+    class Data(L.LightningDataModule):
+        def __init__(self, size: int = 8) -> None:
+            super().__init__()
+            self.save_hyperparameters()
+
+        def train_dataloader(self) -> Any:
+            return make_loader(2)
+
+        def val_dataloader(self) -> Any:
+            return make_loader(1)
+
+    hooks = [MlflowLoggerHook(interval=2, log_model=False), WandbLoggerHook(interval=2)]
+    trainer = make_trainer(work, *hooks, logger=hooks_logger())
+    trainer.logger.log_hyperparams({"early": "yes", "token": "abc"})
+    trainer.fit(Further(0.2), datamodule=Data())
+    stored = {"early": "yes", "token": "***", "lr": "0.2", "data": "None", "size": "8", "seen": "3"}
+    assert run_of(client_of(work / "mlflow.db")).data.params == stored
+    config: dict[str, Any] = {}
+    for record in read_wandb(work):
+        config |= record.get("config", {}).get("update", {})
+    assert {name: str(config.get(name)) for name in stored} == stored
+
+
+def test_an_image_of_the_experiment_is_the_hooks(work: Path) -> None:
+    class Drawing(TinyModule):
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.logger.experiment.log_image("sample", torch.zeros(3, 4, 5))  # type: ignore[union-attr]
+
+    fit(work, TensorboardLoggerHook(interval=2), module=Drawing, epochs=1, logger=hooks_logger())
+    _, events = read_tensorboard(work / "tf_logs")
+    assert [event.step for event in events.Images("train/sample")] == [1, 2, 3, 4]
+
+
+def test_names_and_steps_of_lightning(work: Path, tmp_path: Path) -> None:
+    csv = CSVLogger(tmp_path)
+    hook = TensorboardLoggerHook(interval=2, names="lightning")
+    options: dict[str, Any] = {"logger": [csv, hooks_logger()], "log_every_n_steps": 2}
+    fit(work, hook, callbacks=[LearningRateMonitor("step")], epochs=1, **options)
+    rows, _ = read_tensorboard(work / "tf_logs")
+    logged = {row["step"] for row in csv.experiment.metrics} if csv.experiment.metrics else {1, 3}
+    assert {step for step, row in rows.items() if "lr-SGD" in row} == logged
+
+
+def test_a_run_of_epochs_in_dvclive_has_the_last_values(work: Path) -> None:
+    pytest.importorskip("dvclive")
+    fit(work, DvcliveLoggerHook(), module=Calling, logger=hooks_logger(), log_every_n_steps=1)
+    assert of_user(read_dvclive(work / "dvclive")) == {
+        1: {"user/before": 13.0, "user/after": 24.0},
+        2: {"user/before": 17.0, "user/after": 28.0},
+    }
+
+
+def test_an_evaluation_alone_logs_them_at_its_end(work: Path) -> None:
+    class Tested(TinyModule):
+        def test_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.logger.log_metrics({"user/test": float(batch_idx)})  # type: ignore[union-attr]
+            return self.loss(batch)
+
+    hooks = [TensorboardLoggerHook(str(work / "tb")), TextLoggerHook()]
+    trainer = make_trainer(work, *hooks, logger=hooks_logger())
+    trainer.test(Tested(), make_loader(3), verbose=False)
+    rows, _ = read_tensorboard(work / "tb")
+    assert [row["user/test"] for row in rows.values()] == [2.0]
+    assert [row["user/test"] for row in lines(work)] == [2.0]
+
+
+def test_a_failed_run_keeps_the_last_values(work: Path) -> None:
+    class Failing(Calling):
+        def on_train_batch_end(self, *args: Any) -> None:
+            super().on_train_batch_end(*args)
+            if self.global_step == 3:
+                raise RuntimeError("crash")
+
+    hooks = [TensorboardLoggerHook(interval=2), TextLoggerHook(interval=2)]
+    with pytest.raises(RuntimeError, match="crash"):
+        fit(work, *hooks, module=Failing, logger=hooks_logger())
+    rows, _ = read_tensorboard(work / "tf_logs")
+    assert of_user(rows) == {step: WANTED[step] for step in (1, 2, 3)}
+    assert [row["user/after"] for row in lines(work) if "user/after" in row] == [21, 22, 23]
+
+
+def test_what_comes_after_the_run_is_named(work: Path, caplog: pytest.LogCaptureFixture) -> None:
+    class Late(TinyModule):
+        def on_train_end(self) -> None:
+            self.logger.log_metrics({"late": 1.0})  # type: ignore[union-attr]
+
+    fit(work, TensorboardLoggerHook(), module=Late, epochs=1, logger=hooks_logger())
+    (warning,) = warnings_in(caplog)
+    assert warning == "hooks_logger: late came after the run's end, and is left out"
+
+
+def test_what_is_no_number_and_a_step_are_named(
+    work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Odd(TinyModule):
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.logger.log_metrics({"word": "cat", "n": torch.tensor(2.0)}, step=77)  # type: ignore[union-attr]
+
+    fit(work, TensorboardLoggerHook(interval=2), module=Odd, epochs=1, logger=hooks_logger())
+    assert read_tensorboard(work / "tf_logs")[0][1]["n"] == 2.0
+    assert warnings_in(caplog) == [
+        "hooks_logger: only numbers are logged, word is none",
+        "hooks_logger: the step given with n is not kept, the values have the hooks' iteration",
+    ]
+
+
+def test_without_a_logger_hook_a_warning(work: Path) -> None:
+    trainer = make_trainer(work, logger=hooks_logger())
+    with pytest.warns(UserWarning, match="hooks_logger: the Trainer has no logger hook"):
+        trainer.fit(Calling(), make_loader(2), make_loader(1))
+
+
+def test_lightnings_loggers_get_no_value_twice(work: Path, tmp_path: Path) -> None:
+    csv = CSVLogger(tmp_path)
+    options: dict[str, Any] = {"logger": [csv, hooks_logger()], "log_every_n_steps": 1}
+    fit(work, LightningLoggerHook(interval=2), module=Calling, epochs=1, **options)
+    (file,) = tmp_path.rglob("metrics.csv")
+    head, *rows = [line.split(",") for line in file.read_text().splitlines()]
+    column = head.index("user/after")
+    assert sum(bool(row[column]) for row in rows) == 4
+
+
+def test_a_logger_of_the_users_gets_them_too(work: Path) -> None:
+    class Own(LoggerHook):
+        def __init__(self) -> None:
+            super().__init__(interval=2)
+            self.seen: list[tuple[int, dict[str, float]]] = []
+
+        def log(self, runner: Any) -> None:
+            self.seen.append((self.get_iter(runner), self.get_loggable_tags(runner)))
+
+    own = Own()
+    fit(work, IterTimerHook(), own, module=Calling, epochs=1, logger=hooks_logger())
+    given = [(step, tags) for step, tags in own.seen if "user/after" in tags]
+    assert given == [(i, WANTED[i]) for i in range(1, 5)]
+
+
+def test_a_checkpoint_of_lightnings_stands_where_it_stood(work: Path) -> None:
+    saving = L.pytorch.callbacks.ModelCheckpoint()
+    options: dict[str, Any] = {"logger": hooks_logger(), "enable_checkpointing": True}
+    trainer = make_trainer(work, TextLoggerHook(), saving, **options)
+    trainer.fit(NoValidation(), make_loader(2))
+    assert Path(saving.best_model_path).parent == work / "checkpoints"
+
+
+def test_callbacks_see_no_score_of_the_logger(work: Path) -> None:
+    class Scores(Callback):
+        def __init__(self) -> None:
+            self.names: set[str] = set()
+
+        def on_train_end(self, trainer: Any, pl_module: Any) -> None:
+            self.names = {*trainer.callback_metrics}
+
+    scores = Scores()
+    fit(work, TextLoggerHook(), callbacks=[scores], module=Calling, logger=hooks_logger())
+    assert "train_acc" in scores.names
+    assert not [name for name in scores.names if name.startswith("user/")]

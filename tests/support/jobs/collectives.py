@@ -1,0 +1,102 @@
+"""Counts the collectives of hooks in two processes; test_collectives.py reads the counts."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightning_hooks import (
+    CheckInvalidLossHook,
+    CheckpointHook,
+    CosineAnnealingLrUpdaterHook,
+    EMAHook,
+    HookAdapter,
+    IterTimerHook,
+    OptimizerHook,
+    SyncBuffersHook,
+    TextLoggerHook,
+)
+from support.collectives import Collectives
+from support.processes import write_rank
+from support.training import TinyNormModule, make_loader, make_trainer, two_ranks
+
+Hooks = Callable[[], list[Any]]
+
+
+class Module(TinyNormModule):
+    """Has no validation, and buffers of two types."""
+
+    validation_step = None  # type: ignore[assignment]
+
+
+def count(out: Path, hooks: Hooks, steps: int = 4, epochs: int = 1) -> Counter[str]:
+    """Return the collectives that a run with hooks has, and the same run without has not."""
+    found = []
+    for callbacks in ([], [HookAdapter(hooks())]):
+        options = {"max_epochs": epochs, **two_ranks(broadcast_buffers=False)}
+        trainer = make_trainer(out, *callbacks, **options)
+        with Collectives() as collectives:
+            trainer.fit(Module(), make_loader(2 * steps))
+        found.append(collectives.found)
+    return found[1] - found[0]
+
+
+def each(more: Counter[str], less: Counter[str], times: int = 1) -> dict[str, float]:
+    """Return the collectives that a run has more than another, divided by how often."""
+    names = sorted({*more, *less})
+    return {name: (more[name] - less[name]) / times for name in names if more[name] != less[name]}
+
+
+def quiet() -> list[Any]:
+    """Return hooks that act in each step."""
+    return [
+        *(CosineAnnealingLrUpdaterHook(min_lr=0), OptimizerHook(grad_clip={"max_norm": 1.0})),
+        *(EMAHook(), CheckInvalidLossHook(interval=100), IterTimerHook()),
+        *(TextLoggerHook(interval=100), CheckpointHook(interval=100, save_last=False)),
+    ]
+
+
+def between(out: Path, less: Hooks, more: Hooks, times: int = 1) -> dict[str, float]:
+    """Return the collectives that some hooks need more than others in four steps."""
+    return each(count(out / "more", more), count(out / "less", less), times)
+
+
+def save(*intervals: int, **options: Any) -> list[Hooks]:
+    """Return hooks that save at each of some intervals, in two runs."""
+    options = {"by_epoch": False, "save_last": False, "max_keep_ckpts": 1, **options}
+    return [lambda i=i: [CheckpointHook(interval=i, **options)] for i in intervals]  # type: ignore[misc]
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+
+    def line(interval: int, **options: Any) -> Hooks:
+        return lambda: [TextLoggerHook(interval=interval, **options)]
+
+    def timer() -> list[Any]:
+        return [IterTimerHook()]
+
+    def sync() -> list[Any]:
+        return [IterTimerHook(), SyncBuffersHook()]
+
+    check = [lambda i=i: [CheckInvalidLossHook(interval=i)] for i in (4, 1)]
+    found = {
+        "step": each(count(out, quiet, steps=12), count(out, quiet, steps=4), 8),
+        "line": between(out, line(4), line(1), 3),
+        "line, sync=True": between(out, line(4, sync=True), line(1, sync=True), 3),
+        "look for a bad loss": between(out, *check, 3),
+        "save": between(out, *save(4, 2)),
+        "save, sync_buffer=True": between(out, *save(4, 2, sync_buffer=True)),
+        "epoch": each(count(out, timer, epochs=3), count(out, timer, epochs=1), 2),
+        "epoch, SyncBuffersHook": each(count(out, sync, epochs=3), count(out, sync, epochs=1), 2),
+    }
+    write_rank(out, found)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,66 @@
+"""SIGTERM reaches one of two ranks, or both in other batches; for test_sigterm.py."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import torch
+from lightning.pytorch.callbacks import Callback
+from lightning.pytorch.utilities.exceptions import SIGTERMException
+
+from lightning_hooks import CheckpointHook
+from support.processes import write_rank
+from support.training import NoValidation, fit, make_loader, two_ranks
+
+RANK = int(os.environ.get("LOCAL_RANK", "0"))
+STEPS = {"rank 0": {0: 2}, "rank 1": {1: 2}, "both": {0: 2, 1: 3}}
+"""The step in which the signal reaches a rank; an epoch has four."""
+
+
+class Signals(Callback):
+    """Sends SIGTERM to this process in the middle of a step."""
+
+    def __init__(self, step: int | None) -> None:
+        self.step = step
+
+    def on_before_optimizer_step(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == self.step:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+
+def trained(out: Path, steps: dict[int, int]) -> dict[str, Any]:
+    """Train until the signal ends the rank; return where, and what ended the rank."""
+    module, handler = NoValidation(), signal.getsignal(signal.SIGTERM)
+    hooks = [CheckpointHook(interval=10, save_last=False, on_exception=True)]
+    options = {"max_epochs": 4, **two_ranks(timeout=timedelta(seconds=30))}
+    error = ""
+    try:
+        fit(
+            out,
+            *hooks,
+            module=module,
+            batches=make_loader(8),
+            callbacks=[Signals(steps.get(RANK))],
+            **options,
+        )
+    except SIGTERMException as raised:
+        error = type(raised).__name__
+    return {
+        "error": error,
+        "steps": len(module.losses),
+        "handler is back": signal.getsignal(signal.SIGTERM) == handler,
+    }
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    write_rank(out, {name: trained(out / name, steps) for name, steps in STEPS.items()})
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))
