@@ -18,6 +18,7 @@ from lightning_hooks.utils.warn import warn
 __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
+    "check",
     "load",
     "newest_unlisted",
     "require_lightnings",
@@ -36,14 +37,12 @@ class WeightsOnlyError(KeyError):
         return str(self.args[0])
 
 
-def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dict[str, Any]:
-    """Compare a file with the directory's manifest, or its own CRC-32s, and read the file.
+def check(path: str) -> None:
+    """Compare a file with the directory's manifest, or its own CRC-32s.
 
     Raises:
         FileNotFoundError: for a missing file.
-        DamagedCheckpointError: for a damaged or unreadable file, and for other contents than a
-            checkpoint.
-        pickle.UnpicklingError: for a file with more than tensors and plain types.
+        DamagedCheckpointError: for a damaged file.
     """
     try:
         is_file = files.size_of(path) is not None
@@ -59,6 +58,27 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
             "known whether it is as it was written. To give it some, save it again: "
             "torch.save(torch.load(path), path)",
         )
+
+
+def load(
+    path: str, map_location: Any = "cpu", weights_only: bool = True, *, checked: bool = False
+) -> dict[str, Any]:
+    """Check a file, and read the file.
+
+    Args:
+        path: The path.
+        map_location: As of ``torch.load``.
+        weights_only: Whether to read tensors and plain types alone.
+        checked: Whether :func:`check` has been called, perhaps by another rank.
+
+    Raises:
+        FileNotFoundError: for a missing file.
+        DamagedCheckpointError: for a damaged or unreadable file, and for other contents than a
+            checkpoint.
+        pickle.UnpicklingError: for a file with more than tensors and plain types.
+    """
+    if not checked:
+        check(path)
     try:
         checkpoint = torch_files.load_torch(path, map_location, weights_only, verified=True)
     except DamagedCheckpointError as error:

@@ -24,7 +24,7 @@ from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningView, shown
 from lightning_hooks.hooks.saving.store import CheckpointStore
-from lightning_hooks.storage.checkpoint_io import check_reads
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
 
@@ -162,10 +162,9 @@ class SavingHook(Hook):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Verify checkpoints when the Trainer reads them."""
         strategy, fit = trainer.strategy, self._joined_fit
-        if fit is not None:
-            if strategy.restore_checkpoint_after_setup and "load_checkpoint" not in vars(strategy):
-                fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
-            check_reads(trainer, fit)
+        restores_late = strategy.restore_checkpoint_after_setup
+        if fit is not None and restores_late and "load_checkpoint" not in vars(strategy):
+            fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
         self._load_last(trainer)
         is_hosted = self._hosted_at is not None and isinstance(self, ModelCheckpoint)
         has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
@@ -184,7 +183,8 @@ class SavingHook(Hook):
             return
         chosen = entry_point.chosen_path(trainer)
         is_lost = chosen is None and entry_point.asks_for_last(trainer)
-        newest = trainer.strategy.broadcast(_newest(trainer, hooks)) if is_lost else None
+        find = partial(_newest, trainer, hooks)
+        newest = ranks.from_rank_0(find, trainer.world_size) if is_lost else None
         path = newest or chosen
         for kind in files_of(hooks):
             kind.store.resumed_from = None if path is None else str(path)
@@ -307,7 +307,9 @@ class SavingHook(Hook):
         if hooks[:1] != [self]:  # the first answers for all
             return set()
         # Lightning asks before the first setup, where no roster exists
-        newest = _newest(trainer, Roster(hook_callbacks_of(trainer)).hooks)
+        candidates = Roster(hook_callbacks_of(trainer)).hooks
+        entry_point.connect_ranks(trainer)
+        newest = ranks.from_rank_0(partial(_newest, trainer, candidates), trainer.world_size)
         return {newest} if newest else set()
 
     def export(
