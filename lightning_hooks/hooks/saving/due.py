@@ -25,6 +25,7 @@ from lightning_hooks.hooks.saving.directory import directory_of, newest_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningView, shown
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.utils import ranks
+from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Due", "DueFiles", "SavingHook", "ends_all_ranks", "files_of", "last_directory"]
@@ -60,6 +61,7 @@ class DueFiles:
         """Begin a run of the hook."""
         self.store.begin(runner, owner)
         self.due = []
+        self.messages.update(with_user(self.messages, self.store.path))  # a file is without
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files; none with ``fast_dev_run``."""
