@@ -12,6 +12,7 @@ from typing import Any
 from lightning_hooks.storage import files, find_checkpoints, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -46,10 +47,11 @@ def check(path: str) -> None:
     try:
         is_file = files.size_of(path) is not None
     except FileNotFoundError:
-        raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}") from None
+        place = f"{without_user(path)}{_advice(path)}"
+        raise FileNotFoundError(f"Checkpoint file not found: {place}") from None
     problem = _flaw(path) if is_file else "is a folder or a pipe, not a file"
     if problem:
-        raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
+        raise DamagedCheckpointError(f"{without_user(path)} {problem}{_advice(path)}")
     if problem is None:
         warn(
             f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
@@ -252,4 +254,5 @@ def _advice(path: str) -> str:
         inside = find_checkpoints.newest_valid(path) if os.path.isdir(path) else None
         newest = inside or find_checkpoints.newest_valid(_listed_at(path)[0])
     place = "in" if inside else "beside"
+    newest = without_user(newest or "")
     return f"; the newest valid checkpoint {place} it is {newest}" if newest else ""
