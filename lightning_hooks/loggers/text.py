@@ -24,7 +24,7 @@ from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, c
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.samples import is_image
-from lightning_hooks.utils.secrets import masked
+from lightning_hooks.utils.secrets import masked, without_user
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -248,7 +248,7 @@ class TextLoggerHook(LoggerHook):
             if file.name in resumed
         ]
         if self._has_meta(runner) and not any(continued) and runner.mode not in ("val", "test"):
-            self._dump_log(runner.meta or {}, runner)
+            self._dump_log(without_user(runner.meta or {}), runner)
 
     def _claim_timestamp(self, runner: Runner, resumed: Collection[str]) -> None:
         claim_timestamp(runner, resumed)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import lightning as L
@@ -13,6 +14,7 @@ from lightning.pytorch.strategies import Strategy
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.storage import torch_files, verification
+from lightning_hooks.utils import ranks
 
 __all__ = [
     "AtomicCheckpointIO",
@@ -48,6 +50,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         super().__init__()
         self._write = write
         self.for_fit = for_fit
+        self.readers = 1
+        """How many ranks read the same file together now; rank 0 checks the file for all."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Pickle a Trainer, as part of a library's hyper-parameters, without the run's writer."""
@@ -74,7 +78,8 @@ class AtomicCheckpointIO(TorchCheckpointIO):
             WeightsOnlyError: for a file without the state to resume a run, in a fit.
         """
         path = os.fspath(path)
-        checkpoint = verification.load(path, map_location, weights_only is not False)
+        ranks.from_rank_0(partial(verification.check, path), self.readers)
+        checkpoint = verification.load(path, map_location, weights_only is not False, checked=True)
         if self.for_fit is not None:
             verification.require_lightnings(path, checkpoint, self.for_fit())
         return checkpoint
@@ -83,20 +88,24 @@ class AtomicCheckpointIO(TorchCheckpointIO):
 def check_reads(
     trainer: L.Trainer,
     undo: contextlib.ExitStack,
-    write: Callable[[dict[str, Any], str], None] = torch_files.save_torch,
+    loading: contextlib.ExitStack,
+    write: Callable[[dict[str, Any], str], None],
 ) -> None:
     """Have a Trainer read intact files of Lightning's layout only; a user's ``CheckpointIO`` stays.
 
     Args:
         trainer: The Trainer.
         undo: Puts the own ``CheckpointIO`` back.
+        loading: Closed when Lightning has loaded the file of the run, on all ranks together.
         write: Writes a checkpoint to a path.
     """
     strategy, own = trainer.strategy, trainer.strategy.checkpoint_io
     if is_replaceable(own) and getattr(own, "for_fit", None) is None:
-        strategy.checkpoint_io = AtomicCheckpointIO(
-            write, lambda: trainer.state.fn == TrainerFn.FITTING
-        )
+        io = AtomicCheckpointIO(write, lambda: trainer.state.fn == TrainerFn.FITTING)
+        if not strategy.restore_checkpoint_after_setup:
+            io.readers = trainer.world_size
+        loading.callback(setattr, io, "readers", 1)
+        strategy.checkpoint_io = io
         undo.callback(setattr, strategy, "checkpoint_io", own)
 
 

@@ -5,10 +5,12 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import logging
 import os
 import posixpath
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from typing import IO, Any
 from uuid import uuid4
@@ -255,7 +257,8 @@ def _note_without_sync(directory: str) -> None:
 
 POLL_INTERVAL = 0.005
 """Seconds between attempts to take another process's lock."""
-
+PATIENCE = 5.0
+"""Seconds of a wait for a lock after which the log tells of the wait."""
 
 _LOCKS: dict[object, int] = {}  # descriptors of the locks that this process holds
 
@@ -291,11 +294,11 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
     if sys.platform == "win32":
         beside = os.path.join(path, ".lock") if os.path.isdir(path) else f"{path}.lock"
     descriptor = regular(beside or path, os.O_RDWR | os.O_CREAT if beside else flags)
-    is_locked = None
-    with contextlib.suppress(OSError):
-        is_locked = filelock.lock_descriptor(descriptor, blocking=wait, poll_interval=POLL_INTERVAL)
     _LOCKS[holder := object()] = descriptor
+    is_locked = None
     try:
+        with contextlib.suppress(OSError):
+            is_locked = _lock(descriptor, beside or path, wait)
         yield is_locked
     finally:
         if _LOCKS.pop(holder, None) is not None:  # else in a forked process, without the lock
@@ -306,6 +309,32 @@ def locked(path: str, flags: int = os.O_RDONLY, *, wait: bool = True) -> Iterato
         if beside and is_locked is not False:
             with contextlib.suppress(OSError):  # another process has it open
                 os.unlink(beside)
+
+
+def _lock(descriptor: int, path: str, wait: bool) -> bool:
+    begin, is_told = time.monotonic(), False
+    while not filelock.lock_descriptor(descriptor, blocking=False):
+        if not wait:
+            return False
+        if not is_told and time.monotonic() - begin > PATIENCE:
+            is_told = True
+            logging.getLogger("lightning_hooks").warning(
+                "waiting for the lock of %s, which %s holds; Ctrl-C ends the wait",
+                *(path, _holder(descriptor)),
+            )
+        time.sleep(POLL_INTERVAL)
+    return True
+
+
+def _holder(descriptor: int) -> str:
+    """Return the name of the process with a lock, as far as the system tells."""
+    with contextlib.suppress(OSError, ValueError), open("/proc/locks", encoding="utf-8") as table:
+        inode = f":{os.fstat(descriptor).st_ino}"
+        for _, _, _, _, process, place, *_ in map(str.split, table):
+            if place.endswith(inode):
+                with open(f"/proc/{process}/comm", encoding="utf-8") as name:
+                    return f"process {process} ({name.read().strip()})"
+    return "another process"
 
 
 _THREADS = threading.Lock()

@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.utils.arguments import check_path
+from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -84,7 +85,7 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
         paths = [str(path) for path in fs.ls(target, detail=False)]
         names = sorted(os.path.basename(path) for path in paths if path.endswith(ENDINGS))
         there = f"it has no {manifest.NAME}, and the files {', '.join(names) or '(none)'}"
-    return FileNotFoundError(f"{directory} has no intact {kind}: {there}")
+    return FileNotFoundError(f"{without_user(directory)} has no intact {kind}: {there}")
 
 
 def best_series(key: str) -> str:

@@ -12,11 +12,13 @@ from typing import Any
 from lightning_hooks.storage import files, find_checkpoints, manifest, torch_files
 from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "DamagedCheckpointError",
     "WeightsOnlyError",
+    "check",
     "load",
     "newest_unlisted",
     "require_lightnings",
@@ -35,8 +37,39 @@ class WeightsOnlyError(KeyError):
         return str(self.args[0])
 
 
-def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dict[str, Any]:
-    """Compare a file with the directory's manifest, or its own CRC-32s, and read the file.
+def check(path: str) -> None:
+    """Compare a file with the directory's manifest, or its own CRC-32s.
+
+    Raises:
+        FileNotFoundError: for a missing file.
+        DamagedCheckpointError: for a damaged file.
+    """
+    try:
+        is_file = files.size_of(path) is not None
+    except FileNotFoundError:
+        place = f"{without_user(path)}{_advice(path)}"
+        raise FileNotFoundError(f"Checkpoint file not found: {place}") from None
+    problem = _flaw(path) if is_file else "is a folder or a pipe, not a file"
+    if problem:
+        raise DamagedCheckpointError(f"{without_user(path)} {problem}{_advice(path)}")
+    if problem is None:
+        warn(
+            f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
+            "known whether it is as it was written. To give it some, save it again: "
+            "torch.save(torch.load(path), path)",
+        )
+
+
+def load(
+    path: str, map_location: Any = "cpu", weights_only: bool = True, *, checked: bool = False
+) -> dict[str, Any]:
+    """Check a file, and read the file.
+
+    Args:
+        path: The path.
+        map_location: As of ``torch.load``.
+        weights_only: Whether to read tensors and plain types alone.
+        checked: Whether :func:`check` has been called, perhaps by another rank.
 
     Raises:
         FileNotFoundError: for a missing file.
@@ -44,19 +77,8 @@ def load(path: str, map_location: Any = "cpu", weights_only: bool = True) -> dic
             checkpoint.
         pickle.UnpicklingError: for a file with more than tensors and plain types.
     """
-    try:
-        is_file = files.size_of(path) is not None
-    except FileNotFoundError:
-        raise FileNotFoundError(f"Checkpoint file not found: {path}{_advice(path)}") from None
-    problem = _flaw(path) if is_file else "is a folder or a pipe, not a file"
-    if problem:
-        raise DamagedCheckpointError(f"{path} {problem}{_advice(path)}")
-    if problem is None:
-        warn(
-            f"{path} has no checksums in it and is in no {manifest.NAME} beside it, so it is not "
-            "known whether it is as it was written. To give it some, save it again: "
-            "torch.save(torch.load(path), path)",
-        )
+    if not checked:
+        check(path)
     try:
         checkpoint = torch_files.load_torch(path, map_location, weights_only, verified=True)
     except DamagedCheckpointError as error:
@@ -232,4 +254,5 @@ def _advice(path: str) -> str:
         inside = find_checkpoints.newest_valid(path) if os.path.isdir(path) else None
         newest = inside or find_checkpoints.newest_valid(_listed_at(path)[0])
     place = "in" if inside else "beside"
+    newest = without_user(newest or "")
     return f"; the newest valid checkpoint {place} it is {newest}" if newest else ""

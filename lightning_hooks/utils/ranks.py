@@ -14,35 +14,39 @@ __all__ = ["broadcast_", "collected", "from_rank_0"]
 T = TypeVar("T")
 
 
-def are_several() -> bool:
-    """Whether this process is one of several ranks."""
-    return distributed.is_available() and distributed.is_initialized()
-
-
-def collected(value: T) -> list[T]:
+def collected(value: T, world_size: int) -> list[T]:
     """Return the values of all ranks on rank 0, an empty list on other ranks. Collective.
 
-    >>> collected(0.5)  # without other ranks
+    Args:
+        value: The value of this rank.
+        world_size: The number of ranks, of a Trainer; with 1 nothing is communicated, even where
+            the process is in a group for something else.
+
+    >>> collected(0.5, 1)
     [0.5]
     """
-    if not are_several():
+    if world_size == 1:
         return [value]
     is_first = distributed.get_rank() == 0
-    values: list[Any] = [None] * distributed.get_world_size() if is_first else []
+    values: list[Any] = [None] * world_size if is_first else []
     distributed.gather_object(value, values if is_first else None)
     return values
 
 
-def from_rank_0(function: Callable[[], T]) -> T:
+def from_rank_0(function: Callable[[], T], world_size: int) -> T:
     """Return the result of a function that rank 0 calls, on all ranks. Collective.
 
     An error of rank 0 is raised on all ranks: none waits in the next collective for a rank that
     has ended.
 
-    >>> from_rank_0(lambda: 0.5)  # without other ranks
+    Args:
+        function: Called on rank 0.
+        world_size: As for :func:`collected`.
+
+    >>> from_rank_0(lambda: 0.5, 1)
     0.5
     """
-    if not are_several():
+    if world_size == 1:
         return function()
     told: list[Any] = [None, None]
     own: Exception | None = None

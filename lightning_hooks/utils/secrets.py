@@ -7,10 +7,10 @@ or by its own form: the user and password of a URL, a client's token, a bearer's
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-__all__ = ["USERINFO", "describe", "masked", "without_secrets"]
+__all__ = ["USERINFO", "describe", "masked", "with_user", "without_secrets", "without_user"]
 
 _OWNERS = (
     "access|account|api|auth|bearer|bot|encryption|gh|github|gitlab|hf|hub|private|refresh|secret"
@@ -87,6 +87,38 @@ def without_secrets(value: Any) -> Any:
         return value
     kept = {name: inner for name, inner in value.items() if not _IS_SECRET.search(str(name))}
     return {name: without_secrets(inner) for name, inner in kept.items()}
+
+
+def without_user(value: Any) -> Any:
+    """Return a value without the users of URLs, at any depth of dicts, lists and tuples.
+
+    >>> without_user({"last_ckpt": "sftp://me:1234@host/x/epoch_1.pth", "epoch": 1})
+    {'last_ckpt': 'sftp://host/x/epoch_1.pth', 'epoch': 1}
+    """
+    return _with_texts(value, lambda text: USERINFO.sub("", text))
+
+
+def with_user(value: Any, directory: str) -> Any:
+    """Return a value with a directory's user in the URLs of the directory's files.
+
+    >>> with_user(["sftp://host/x/epoch_1.pth", 0.5], "sftp://me:1234@host/x")
+    ['sftp://me:1234@host/x/epoch_1.pth', 0.5]
+    """
+    begin = f"{USERINFO.sub('', directory)}/"
+    return _with_texts(
+        value,
+        lambda text: f"{directory}/{text[len(begin) :]}" if text.startswith(begin) else text,
+    )
+
+
+def _with_texts(value: Any, convert: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return convert(value)
+    if type(value) in (list, tuple):
+        return type(value)(_with_texts(inner, convert) for inner in value)
+    if isinstance(value, dict):
+        return {name: _with_texts(inner, convert) for name, inner in value.items()}
+    return value
 
 
 def describe(error: Exception) -> str:

@@ -7,6 +7,7 @@ import warnings
 from types import FrameType
 
 from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["rank_zero_warn", "warn"]
 
@@ -18,12 +19,15 @@ NOT_OF_USERS = {
 
 
 def warn(message: str, category: type[Warning] = UserWarning) -> None:
-    """Warn, with the innermost line outside of this package, Lightning and torch."""
+    """Warn, with the innermost line outside of this package, Lightning and torch.
+
+    No user of a URL is shown.
+    """
     frame = _users_frame()
     registry = frame.f_globals.setdefault("__warningregistry__", {})
     name = frame.f_globals.get("__name__")
     file, line = frame.f_code.co_filename, frame.f_lineno
-    warnings.warn_explicit(printable(message), category, file, line, name, registry)
+    warnings.warn_explicit(printable(without_user(message)), category, file, line, name, registry)
 
 
 def rank_zero_warn(message: str) -> None:

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import os
+import re
 import signal
+import threading
 import time
 import warnings
 from collections import OrderedDict
@@ -182,3 +185,23 @@ def test_an_error_of_the_disk_that_torch_hides_comes_out_with_the_path(
     with pytest.raises(OSError, match=f"No space left on device: '{path}'"):
         files.write_bytes(path, b"x")
     assert [*tmp_path.iterdir()] == []
+
+
+def test_a_wait_for_a_lock_is_told_once_and_can_be_cut(
+    tmp_path: Path, caplog: Any, monkeypatch: Any
+) -> None:
+    monkeypatch.setattr(files, "PATIENCE", 0.05)
+    held = os.open(tmp_path, os.O_RDONLY)  # as `flock WORK_DIR python train.py` holds it
+    fcntl.flock(held, fcntl.LOCK_EX)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    threading.Timer(0.5, lambda: os.kill(os.getpid(), signal.SIGINT)).start()
+    try:
+        with pytest.raises(KeyboardInterrupt), files.exclusive(str(tmp_path / "list.json")):
+            pass
+    finally:
+        signal.signal(signal.SIGINT, before)
+    (line,) = [each.getMessage() for each in caplog.records]
+    assert re.match(rf"waiting for the lock of {tmp_path}, which (another )?process", line)
+    os.close(held)
+    with files.exclusive(str(tmp_path / "list.json")):  # nothing of the cut wait is left
+        pass

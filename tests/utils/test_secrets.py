@@ -3,27 +3,35 @@
 from __future__ import annotations
 
 import json
+import logging
 import traceback
 from argparse import Namespace
 from collections import namedtuple
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import fsspec
 import pytest
 import torch
+from fsspec.implementations.memory import MemoryFileSystem
 
 from lightning_hooks import (
     HOOKS,
+    BestCheckpointHook,
     CheckpointHook,
     Hook,
     HookAdapter,
+    TextLoggerHook,
     hooks_from_config,
     register_training_hooks,
     standin,
 )
 from lightning_hooks.cli.app import run
 from lightning_hooks.dialects import detect, pointrix
+from lightning_hooks.storage.verification import load
 from lightning_hooks.utils.secrets import describe, masked, without_secrets
+from support import training
 from support.standin import needs_lite
 from support.training import NoValidation, make_loader, make_trainer
 
@@ -194,3 +202,47 @@ def test_hyper_parameters_in_a_checkpoint_are_the_modules_own(tmp_path: Path) ->
     trainer.fit(Tuned("1234"), make_loader())
     path = tmp_path / "epoch_1.pth"
     assert Tuned.load_from_checkpoint(path).hparams["api_key"] == "1234"
+
+
+@pytest.fixture
+def with_login() -> Iterator[str]:
+    """The URL of an empty storage that takes a user and a password."""
+
+    class Login(MemoryFileSystem):
+        protocol = "login"
+        store: ClassVar[dict[str, Any]] = {}
+        pseudo_dirs: ClassVar[list[str]] = [""]
+
+        @classmethod
+        def _strip_protocol(cls, path: str) -> str:
+            inner = path.split("://", 1)[-1].rpartition("@")[2]
+            return str(MemoryFileSystem._strip_protocol(f"memory://{inner}"))
+
+    fsspec.register_implementation("login", Login, clobber=True)
+    yield "login://me:1234@host"
+    Login.clear_instance_cache()
+
+
+def test_no_user_of_a_url_is_logged_or_stored(tmp_path: Path, with_login: str, caplog: Any) -> None:
+    caplog.set_level(logging.INFO)
+
+    def fit(epochs: int, **options: Any) -> BestCheckpointHook:
+        best = BestCheckpointHook("val_loss", out_dir=f"{with_login}/out")
+        last = CheckpointHook(interval=1, out_dir=f"{with_login}/out")
+        training.fit(tmp_path, last, best, TextLoggerHook(), val=1, max_epochs=epochs, **options)
+        return best
+
+    fit(1)
+    best = fit(2, ckpt_path="last")
+    assert best.best_model_path.startswith(f"{with_login}/out/{tmp_path.name}/best_val_loss")
+    assert best.best_model_path.endswith("epoch_1.pth")
+    own = [line for line in caplog.records if not line.name.startswith("lightning.")]
+    assert any("checkpoints in login://host/out" in line.getMessage() for line in own)
+    assert not any("1234" in line.getMessage() for line in own)
+    stored = [*(file.getvalue() for file in fsspec.filesystem("login").store.values())]
+    stored += [file.read_bytes() for file in tmp_path.iterdir() if file.is_file()]
+    assert len(stored) > 5
+    assert not any(b"1234" in content for content in stored)
+    with pytest.raises(FileNotFoundError) as caught:
+        load(f"{with_login}/out/none.pth")
+    assert "1234" not in str(caught.value)

@@ -81,6 +81,7 @@ from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
+from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["Driver", "is_lightnings_default"]
@@ -185,12 +186,12 @@ class Driver(Callback):
         roster.begin()
         self.roster, self._contents.hooks = roster, roster.hooks
         self._open_fit(trainer, pl_module)
+        saves = any(isinstance(hook, ModelCheckpoint) for hook in roster.hooks)
+        own_write = trainer.strategy.checkpoint_io.save_checkpoint
+        check_reads(trainer, self.fit, self._loading, save_torch if saves else own_write)
         add(trainer, *roster.hosted)
         for hook in roster.hosted:
             hook.setup(trainer, pl_module, stage)
-        if not any(isinstance(hook, ModelCheckpoint) for hook in roster.hooks):
-            # else a checkpoint hook checks read files
-            check_reads(trainer, self.fit, trainer.strategy.checkpoint_io.save_checkpoint)
         if trainer.state.fn == TrainerFn.FITTING:
             self._make_parts(self.prepare(trainer, pl_module))
 

@@ -88,7 +88,7 @@ class RunState:
         if self:  # before the first batch of a resumed run
             kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
             of_rank = kept if kept["rng"] else of_rank
-        of_ranks = [of_rank] if trainer.interrupted else ranks.collected(of_rank)
+        of_ranks = ranks.collected(of_rank, 1 if trainer.interrupted else trainer.world_size)
         file.own_part.update(
             iter=done,
             in_epoch=runner.in_epoch,

@@ -31,6 +31,7 @@ strategy ``load_checkpoint``                  SavingHook, with shards     verify
 strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
 fit loop's epoch loop ``reset``               TrainData, in a resume      no false warning
+epoch loop ``_broadcast_sigterm_tensor``      SharedSigterm, at SIGTERM   end all ranks
 loader ``_get_iterator``                      LoaderPlaces                place in the pass
 ============================================  ==========================  ==========================
 
@@ -46,6 +47,7 @@ BatchNorm layer ``momentum``                  update_bn_stats             a pass
 Metric ``distributed_available_fn``           EvalHook                    a computation
 optimizer ``found_inf``, ``grad_scale``       CheckInvalidLossHook        a step
 strategy ``checkpoint_io``                    check_reads                 the fit
+the process's handler of SIGTERM              SharedSigterm               the fit
 strategy ``checkpoint_io``                    CheckpointStore             a save
 fit loop ``min_epochs``, ``min_steps``        forget_minimum              the fit
 fit loop's loaders, fetcher, ``max_batches``  keep_train_data             an epoch

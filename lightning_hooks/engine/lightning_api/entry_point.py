@@ -13,10 +13,11 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning as L
+import torch
 
 from lightning_hooks.engine.lightning_api.private_names import needs
 
-__all__ = ["asks_for_last", "chosen_path", "load_checkpoint"]
+__all__ = ["asks_for_last", "chosen_path", "connect_ranks", "load_checkpoint"]
 
 ENTRY_POINTS = ("fit", "validate", "test", "predict")
 LAUNCHED = "_wrapping_function"
@@ -49,6 +50,16 @@ def chosen_path(trainer: L.Trainer) -> Any:
         if frame.f_code.co_name == "_run" and frame.f_locals.get("self") is trainer:
             return frame.f_locals.get("ckpt_path")
     return None
+
+
+def connect_ranks(trainer: L.Trainer) -> None:
+    """Connect the ranks, as Lightning does again soon after, which changes nothing.
+
+    Lightning looks for the file of ``ckpt_path="last"`` on each rank before the ranks are
+    connected.
+    """
+    if trainer.world_size > 1 and not torch.distributed.is_initialized():
+        trainer.strategy.setup_environment()
 
 
 @needs('ckpt_path="last" for hooks in a HookAdapter')

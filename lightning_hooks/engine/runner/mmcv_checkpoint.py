@@ -23,6 +23,7 @@ from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
 from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.secrets import without_user
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -96,14 +97,17 @@ def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
 def run_meta(
     runner: Runner, epoch: int, iteration: int, own: dict[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return mmcv's ``meta``: the caller's entries, the runner's, then the run's counters."""
+    """Return mmcv's ``meta``: the caller's entries, the runner's, then the run's counters.
+
+    No user of a URL is stored.
+    """
     meta = {**(own or {}), **(runner.meta or {})}
     classes = getattr(unwrap(runner.model), "CLASSES", None)
     if classes is not None:
         meta["CLASSES"] = classes
     meta["mmcv_version"] = LAYOUT
     meta.update(epoch=epoch, iter=iteration, time=time.asctime())
-    return plain(meta)  # type: ignore[no-any-return]
+    return without_user(plain(meta))  # type: ignore[no-any-return]
 
 
 def _refuse_parts(runner: Runner, method: str, instead: str) -> None:

@@ -37,6 +37,7 @@ from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import check_object
 from lightning_hooks.utils.samples import Histogram, as_table, image_of
+from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner", "training_loader"]
 
@@ -656,7 +657,8 @@ class Runner:
         hooks = natives_with("_checkpoint_directory", writers)
         places = dict.fromkeys(hook._checkpoint_directory(self) for hook in hooks)
         others = ", ".join(place for place in places if place not in (None, self.work_dir))
-        return f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
+        told = f"{self.work_dir}, checkpoints in {others}" if others else self.work_dir
+        return str(without_user(told))
 
     def take_result(self, result: Any) -> None:
         """Set ``result`` and ``outputs`` to the result of a validation or test step."""

@@ -209,7 +209,7 @@ def _copy_state(trainer: L.Trainer) -> dict[str, Any]:
 
 def _restore_file(trainer: L.Trainer, path: str) -> None:
     """Restore from a checkpoint that rank 0 reads; the other ranks' tensors become rank 0's."""
-    rest = ranks.from_rank_0(partial(_read_file, trainer, path))
+    rest = ranks.from_rank_0(partial(_read_file, trainer, path), trainer.world_size)
     if trainer.world_size > 1:
         _share(trainer, rest)
 

@@ -45,6 +45,7 @@ from lightning_hooks.storage import files
 from lightning_hooks.storage.find_checkpoints import best_series, best_valid
 from lightning_hooks.utils.arguments import check_bool, check_int
 from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
@@ -493,7 +494,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             logger.warning("load_at_end: there is no best file, so the module has the last weights")
             return
         load_weights(path, trainer)
-        logger.info("load_at_end: the module has the weights of %s", path)
+        logger.info("load_at_end: the module has the weights of %s", without_user(path))
 
 
 def _check_loads(runner: Runner) -> None:

@@ -14,6 +14,7 @@ from lightning_hooks.storage import files, find_checkpoints, manifest, verificat
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import LARGEST, check_path
+from lightning_hooks.utils.secrets import without_user
 
 __all__ = [
     "checked_out_dir",
@@ -45,7 +46,7 @@ def checked_out_dir(out_dir: Any) -> str | None:
         try:
             fsspec.get_filesystem_class(path.partition("://")[0])
         except (ImportError, ValueError) as error:  # fsspec names the package to install
-            raise type(error)(f"out_dir={path!r}: {error}") from error
+            raise type(error)(f"out_dir={without_user(path)!r}: {error}") from error
     return path
 
 
@@ -173,6 +174,7 @@ def report_other_runs(entries: Sequence[Entry], directory: str, run: str, templa
             names_of["a run without a list"] = names
     if not names_of:
         return ""
+    directory = without_user(directory)
     of_each = "; ".join(f"{listed(names, 3)} of {owner}" for owner, names in names_of.items())
     path = files.join(directory, next(reversed(names_of.values()))[-1])
     return (

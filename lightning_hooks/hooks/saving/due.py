@@ -24,7 +24,8 @@ from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningView, shown
 from lightning_hooks.hooks.saving.store import CheckpointStore
-from lightning_hooks.storage.checkpoint_io import check_reads
+from lightning_hooks.utils import ranks
+from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Due", "DueFiles", "SavingHook", "ends_all_ranks", "files_of", "last_directory"]
@@ -60,6 +61,7 @@ class DueFiles:
         """Begin a run of the hook."""
         self.store.begin(runner, owner)
         self.due = []
+        self.messages.update(with_user(self.messages, self.store.path))  # a file is without
 
     def write_due(self, trainer: L.Trainer) -> None:
         """Write the due files; none with ``fast_dev_run``."""
@@ -160,10 +162,9 @@ class SavingHook(Hook):
     def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Verify checkpoints when the Trainer reads them."""
         strategy, fit = trainer.strategy, self._joined_fit
-        if fit is not None:
-            if strategy.restore_checkpoint_after_setup and "load_checkpoint" not in vars(strategy):
-                fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
-            check_reads(trainer, fit)
+        restores_late = strategy.restore_checkpoint_after_setup
+        if fit is not None and restores_late and "load_checkpoint" not in vars(strategy):
+            fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
         self._load_last(trainer)
         is_hosted = self._hosted_at is not None and isinstance(self, ModelCheckpoint)
         has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
@@ -182,7 +183,8 @@ class SavingHook(Hook):
             return
         chosen = entry_point.chosen_path(trainer)
         is_lost = chosen is None and entry_point.asks_for_last(trainer)
-        newest = trainer.strategy.broadcast(_newest(trainer, hooks)) if is_lost else None
+        find = partial(_newest, trainer, hooks)
+        newest = ranks.from_rank_0(find, trainer.world_size) if is_lost else None
         path = newest or chosen
         for kind in files_of(hooks):
             kind.store.resumed_from = None if path is None else str(path)
@@ -232,8 +234,18 @@ class SavingHook(Hook):
             Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Wait for the thread."""
+        """Wait for the thread; pass the paths to the process that started this process."""
         self._wait()
+        store = self._files[-1].store
+        if stage == "fit" and trainer.is_global_zero and store.runner is not None:
+            store.handover.send(lambda: {"directory": store.path, "best": self.best_model_path})
+
+    def _take_paths(self) -> None:
+        """Take the paths of a fit in another process."""
+        store = self._files[-1].store
+        paths = store.handover.receive() if store.runner is None else {}
+        if paths:
+            store.elsewhere, self._best_path_override = paths["directory"], paths["best"]
 
     def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Write the due files: an error in the validation costs no file."""
@@ -284,6 +296,7 @@ class SavingHook(Hook):
         return BestFields()
 
     def _view(self) -> LightningView:
+        self._take_paths()
         kind = self._files[-1]
         return LightningView(kind.store, last_directory(self), kind.messages, self._best_fields())
 
@@ -293,6 +306,7 @@ class SavingHook(Hook):
 
         Before the first fit of a process, an empty string.
         """
+        self._take_paths()
         return self._best_path_override or self._view().best_model_path
 
     @best_model_path.setter
@@ -305,7 +319,9 @@ class SavingHook(Hook):
         if hooks[:1] != [self]:  # the first answers for all
             return set()
         # Lightning asks before the first setup, where no roster exists
-        newest = _newest(trainer, Roster(hook_callbacks_of(trainer)).hooks)
+        candidates = Roster(hook_callbacks_of(trainer)).hooks
+        entry_point.connect_ranks(trainer)
+        newest = ranks.from_rank_0(partial(_newest, trainer, candidates), trainer.world_size)
         return {newest} if newest else set()
 
     def export(
@@ -373,8 +389,8 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
         work_dir: The work directory of the next fit; the current directory by default.
     """
     store = hook._files[-1].store
-    if store.runner is not None:
-        return store.path
+    if store.runner is not None or store.elsewhere:
+        return store.elsewhere if store.runner is None else store.path
     work_dir = work_dir or "."
     return directory_of(hook.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir))
 

@@ -548,7 +548,7 @@ class DistEvalHook(EvalHook):
             self._report_results(runner, self.latest_results)
             return plain_values(runner.log_buffer.output)
 
-        scores = ranks.from_rank_0(reported)
+        scores = ranks.from_rank_0(reported, runner.world_size)
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores.pop("eval_iter_num", None)
             publish(runner.trainer, scores)

@@ -151,7 +151,10 @@ def collected(part: list[Any], size: int | None, tmpdir: str | None) -> list[Any
     """
     if not (distributed.is_available() and distributed.is_initialized()):
         return part[:size]
-    parts = ranks.collected(part) if tmpdir is None else _through_files(part, tmpdir)
+    if tmpdir is None:
+        parts = ranks.collected(part, distributed.get_world_size())
+    else:
+        parts = _through_files(part, tmpdir)
     return _in_order(parts, size) if parts else None
 
 
@@ -164,7 +167,7 @@ def _through_files(part: list[Any], tmpdir: str) -> list[list[Any]]:
     distributed.barrier()
     parts: list[list[Any]] = []
     # the next results must not be written before all are read
-    ranks.from_rank_0(lambda: parts.extend(_read(paths, tmpdir)))
+    ranks.from_rank_0(lambda: parts.extend(_read(paths, tmpdir)), world_size)
     return parts
 
 

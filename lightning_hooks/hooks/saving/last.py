@@ -32,6 +32,7 @@ from lightning_hooks.hooks.sync_buffers import sync_buffers
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number
+from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
 
@@ -488,7 +489,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         store.runner.logger.info(
             "%s after %d iterations%s; %s",
             *(type(exception).__name__, store.runner.iterations_done, due),
-            f'to go on from {path} write trainer.fit(..., ckpt_path="last")'
+            f'to go on from {without_user(path)} write trainer.fit(..., ckpt_path="last")'
             if path
             else "no file to go on from",
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import lightning as L
@@ -16,6 +17,7 @@ from lightning_hooks.engine.lightning_api import entry_point
 from lightning_hooks.hooks.saving.directory import newest_of
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files, verification
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.attributes import weak_property
 
 __all__ = ["BestFields", "LightningView", "load", "shown", "verify"]
@@ -126,13 +128,6 @@ def load(trainer: L.Trainer, path: str) -> None:
 
 def verify(trainer: L.Trainer, path: Any, weights_only: bool | None = None) -> None:
     """Verify a checkpoint on rank 0 before all ranks read the file; raise errors on all ranks."""
-    error: Exception | None = None
-    if trainer.is_global_zero:
-        for_fit = trainer.state.fn == TrainerFn.FITTING
-        try:
-            verification.verify(os.fspath(path), for_fit, weights_only is not False)
-        except Exception as raised:
-            error = raised
-    error = trainer.strategy.broadcast(error)
-    if error is not None:
-        raise error
+    for_fit = trainer.state.fn == TrainerFn.FITTING
+    check = partial(verification.verify, os.fspath(path), for_fit, weights_only is not False)
+    ranks.from_rank_0(check, trainer.world_size)

@@ -24,6 +24,7 @@ from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.printable import printable
+from lightning_hooks.utils.secrets import without_user
 
 __all__ = [
     "get_state_dict",
@@ -190,7 +191,10 @@ def save_checkpoint(
     meta = {**(meta or {}), "mmcv_version": LAYOUT, "time": time.asctime()}
     if getattr(inner, "CLASSES", None) is not None:
         meta["CLASSES"] = inner.CLASSES
-    checkpoint = {"meta": plain(meta), "state_dict": torch_files.to_cpu(get_state_dict(model))}
+    checkpoint = {
+        "meta": without_user(plain(meta)),
+        "state_dict": torch_files.to_cpu(get_state_dict(model)),
+    }
     if optimizer is not None:
         checkpoint["optimizer"] = optimizer_state(optimizer)
     filename = os.fspath(filename)

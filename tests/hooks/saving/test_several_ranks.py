@@ -44,6 +44,16 @@ def test_two_ranks_save_and_go_on_as_if_they_had_not_ended(out):
     assert ranks[0]["last"] == str(out / "parts" / "epoch_5.pth")
 
 
+def test_rank_0_compares_the_checksums_of_a_file_for_all(out):
+    first, second = read_ranks(out, "compared")
+    assert "epoch_3.pth" in first
+    assert second == []
+
+
+def test_all_ranks_pass_over_a_damaged_file_or_refuse_it(out):
+    assert read_ranks(out, "damaged") == [["DamagedCheckpointError", "epoch_2.pth"]] * 2
+
+
 @pytest.mark.parametrize(
     "background", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["sync", "background"]
 )

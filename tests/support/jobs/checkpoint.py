@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lightning as L
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook
+from lightning_hooks.storage import manifest
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support.processes import write_rank
-from support.training import TinyModule, fit, make_loader, two_ranks
+from support.training import NoValidation, TinyModule, fit, make_loader, two_ranks
 
 
 class Module(TinyModule):
@@ -59,10 +65,52 @@ def synced(directory: Path) -> list[float]:
     return [module.mean.item(), module.count.item()]
 
 
+@contextlib.contextmanager
+def checksums(found: list[str]) -> Iterator[None]:
+    """Note the files that this rank compares with their checksums."""
+    flaw = manifest.flaw
+
+    def note(directory: str, entry: Any, **kwargs: Any) -> str:
+        found.append(entry.name)
+        return flaw(directory, entry, **kwargs)
+
+    with mock.patch.object(manifest, "flaw", note):
+        yield
+
+
+def damaged(directory: Path) -> list[str]:
+    """Return the file that this rank resumes from, and the error for a damaged file by name."""
+    trainer = fit(
+        directory, CheckpointHook(interval=1), module=NoValidation, max_epochs=3, **two_ranks()
+    )
+    trainer.strategy.barrier()
+    if trainer.is_global_zero:
+        with (directory / "epoch_3.pth").open("r+b") as file:
+            file.seek(-200, os.SEEK_END)
+            file.write(b"damaged")
+    trainer.strategy.barrier()
+    said = []
+    for path in (str(directory / "epoch_3.pth"), "last"):
+        hook = CheckpointHook(interval=1)
+        options = {"max_epochs": 4, "ckpt_path": path, **two_ranks()}
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # rank 0 tells of the damaged file
+                trainer = fit(directory, hook, module=NoValidation, **options)
+            said.append(Path(str(trainer.ckpt_path)).name)
+        except DamagedCheckpointError as error:
+            said.append(type(error).__name__)
+    return said
+
+
 def main(out: Path) -> None:
     whole = train(out / "whole", 5, background=False)
     train(out / "parts", 3, background=True)
-    parts = train(out / "parts", 5, background=True, ckpt_path="last")
+    compared: list[str] = []
+    with checksums(compared):
+        parts = train(out / "parts", 5, background=True, ckpt_path="last")
+    write_rank(out, compared, "compared")
+    write_rank(out, damaged(out / "damaged"), "damaged")
     weights = [t.lightning_module.net.weight.tolist() for t in (whole, parts)]
     best = [t.checkpoint_callbacks[1].best_model_path for t in (whole, parts)]
     found = {"weights": weights, "best": best, "last": parts.checkpoint_callback.last_checkpoint}
