@@ -114,8 +114,12 @@ from lightning_hooks.loggers.trackers.mlflow import MlflowLoggerHook as MlflowLo
 from lightning_hooks.loggers.trackers.neptune import NeptuneLoggerHook as NeptuneLoggerHook
 from lightning_hooks.loggers.as_lightning_logger import hooks_logger as hooks_logger
 from lightning_hooks.loggers.samples import (
+    log_audio as log_audio,
+    log_figure as log_figure,
     log_image as log_image,
     log_table as log_table,
+    log_text as log_text,
+    log_video as log_video,
 )
 from lightning_hooks.loggers.trackers.tensorboard import (
     TensorboardLoggerHook as TensorboardLoggerHook,

@@ -1,4 +1,4 @@
-"""``log_image`` and ``log_table``: log to trackers from the steps of a LightningModule."""
+"""``log_image``, ``log_table`` and others: log to trackers from the steps of a LightningModule."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from lightning_hooks.engine.lightning_api.logged_values import is_isolated
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.utils.warn import warn
 
-__all__ = ["log_image", "log_table"]
+__all__ = ["log_audio", "log_figure", "log_image", "log_table", "log_text", "log_video"]
 
 
 def log_image(module: L.LightningModule, name: str, image: Any) -> None:
@@ -56,6 +56,83 @@ def log_table(
     runner = _runner_of(module, "log_table")
     if runner is not None:
         runner.log_table(name, rows)
+
+
+def log_figure(module: L.LightningModule, name: str, figure: Any) -> None:
+    """Log a matplotlib figure from a step: ``log_figure(self, "confusion", figure)``.
+
+    The figure is logged as an image, drawn at once, with the names of images; the caller closes it.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the figure; several figures with the same name form a series.
+        figure: A ``matplotlib.figure.Figure``.
+
+    Raises:
+        TypeError: for a value that is no figure.
+    """
+    runner = _runner_of(module, "log_figure")
+    if runner is not None:
+        runner.log_figure(name, figure)
+
+
+def log_text(module: L.LightningModule, name: str, text: str) -> None:
+    """Log a text from a step, such as a generated answer: ``log_text(self, "answer", words)``.
+
+    A text, audio or video that no tracker of the run holds is a file in ``{work_dir}/media``, as a
+    warning says. Names have the prefixes of images.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the text; several texts with the same name form a series.
+        text: The text.
+
+    Raises:
+        TypeError: for a value that is no str.
+    """
+    runner = _runner_of(module, "log_text")
+    if runner is not None:
+        runner.log_text(name, text)
+
+
+def log_audio(module: L.LightningModule, name: str, audio: Any, sample_rate: int) -> None:
+    """Log a sound from a step: ``log_audio(self, "speech", wave[0], sample_rate=16_000)``.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the sound; several sounds with the same name form a series.
+        audio: A tensor or array ``[T]`` or ``[C, T]`` with 1 or 2 channels; floats from -1 to 1, or
+            integers of 16 bits.
+        sample_rate: Samples per second.
+
+    Raises:
+        TypeError: for a value that is no sound.
+        ValueError: if ``sample_rate`` is not positive.
+    """
+    runner = _runner_of(module, "log_audio")
+    if runner is not None:
+        runner.log_audio(name, audio, sample_rate)
+
+
+def log_video(module: L.LightningModule, name: str, video: Any, fps: float = 4) -> None:
+    """Log a video from a step: ``log_video(self, "rollout", frames, fps=10)``.
+
+    The video is an animated GIF, with at most 256 colors in a frame.
+
+    Args:
+        module: The module: ``self`` in a step.
+        name: Name of the video; several videos with the same name form a series.
+        video: A tensor or array ``[T, C, H, W]`` with 1 or 3 channels; floats from 0 to 1, or
+            integers from 0 to 255.
+        fps: Frames per second, at most 50.
+
+    Raises:
+        TypeError: for a value that is no video.
+        ValueError: if ``fps`` is not positive.
+    """
+    runner = _runner_of(module, "log_video")
+    if runner is not None:
+        runner.log_video(name, video, fps)
 
 
 def _runner_of(module: Any, function: str) -> Any:

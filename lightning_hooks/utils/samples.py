@@ -1,4 +1,4 @@
-"""Logged images, tables and histograms, checked when they are logged."""
+"""Logged images, tables and other samples, checked when they are logged."""
 
 from __future__ import annotations
 
@@ -14,9 +14,11 @@ import torch
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
+    "Audio",
     "Histogram",
     "Sample",
     "Table",
+    "Video",
     "as_image",
     "as_picture",
     "as_table",
@@ -69,12 +71,35 @@ class Table:
         return {name: [row[i] for row in self.rows] for i, name in enumerate(self.columns)}
 
 
-Sample = np.ndarray | Table | Histogram
+@dataclass(frozen=True)
+class Audio:
+    """A sound as the bytes of a WAV file."""
+
+    data: bytes
+
+
+@dataclass(frozen=True)
+class Video:
+    """A video as the bytes of an animated GIF."""
+
+    data: bytes
+
+
+Sample = np.ndarray | Table | Histogram | str | Audio | Video
+
+_KINDS = {
+    **{Table: "tables", Histogram: "histograms"},
+    **{str: "texts", Audio: "audios", Video: "videos"},
+}
 
 
 def kind_of(sample: Sample) -> str:
-    """Return the kind of a sample: ``images``, ``tables`` or ``histograms``."""
-    return {Table: "tables", Histogram: "histograms"}.get(type(sample), "images")
+    """Return the kind of a sample, as a field of a record.
+
+    >>> kind_of("a cat"), kind_of(np.zeros((1, 4, 4)))
+    ('texts', 'images')
+    """
+    return _KINDS.get(type(sample), "images")
 
 
 def is_scalar(val: Any, include_np: bool = True, include_torch: bool = True) -> bool:

@@ -36,6 +36,7 @@ from lightning_hooks.engine.runner.sample_log import SampleLog
 from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.media import audio_of, figure_image, video_of
 from lightning_hooks.utils.samples import Histogram, as_table, image_of
 from lightning_hooks.utils.secrets import without_user
 
@@ -570,6 +571,26 @@ class Runner:
             TypeError, ValueError: if the value is no table.
         """
         self.samples.log(self.samples.with_mode(name), lambda: as_table(name, rows))
+
+    def log_figure(self, name: str, figure: Any) -> None:
+        """Log a matplotlib figure as an image, as ``train/name`` or ``val/name``."""
+        self.samples.log(self.samples.with_mode(name), lambda: figure_image(name, figure))
+
+    def log_text(self, name: str, text: str) -> None:
+        """Log a text, as ``train/name`` or ``val/name``."""
+        if not isinstance(text, str):
+            raise TypeError(f"the text {name!r} must be a str, got {text!r:.80}")
+        self.samples.log(self.samples.with_mode(name), lambda: text)
+
+    def log_audio(self, name: str, audio: Any, sample_rate: int) -> None:
+        """Log a sound ``[T]`` or ``[C, T]``, as ``train/name`` or ``val/name``."""
+        make = functools.partial(audio_of, name, audio, sample_rate)
+        self.samples.log(self.samples.with_mode(name), make)
+
+    def log_video(self, name: str, video: Any, fps: float = 4) -> None:
+        """Log a video ``[T, C, H, W]``, as ``train/name`` or ``val/name``."""
+        make = functools.partial(video_of, name, video, fps)
+        self.samples.log(self.samples.with_mode(name), make)
 
     def log_histogram(self, name: str, histogram: Histogram) -> None:
         """Log a histogram at the current iteration."""

@@ -1,4 +1,4 @@
-"""``SampleLog``: give images, tables and histograms to the loggers of a run."""
+"""``SampleLog``: give images, tables and other samples to the loggers of a run."""
 
 from __future__ import annotations
 
@@ -8,12 +8,19 @@ from typing import TYPE_CHECKING, Any
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.hook_callback import natives_with
+from lightning_hooks.storage.file_names import inner_path
+from lightning_hooks.storage.files import is_local, join, make_directory, write_bytes
+from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.samples import Sample, kind_of
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["SampleLog"]
+
+_FOLDER = "media"
+_IN_FILES = "images", "texts", "audios", "videos"
+"""The kinds of samples that a file can hold."""
 
 _OUTSIDE: dict[Any, str] = {TrainerFn.VALIDATING: "val", TrainerFn.TESTING: "test"}
 
@@ -38,13 +45,18 @@ class SampleLog:
         return name if name.startswith(f"{mode}/") else f"{mode}/{name}"
 
     def holds(self, kind: str) -> bool:
-        """Whether a logger of the run holds ``images``, ``tables`` or ``histograms``.
+        """Whether a logger of the run holds a kind, such as ``images``.
 
         Loggers that do not are named once in a warning.
         """
         hooks = self._loggers()
         others = [type(hook).__name__ for hook in hooks if kind not in hook._takes]
-        if len(others) == len(hooks):
+        if len(others) == len(hooks) and kind in _IN_FILES and self._runner.may_write:
+            where = join(self._runner.work_dir, _FOLDER)
+            self._runner.warn_once(
+                f"no tracker of this run holds {kind}: they are files in {where}"
+            )
+        elif len(others) == len(hooks):
             text = f"no logger of this run holds {kind}: they are not logged; W&B, TensorBoard and "
             self._runner.warn_once(text + "ClearML hold them: WandbLoggerHook(), ...")
         elif others:
@@ -62,12 +74,28 @@ class SampleLog:
         if fn not in (TrainerFn.FITTING, *_OUTSIDE):
             text = "log_image and log_table log in fit, validate and test, not in predict"
             runner.warn_once(text)
-        elif self.holds(kind_of(sample)):
+        elif not self.holds(kind_of(sample)):
+            self._write_file(name, sample)
+        else:
             if fn in _OUTSIDE:
                 self.waiting.append((name, sample))
                 return
             for hook in self._loggers():
                 hook._log_sample(runner, name, sample)
+
+    def _write_file(self, name: str, sample: Sample) -> None:
+        """Write a sample that no tracker holds into the work dir, if the sample has a file."""
+        file, runner = encoded(sample), self._runner
+        if file is not None and runner.may_write:
+            ending, content = file
+            number = runner.iter + (runner.mode is not None)
+            path = join(runner.work_dir, _FOLDER, inner_path(name), f"{number}.{ending}")
+            try:
+                if is_local(path):
+                    make_directory(path.rpartition("/")[0])
+                write_bytes(path, content)
+            except OSError as error:  # a full disk, which costs no training
+                runner.warn_once(f"{path} cannot be written ({error})")
 
     def _loggers(self) -> list[Any]:
         return natives_with("_log_sample", self._runner.hooks)

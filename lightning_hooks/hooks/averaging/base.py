@@ -27,7 +27,6 @@ from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
 from lightning_hooks.hooks.averaging.flat_average import FlatAverage
-from lightning_hooks.hooks.averaging.handover import Handover
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
@@ -37,6 +36,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
+from lightning_hooks.storage.handover import Handover
 from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path
 from lightning_hooks.utils.attributes import weak_property

@@ -234,8 +234,18 @@ class SavingHook(Hook):
             Driver.of(trainer).runner.logger.exception("A checkpoint was not written")
 
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
-        """Wait for the thread."""
+        """Wait for the thread; pass the paths to the process that started this process."""
         self._wait()
+        store = self._files[-1].store
+        if stage == "fit" and trainer.is_global_zero and store.runner is not None:
+            store.handover.send(lambda: {"directory": store.path, "best": self.best_model_path})
+
+    def _take_paths(self) -> None:
+        """Take the paths of a fit in another process."""
+        store = self._files[-1].store
+        paths = store.handover.receive() if store.runner is None else {}
+        if paths:
+            store.elsewhere, self._best_path_override = paths["directory"], paths["best"]
 
     def _save_after_error(self, trainer: L.Trainer, exception: BaseException) -> None:
         """Write the due files: an error in the validation costs no file."""
@@ -286,6 +296,7 @@ class SavingHook(Hook):
         return BestFields()
 
     def _view(self) -> LightningView:
+        self._take_paths()
         kind = self._files[-1]
         return LightningView(kind.store, last_directory(self), kind.messages, self._best_fields())
 
@@ -295,6 +306,7 @@ class SavingHook(Hook):
 
         Before the first fit of a process, an empty string.
         """
+        self._take_paths()
         return self._best_path_override or self._view().best_model_path
 
     @best_model_path.setter
@@ -377,8 +389,8 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
         work_dir: The work directory of the next fit; the current directory by default.
     """
     store = hook._files[-1].store
-    if store.runner is not None:
-        return store.path
+    if store.runner is not None or store.elsewhere:
+        return store.elsewhere if store.runner is None else store.path
     work_dir = work_dir or "."
     return directory_of(hook.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir))
 

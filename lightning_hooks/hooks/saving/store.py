@@ -19,6 +19,7 @@ from lightning_hooks.storage import checkpoints, files, manifest
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.handover import Handover
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.fsdp import shares_state
@@ -45,6 +46,8 @@ class CheckpointStore:
     """Whether each rank writes a part of a checkpoint, into a directory."""
     path: str = ""
     """The directory of the last run."""
+    elsewhere: str = ""
+    """The directory of a fit in another process, until the first fit in this process."""
     template: str = ""
     """The file names, with ``{}`` for a number; empty for names with a score."""
     create_symlink: bool | None = False
@@ -69,10 +72,12 @@ class CheckpointStore:
             raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
         self.on_saved = on_saved
         self.background, self.thread = background, BackgroundSaver()
+        self.handover = Handover()
 
     def __getstate__(self) -> dict[str, Any]:
-        left_out = ("runner", "_owner")
-        return {name: value for name, value in vars(self).items() if name not in left_out}
+        left_out = ("runner", "_owner", "elsewhere")
+        kept = {name: value for name, value in vars(self).items() if name not in left_out}
+        return {**kept, "handover": self.handover.of_copy()}
 
     # -- the directory ---------------------------------------------------------------------
 

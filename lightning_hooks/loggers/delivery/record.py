@@ -17,14 +17,15 @@ import numpy as np
 from lightning_hooks.loggers.delivery.upload import Upload, check_label
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
-from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.samples import Audio, Histogram, Table, Video
 
 __all__ = ["KINDS", "Record", "from_line", "seal", "to_line", "unseal"]
 
-KINDS = "images", "tables", "histograms"
+KINDS = "images", "tables", "histograms", "texts", "audios", "videos"
 """The kinds of samples."""
 
 _LARGEST_IMAGE = 1 << 30  # bytes
+_LARGEST_FILE = 1 << 30  # bytes of a sound or video
 _MOST_CELLS = 4096  # of a histogram
 
 
@@ -42,6 +43,8 @@ class Record:
         params: Hyper-parameters of the run by name.
         tables: Tables by name.
         histograms: Histograms by name.
+        audios: Sounds by name.
+        videos: Videos by name.
         checkpoints: Checkpoints by name; None deletes a checkpoint.
     """
 
@@ -54,6 +57,8 @@ class Record:
     params: Mapping[str, Any] = field(default_factory=dict)
     tables: Mapping[str, Table] = field(default_factory=dict)
     histograms: Mapping[str, Histogram] = field(default_factory=dict)
+    audios: Mapping[str, Audio] = field(default_factory=dict)
+    videos: Mapping[str, Video] = field(default_factory=dict)
     checkpoints: Mapping[str, Upload | None] = field(default_factory=dict)
 
     @property
@@ -74,8 +79,8 @@ class Record:
     @property
     def points(self) -> list[tuple[str, Any]]:
         """All values of the step, as pairs of name and value."""
-        kinds = self.scalars, self.texts, self.images, self.tables, self.histograms
-        return [point for kind in kinds for point in kind.items()]
+        names = dict.fromkeys(("scalars", "texts", *KINDS))
+        return [point for name in names for point in getattr(self, name).items()]
 
 
 def to_line(record: Record) -> bytes:
@@ -166,9 +171,21 @@ def _histogram(low: Any, high: Any, counts: Any, left_out: Any) -> Histogram:
     return Histogram(low, high, counts, _step(left_out))
 
 
+def _to_base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _file(text: Any, beginning: bytes) -> bytes:
+    """Return the bytes of a file with a known beginning."""
+    data = base64.b64decode(text, validate=True)
+    if len(data) > _LARGEST_FILE or not data.startswith(beginning):
+        raise ValueError(f"no file that begins with {beginning!r}: {data[:9]!r}")
+    return data
+
+
 def _pack(image: np.ndarray) -> dict[str, Any]:
     data = zlib.compress(np.ascontiguousarray(image).tobytes(), level=1)
-    return {"shape": list(image.shape), "zlib": base64.b64encode(data).decode()}
+    return {"shape": list(image.shape), "zlib": _to_base64(data)}
 
 
 def _unpack(packed: Mapping[str, Any]) -> np.ndarray:
@@ -189,6 +206,8 @@ _ENCODERS: Mapping[str, Callable[[Any], Any]] = {
     "params": plain,
     "tables": vars,
     "histograms": vars,
+    "audios": lambda audio: _to_base64(audio.data),
+    "videos": lambda video: _to_base64(video.data),
     "checkpoints": lambda upload: upload and upload.fields(),
 }
 _DECODERS: Mapping[str, Callable[[Any], Any]] = {
@@ -197,6 +216,8 @@ _DECODERS: Mapping[str, Callable[[Any], Any]] = {
     "texts": _text,
     "tables": lambda fields: _table(**fields),
     "histograms": lambda fields: _histogram(**fields),
+    "audios": lambda text: Audio(_file(text, b"RIFF")),
+    "videos": lambda text: Video(_file(text, b"GIF8")),
 }
 _KINDS = {*_ENCODERS, *_DECODERS}
 

@@ -51,7 +51,7 @@ class Writer:
     """A message for the user about the run or about stored values."""
 
     takes: Collection[str] = ("images",)
-    """Supported kinds among images, tables, histograms and checkpoints."""
+    """Supported kinds among ``KINDS`` and checkpoints."""
 
     batch: int = 1
     """The largest number of records for a call of ``write``."""

@@ -7,7 +7,9 @@ import dataclasses
 import functools
 import itertools
 import logging
+import multiprocessing
 import os
+import pickle
 import sys
 from collections.abc import Collection, Mapping, Sequence
 from types import MappingProxyType
@@ -131,7 +133,7 @@ class TrackerHook(LoggerHook):
 
     _transient: Sequence[str] = (
         *("_session", "_peers", "_ended", "_tracked", "_restored", "_rates_at"),
-        "_open_run",
+        *("_open_run", "_parents_run"),
     )
     _uploads: CheckpointUploads | None = None
     _tracked = TrackedRun()
@@ -139,6 +141,7 @@ class TrackerHook(LoggerHook):
     _ended: Mapping[str, Any] | None = None  # the entry of the last run
     _session: Session | None = None
     _open_run: Any = None  # of the program
+    _parents_run: Any = None  # of the program that has spawned this process
     _peers: Sequence[TrackerHook] = ()
     _rates_at: int | None = None  # the step of the last line
 
@@ -354,7 +357,22 @@ class TrackerHook(LoggerHook):
         self._open_run = None
         if self._begins_run:
             with contextlib.suppress(Exception), tolerant():  # a broken client is reported later
-                self._open_run = self._active_run()
+                self._open_run = self._program_run()
+
+    def _program_run(self) -> Any:
+        """Return the run of the argument ``run``, or that the program has opened, if any."""
+        own = self._active_run() if self._begins_run else self._passed_run()
+        return self._parents_run or own
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what a copy takes along; a spawned process takes the program's open run too."""
+        state = super().__getstate__()
+        if multiprocessing.context.get_spawning_popen() and self._package in sys.modules:
+            with contextlib.suppress(Exception), tolerant():
+                run = self._program_run()
+                pickle.dumps(run)  # a client's run may have no pickle
+                state["_parents_run"] = run
+        return state
 
     def _shares_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
         """Whether an earlier hook of the Trainer has the folder of this hook."""
@@ -370,7 +388,7 @@ class TrackerHook(LoggerHook):
         try:
             with tolerant():
                 target = self._target(runner)
-                run = self._open_run if self._begins_run else self._passed_run()
+                run = self._open_run if self._begins_run else self._program_run()
             connect = functools.partial(self._writer_class.connect, run=run, **target)
             options = without_secrets(options_of(self._writer_class, run, target))
         except Exception as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import itertools
 import json
 import math
@@ -22,8 +23,9 @@ from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.regular_files import regular
-from lightning_hooks.utils.samples import Histogram, Table, as_picture
+from lightning_hooks.utils.samples import Audio, Histogram, Table, Video, as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -127,6 +129,11 @@ class ClearMLWriter(Writer):
                 *(name, name, [*value.counts]),
                 iteration=record.step,
                 xlabels=[f"{middle:.3g}" for middle in middles],
+            )
+        elif isinstance(value, (str, Audio, Video)) and (file := encoded(value)):
+            ending, content = file
+            self.logger.report_media(
+                *(name, name, record.step), stream=io.BytesIO(content), file_extension=f".{ending}"
             )
         elif isinstance(value, np.ndarray):
             self.logger.report_image(name, name, iteration=record.step, image=as_picture(value))

@@ -37,6 +37,7 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
 from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import without_secrets
 
@@ -86,7 +87,7 @@ class MlflowWriter(Writer):
 
     name = "mlflow"
     shows_state = True
-    takes = ("images", "tables", "checkpoints")
+    takes = ("images", "tables", "texts", "audios", "videos", "checkpoints")
     batch = 256
 
     def __init__(self, client: Any, run_id: str, *, owned: bool, stored: Any = None) -> None:
@@ -234,6 +235,15 @@ class MlflowWriter(Writer):
                 }
                 self.client.log_table(self.run, columns, place)
                 self._samples.add(place)
+        for kind in ("texts", "audios", "videos"):  # a second attempt replaces the file
+            for name, sample in getattr(record, kind).items():
+                ending, content = encoded(sample) or ("", b"")
+                with tempfile.TemporaryDirectory() as folder:
+                    path = os.path.join(folder, f"{step}.{ending}")
+                    with open(path, "wb") as file:
+                        file.write(content)
+                    place = f"{kind}/{self._sample_keys.of(name)}"
+                    self.client.log_artifact(self.run, path, place)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
         """Store the files of a model as a model of the run.

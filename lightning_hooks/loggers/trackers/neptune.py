@@ -25,8 +25,9 @@ from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.arguments import check_bool
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.regular_files import regular
-from lightning_hooks.utils.samples import as_picture
+from lightning_hooks.utils.samples import Audio, Video, as_picture
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -56,6 +57,7 @@ class NeptuneWriter(Writer):
     name = "neptune"
     replayed: Mapping[str, Any] = {"init": _QUIET}
     chunk = 8
+    takes = ("images", "texts", "audios", "videos")
 
     def __init__(self, run: Any, *, owned: bool = True, with_step: bool = True, note: str = ""):
         super().__init__(run, owned=owned)
@@ -119,6 +121,12 @@ class NeptuneWriter(Writer):
 
             value = File.as_image(as_picture(value) / 255.0)
         step = record.step if self._with_step else None
+        if isinstance(value, (Audio, Video)) and (file := encoded(value)):
+            from neptune.types import File
+
+            path = f"{self._paths.of(name)}/{record.step}"
+            self.run[path].upload(File.from_content(file[1], extension=file[0]))
+            return
         self.run[self._paths.of(name)].append(value, step=step, timestamp=record.time)
         self.note = self._paths.note or self.note
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import io
 import re
 import time
+import wave
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
@@ -22,7 +24,7 @@ from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.inputs import Names, flatten_params
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_path
-from lightning_hooks.utils.samples import Histogram, Table
+from lightning_hooks.utils.samples import Audio, Histogram, Table, Video
 from lightning_hooks.utils.secrets import describe
 
 if TYPE_CHECKING:
@@ -81,6 +83,10 @@ class TensorboardWriter(Writer):
         add = self.run.add_scalar
         if isinstance(value, Table):
             value = as_markdown(value)
+        if isinstance(value, (Audio, Video)):
+            summary = _media(self._names.of(name), value)
+            self.run.file_writer.add_summary(summary, record.step, record.time)
+            return
         if isinstance(value, str):
             add = self.run.add_text
         elif isinstance(value, np.ndarray):
@@ -110,6 +116,24 @@ class TensorboardWriter(Writer):
         """Close the file if owned."""
         if self._owned:
             self.run.close()
+
+
+def _media(tag: str, sample: Audio | Video) -> Any:
+    """Return the summary of a sound, or of a video: TensorBoard shows a GIF as an image."""
+    from tensorboard.compat.proto.summary_pb2 import Summary
+
+    if isinstance(sample, Video):
+        image = Summary.Image(colorspace=3, encoded_image_string=sample.data)
+        return Summary(value=[Summary.Value(tag=tag, image=image)])
+    with wave.open(io.BytesIO(sample.data)) as file:
+        audio = Summary.Audio(
+            sample_rate=file.getframerate(),
+            num_channels=file.getnchannels(),
+            length_frames=file.getnframes(),
+            encoded_audio_string=sample.data,
+            content_type="audio/wav",
+        )
+    return Summary(value=[Summary.Value(tag=tag, audio=audio)])
 
 
 def _await_new_second(log_dir: str) -> None:

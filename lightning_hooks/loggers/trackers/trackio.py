@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -65,8 +66,9 @@ class TrackioWriter(Writer):
         """Log a row."""
         import trackio
 
-        samples = media(record, trackio, self._file_names.of)
-        self.run.log({**record.scalars, **record.texts, **samples}, step=record.step)
+        with tempfile.TemporaryDirectory() as folder:
+            samples = media(record, trackio, self._file_names.of, folder)
+            self.run.log({**record.scalars, **samples}, step=record.step)
 
     def params(self, params: Mapping[str, Any]) -> None:
         """Add to the config; existing values stay."""
@@ -120,6 +122,7 @@ class TrackioLoggerHook(TrackerHook):
     """
 
     _package, _start_function = "trackio", "init"
+    _imported = ("IPython",)  # matplotlib, in a step, would find it half imported
     _writer_class = TrackioWriter
     _run_attribute = "log_system"
     init_kwargs: dict[str, Any] = alias("_init_kwargs")

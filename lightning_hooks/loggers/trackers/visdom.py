@@ -37,7 +37,7 @@ class VisdomWriter(Writer):
     run_options: Mapping[str, str] = {"server": "server", "port": "port", "env": "env"}
     replayed: Mapping[str, Any] = {"init": _STRICT}
     batch = 256
-    takes = ("images", "tables")
+    takes = ("images", "tables", "texts")
 
     def __init__(self, run: Any) -> None:
         super().__init__(run)
@@ -121,6 +121,10 @@ class VisdomWriter(Writer):
             for name, image in record.images.items():
                 opts = {"title": name, "caption": f"iteration {record.step}"}
                 self._draw("image", f"{name} ", name, record.seq, img=image, opts=opts)
+            for name, words in record.texts.items():
+                caption = f"{html.escape(name)}, iteration {record.step}"
+                text = f"<p>{caption}</p><pre>{html.escape(words)}</pre>"
+                self._draw("text", f"{name}   ", name, record.seq, text=text)
             for name, table in record.tables.items():
                 caption = f"<caption>{name}, iteration {record.step}</caption>"
                 text = f"<table>{caption}{_html_rows([table.columns, *table.rows])}"

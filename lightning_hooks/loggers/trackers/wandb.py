@@ -5,11 +5,13 @@ from __future__ import annotations
 import atexit
 import contextlib
 import glob
+import html
 import itertools
 import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -28,6 +30,7 @@ from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict
 from lightning_hooks.utils.attributes import alias
+from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import as_picture
 
@@ -152,22 +155,27 @@ class WandbWriter(Writer):
         """Log a row, or further values of a row."""
         import wandb
 
-        row: dict[str, Any] = {**record.scalars, **record.texts, AXIS: record.step}
+        row: dict[str, Any] = {**record.scalars, AXIS: record.step}
         cut = [n for n, table in record.tables.items() if len(table.rows) > wandb.Table.MAX_ROWS]
         if cut:
             self.note = (
                 f"W&B truncates tables to {wandb.Table.MAX_ROWS} rows: {', '.join(cut)}; before "
                 "the fit wandb.Table.MAX_ROWS = 100_000 keeps more"
             )
-        row.update(media(record, wandb, self._file_names.of))  # files have these names
+        with tempfile.TemporaryDirectory() as folder:
+            # files have these names
+            row.update(media(record, wandb, self._file_names.of, folder))
+            self._log_row(row, record.step)
+
+    def _log_row(self, row: dict[str, Any], step: int) -> None:
         if self._with_step:
             # an evaluation after the fit has the step of the fit's last row, which W&B has closed
-            self.run.log(row, step=max(record.step, self.run.step))
+            self.run.log(row, step=max(step, self.run.step))
             return
         for name in row.keys() - self._on_axis:
             self.run.define_metric(name, step_metric=AXIS)
             self._on_axis.add(name)
-        self.run.log({**row, "global_step": record.step}, commit=self._commit)
+        self.run.log({**row, "global_step": step}, commit=self._commit)
 
     @property
     def _checkpoint(self) -> str:
@@ -329,13 +337,16 @@ def _rows_in(file: str) -> Iterator[dict[str, Any]]:
                 yield record["history"]["item"]
 
 
-def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[str, Any]:
+def media(
+    record: Record, client: Any, name_of: Callable[[str], str], folder: str
+) -> dict[str, Any]:
     """Return the samples of a record as objects of the client by name.
 
     Args:
         record: The record.
         client: The module ``wandb``, or a module with the same classes.
         name_of: A function that returns a valid path of a file for a name.
+        folder: A folder for files, which the client copies when the row is logged.
     """
     samples: dict[str, Any] = {}
     for name, image in record.images.items():
@@ -346,6 +357,16 @@ def media(record: Record, client: Any, name_of: Callable[[str], str]) -> dict[st
     for name, counted in record.histograms.items():
         counts = np.array(counted.counts), np.array(counted.edges)
         samples[name] = client.Histogram(np_histogram=counts)
+    for name, text in record.texts.items():
+        page = f"<pre>{html.escape(text)}</pre>"
+        samples[name_of(name)] = client.Html(page, data_is_not_path=True)
+    for kind, files in ((client.Audio, record.audios), (client.Video, record.videos)):
+        for name, sample in files.items():
+            ending, content = encoded(sample) or ("", b"")
+            path = os.path.join(folder, f"{len(samples)}.{ending}")
+            with open(path, "wb") as file:
+                file.write(content)
+            samples[name_of(name)] = kind(path)
     return samples
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks import EMAHook, HookAdapter
+from lightning_hooks import CheckpointHook, EMAHook, HookAdapter
 from support.processes import read_ranks, run_job
 from support.training import NoValidation, make_loader, make_trainer
 
@@ -129,9 +129,10 @@ def test_hooks_of_a_dialect_on_one_rank_see_its_losses_and_wait_for_nobody(ranks
 def test_what_stays_in_the_processes_of_a_notebook_is_named(hosted: bool, tmp_path: Path) -> None:
     log = logging.FileHandler(tmp_path / "log.txt")
     logging.getLogger("lightning_hooks").addHandler(log)
-    hook = EMAHook(momentum=0.5)
-    hooks = [HookAdapter([hook]) if hosted else hook]
-    trainer = make_trainer(tmp_path, *hooks, max_epochs=1, strategy="ddp_notebook", devices=1)
+    hook, saver = EMAHook(momentum=0.5), CheckpointHook(interval=1)
+    hooks = [HookAdapter([hook, saver])] if hosted else [hook, saver]
+    options = {"strategy": "ddp_notebook", "devices": 1, "enable_checkpointing": not hosted}
+    trainer = make_trainer(tmp_path, *hooks, max_epochs=1, **options)
     try:
         trainer.fit(module := NoValidation(), make_loader(2))
     finally:
@@ -139,6 +140,7 @@ def test_what_stays_in_the_processes_of_a_notebook_is_named(hosted: bool, tmp_pa
         log.close()
     line = "this fit ran in processes of its own, and what its hooks hold ends with them"
     assert (tmp_path / "log.txt").read_text().count(line) == 1
+    assert saver.last_checkpoint == saver.best_model_path == str(tmp_path / "epoch_1.pth")
     average = hook.ema_state_dict()
     assert average.keys() == module.state_dict().keys()
     assert all(torch.equal(average[name], value) for name, value in module.state_dict().items())

@@ -21,6 +21,7 @@ from lightning_hooks import (
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.loggers.trackers.trackio import TrackioWriter
+from support.logs.media import GIF, WAV, Telling
 from support.logs.trackers import REAL_CLIENTS, Odd, Sent, Tuned, fit, quiet
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -129,3 +130,17 @@ def test_a_spool_goes_to_trackio(work: Path) -> None:
     (path,) = work.glob("spool/*.jsonl")
     replay(str(path), "trackio", project="digits", run_id="moved")
     assert rows_of("digits", "moved").keys() == {2, 4, 5}
+
+
+def test_it_holds_figures_texts_sounds_and_videos(
+    work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hook = TrackioLoggerHook(interval=2, project="media", name="told")
+    fit(work, hook, module=Telling, epochs=1)
+    files = {p.suffix: p for p in (tmp_path / "trackio/media").rglob("*.*")}
+    assert {".png", ".wav", ".gif"} <= files.keys()
+    assert files[".wav"].read_bytes() == WAV
+    assert files[".gif"].read_bytes() == GIF
+    rows = rows_of("media", "told")
+    assert [step for step, row in rows.items() if "val/answer" in row] == [5]
+    assert quiet(caplog)

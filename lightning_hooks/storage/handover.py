@@ -1,4 +1,4 @@
-"""``Handover``: pass an average from a process that trained to the process that started it."""
+"""``Handover``: pass what a hook has from a process that trained to the process that started it."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ __all__ = ["Handover"]
 
 
 class Handover:
-    """Passes a state dict from a started process to the process in which the hook was made.
+    """Passes a dict from a started process to the process in which the hook was made.
 
     ``ddp_fork``, ``ddp_spawn`` and ``ddp_notebook`` train in started processes. Lightning passes
-    the module's state dict through a temporary file. A handover passes the average's state dict
-    through another temporary file.
+    the module's state dict through a temporary file. A handover passes an average's state dict, or
+    the paths of checkpoints, through another temporary file.
     """
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class Handover:
         return self if get_spawning_popen() is not None else Handover()
 
     def send(self, state: Callable[[], Mapping[str, Any]]) -> None:
-        """Write the state dict of a function, unless the hook was made in the present process."""
+        """Write the dict of a function, unless the hook was made in the present process."""
         if os.getpid() != self._home:
             with contextlib.suppress(OSError):  # the disk is full: Lightning's own file raises
                 torch_files.save_torch(dict(state()), self._path)
 
     def receive(self) -> dict[str, Any]:
-        """Return the state dict of a fit in another process; empty without such a fit."""
+        """Return the dict of a fit in another process; empty without such a fit."""
         if os.getpid() != self._home or not os.path.exists(self._path):
             return {}
         state: dict[str, Any] = torch_files.load_torch(self._path)
