@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.random_state import random_state
 
 __all__ = [
@@ -208,7 +209,7 @@ def _check(value: Any, form: Any, place: str) -> None:
     name = "dict" if kind is Mapping else getattr(kind, "__name__", str(kind)).replace("_", " ")
     if not is_right:
         article = "an" if name[0] in "aeiou" else "a"
-        raise TypeError(f"{place} must be {article} {name}, got {value!r:.80}")
+        raise TypeError(f"{place} must be {article} {name}, got {shown(value)}")
     for key, item, of_item in _items(value, form, place):
         _check(item, of_item, repr(key) if place == "it" else f"{place}[{key!r}]")
 
@@ -224,4 +225,4 @@ def _items(value: Any, form: Any, place: str) -> Iterable[tuple[Any, Any, Any]]:
         elif key in value:
             yield key, value[key], of_item
         elif key == name:
-            raise TypeError(f"{place} must have {key}, got {value!r:.80}")
+            raise TypeError(f"{place} must have {key}, got {shown(value)}")

@@ -10,6 +10,7 @@ import inspect
 import math
 import os
 import re
+import reprlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -28,7 +29,25 @@ __all__ = [
     "check_object",
     "check_path",
     "is_finite",
+    "shown",
 ]
+
+_SHORT = reprlib.Repr()
+_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+
+def shown(value: object) -> str:
+    """Return the ``repr`` of any value, cut in time proportional to what is shown.
+
+    >>> shown("many"), shown([[1] * 10] * 10**6)
+    ("'many'", '[[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], \
+[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], ...]')
+    """
+    try:
+        return _SHORT.repr(value)
+    except Exception:  # an int of 5,000 digits, a __len__ that raises
+        return f"<{type(value).__name__}>"
+
 
 LARGEST = 2**63 - 1
 """The largest allowed int: beyond it, arithmetic with floats and tensors fails."""

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, TextLoggerHook
+from lightning_hooks.storage.layout import check_layout
 from lightning_hooks.storage.verification import DamagedCheckpointError, load
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -117,3 +118,11 @@ def test_a_weight_that_is_no_tensor_is_named_by_file_and_key(
     with pytest.raises(DamagedCheckpointError) as error:
         run(TinyModule(), *loaders, ckpt_path=None if hook._resume_from else path)
     assert str(error.value).endswith(wanted)
+
+
+def test_an_error_shows_the_beginning_of_a_value_without_end() -> None:
+    value: list[Any] = ["ha"] * 10
+    for _ in range(30):  # 10 ** 31 texts, all of them references
+        value = [value] * 10
+    with pytest.raises(DamagedCheckpointError, match=r"'iter' must be a count, got \[\["):
+        check_layout({"lightning_hooks": {"iter": value}})

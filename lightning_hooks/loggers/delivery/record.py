@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from lightning_hooks.loggers.delivery.upload import Upload, check_label
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import Audio, Histogram, Table, Video
 
@@ -130,19 +131,19 @@ def from_line(line: bytes, folder: str = "") -> Record:
 
 def _step(value: Any) -> int:
     if type(value) is not int or abs(value) >= 2**63:
-        raise ValueError(f"no number of a step: {value!r:.80}")
+        raise ValueError(f"no number of a step: {shown(value)}")
     return value
 
 
 def _time(value: Any) -> float:
     if not 0 <= (time := float(value)) < 1e11:
-        raise ValueError(f"no time: {value!r:.80}")
+        raise ValueError(f"no time: {shown(value)}")
     return time
 
 
 def _text(value: Any) -> str:
     if not isinstance(value, str):
-        raise TypeError(f"no text: {value!r:.80}")
+        raise TypeError(f"no text: {shown(value)}")
     return value
 
 
@@ -154,10 +155,10 @@ def _checkpoint(name: str, fields: Any, folder: str) -> Upload | None:
 def _table(columns: Any, rows: Any) -> Table:
     for row in rows:
         if not isinstance(row, list) or len(row) != len(columns):
-            raise ValueError(f"no row of a table with {len(columns)} columns: {row!r:.80}")
+            raise ValueError(f"no row of a table with {len(columns)} columns: {shown(row)}")
         for cell in row:
             if not (cell is None or isinstance(cell, (bool, int, float, str))):
-                raise TypeError(f"no cell of a table: {cell!r:.80}")
+                raise TypeError(f"no cell of a table: {shown(cell)}")
     return Table(tuple(map(_text, columns)), tuple(map(tuple, rows)))
 
 
@@ -166,7 +167,7 @@ def _histogram(low: Any, high: Any, counts: Any, left_out: Any) -> Histogram:
     if not (math.isfinite(high - low) and low < high and 0 < len(counts) <= _MOST_CELLS):
         raise ValueError(f"no histogram: {len(counts)} cells from {low} to {high}")
     if min(counts) < 0:
-        raise ValueError(f"no counts of a histogram: {counts!r:.80}")
+        raise ValueError(f"no counts of a histogram: {shown(counts)}")
     return Histogram(low, high, counts, _step(left_out))
 
 

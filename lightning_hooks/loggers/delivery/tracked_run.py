@@ -10,6 +10,7 @@ from uuid import uuid4
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
 from lightning_hooks.storage.layout import OWN_PART
+from lightning_hooks.utils.arguments import shown
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -90,6 +91,6 @@ def runs_in(own_part: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     runs = own_part.setdefault("trackers", {}).setdefault(backend, [])
     if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
         raise ValueError(
-            f"the checkpoint's {OWN_PART!r} is damaged: 'trackers' has no runs: {runs!r:.80}"
+            f"the checkpoint's {OWN_PART!r} is damaged: 'trackers' has no runs: {shown(runs)}"
         )
     return runs

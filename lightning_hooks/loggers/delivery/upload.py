@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from lightning_hooks.utils.arguments import shown
+
 __all__ = ["Upload", "as_label", "check_label"]
 
 PREFIX = "upload_"
@@ -34,7 +36,7 @@ def check_label(label: Any) -> str:
         ValueError: for another value than a result of :func:`as_label`.
     """
     if not isinstance(label, str) or label != as_label(label):
-        raise ValueError(f"no name of a checkpoint: {label!r:.80}")
+        raise ValueError(f"no name of a checkpoint: {shown(label)}")
     return label
 
 
@@ -92,7 +94,7 @@ class Upload:
         """
         inner = fields["folder"]
         if not (isinstance(inner, str) and re.fullmatch(PREFIX + "[a-z0-9_]{8}", inner)):
-            raise ValueError(f"no folder of an upload: {inner!r:.80}")
+            raise ValueError(f"no folder of an upload: {shown(inner)}")
         aliases = tuple(check_label(alias) for alias in fields["aliases"])
         return cls(os.path.join(folder, inner, check_label(name)), aliases)
 
