@@ -33,6 +33,7 @@ pytestmark = REAL_CLIENTS
 @pytest.fixture(autouse=True)
 def _folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     folder = tmp_path / "trackio"
+    trackio.context_vars.current_run.set(None)  # of an earlier test, which a hook would use
     for name, module in [*sys.modules.items()]:
         for attribute, path in {"TRACKIO_DIR": folder, "MEDIA_DIR": folder / "media"}.items():
             if name.startswith("trackio") and hasattr(module, attribute):
@@ -141,4 +142,6 @@ def test_it_holds_figures_texts_sounds_and_videos(
     assert {".png", ".wav", ".gif"} <= files.keys()
     assert files[".wav"].read_bytes() == WAV
     assert files[".gif"].read_bytes() == GIF
+    rows = rows_of("media", "told")
+    assert [step for step, row in rows.items() if "val/answer" in row] == [5]
     assert quiet(caplog)
