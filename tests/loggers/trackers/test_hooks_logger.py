@@ -49,6 +49,7 @@ from support.logs.trackers import (
     series,
     warnings_in,
 )
+from support.processes import read_ranks, run_job
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 pytestmark = REAL_CLIENTS
@@ -341,3 +342,16 @@ def test_callbacks_see_no_score_of_the_logger(work: Path) -> None:
     fit(work, TextLoggerHook(), callbacks=[scores], module=Calling, logger=hooks_logger())
     assert "train_acc" in scores.names
     assert not [name for name in scores.names if name.startswith("user/")]
+
+
+def test_two_ranks_log_the_values_of_rank_0(tmp_path: Path) -> None:
+    """No rank waits in vain: Lightning's monitors log on rank 0 alone."""
+    pytest.importorskip("tensorboard")
+    run_job("hooks_logger", tmp_path)
+    assert read_ranks(tmp_path) == [{"steps": 4}] * 2
+    rows = [row for row in lines(tmp_path) if "user/rank" in row]
+    assert [row["user/rank"] for row in rows] == [0.0] * 4
+    assert of_user(read_tensorboard(tmp_path / "tf_logs")[0]) == {
+        step: {"user/rank": 0.0} for step in range(1, 5)
+    }
+    assert any("lr-SGD" in row for row in lines(tmp_path))
