@@ -43,6 +43,7 @@ NAMES = (
     "imports",
     "growth",
     "loader",
+    "norms",
     "memory",
     "ranks",
 )

@@ -219,7 +219,7 @@ def with_login() -> Iterator[str]:
             return str(MemoryFileSystem._strip_protocol(f"memory://{inner}"))
 
     fsspec.register_implementation("login", Login, clobber=True)
-    yield "login://me:1234@host"
+    yield "login://me:hunter2@host"
     Login.clear_instance_cache()
 
 
@@ -238,11 +238,11 @@ def test_no_user_of_a_url_is_logged_or_stored(tmp_path: Path, with_login: str, c
     assert best.best_model_path.endswith("epoch_1.pth")
     own = [line for line in caplog.records if not line.name.startswith("lightning.")]
     assert any("checkpoints in login://host/out" in line.getMessage() for line in own)
-    assert not any("1234" in line.getMessage() for line in own)
+    assert not any("hunter2" in line.getMessage() for line in own)
     stored = [*(file.getvalue() for file in fsspec.filesystem("login").store.values())]
     stored += [file.read_bytes() for file in tmp_path.iterdir() if file.is_file()]
     assert len(stored) > 5
-    assert not any(b"1234" in content for content in stored)
+    assert not any(b"hunter2" in content for content in stored)
     with pytest.raises(FileNotFoundError) as caught:
         load(f"{with_login}/out/none.pth")
-    assert "1234" not in str(caught.value)
+    assert "hunter2" not in str(caught.value)

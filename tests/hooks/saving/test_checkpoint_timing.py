@@ -30,6 +30,7 @@ from lightning_hooks import (
     InvalidLossError,
     newest_valid,
 )
+from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import last
 from lightning_hooks.hooks.saving.last import Clock
 from support.logs.kept import KeepHook, Kept
@@ -148,10 +149,11 @@ def test_the_buffers_of_a_run_that_ends_early_are_averaged_too(
     def stop(runner: Any) -> None:
         runner.should_stop = True
 
-    def of_the_ranks(self: Any, tensor: torch.Tensor, *group: Any, **how: Any) -> torch.Tensor:
-        return tensor / 2 if tensor.ndim == 0 else tensor
+    def of_two_ranks(module: Any, **options: Any) -> None:
+        module.mean /= 2
 
-    monkeypatch.setattr(SingleDeviceStrategy, "reduce", of_the_ranks)
+    monkeypatch.setattr(Runner, "world_size", 2)
+    monkeypatch.setattr(last, "sync_buffers", of_two_ranks)
     hook = CheckpointHook(sync_buffer=True)
     fit(tmp_path, ClosureHook("after_train_iter", stop), hook, module=Counts, max_epochs=3)
     (name,) = names(tmp_path)

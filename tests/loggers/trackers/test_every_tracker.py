@@ -31,9 +31,11 @@ from lightning_hooks import (
     NeptuneLoggerHook,
     TensorboardLoggerHook,
     TextLoggerHook,
+    ThroughputHook,
     TrackioLoggerHook,
     VisdomLoggerHook,
     WandbLoggerHook,
+    WatchHook,
 )
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
@@ -202,6 +204,8 @@ def test_all_eight_at_once_have_the_same_numbers(
     sent = Sent(**how)
     fit(
         work,
+        WatchHook(interval=1, log="norms", depth=0),
+        ThroughputHook(warmup_iters=0),
         ClearMLLoggerHook(**how),
         DvcliveLoggerHook(**how),
         MlflowLoggerHook(**how, log_model=False),
@@ -214,6 +218,8 @@ def test_all_eight_at_once_have_the_same_numbers(
     )
     assert len(sent.rows) == 8
     assert {"train/loss", "val/val_loss", "learning_rate", "momentum"} <= sent.rows[4].keys()
+    watched = {f"train/{name}/all" for name in ("grad_norm", "weight_norm", "update_ratio")}
+    assert {*watched, "train/samples_per_sec"} <= sent.rows[4].keys()
     assert read_clearml(work / "clearml") == sent.rows
     assert read_dvclive(work / "dvclive") == sent.rows
     assert points(work / "mlflow.db") == sent.rows

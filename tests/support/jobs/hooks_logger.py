@@ -19,7 +19,7 @@ class Calling(TinyModule):
     """Logs by ``self.logger`` on every rank."""
 
     def on_train_batch_end(self, *args: Any) -> None:
-        self.logger.log_metrics({"user/rank": float(self.global_rank)})  # type: ignore[union-attr]
+        self.logger.log_metrics({"user/rank": float(self.global_rank)})
 
 
 def main(out: Path) -> None:
