@@ -30,14 +30,14 @@ def hooks_logger() -> HooksLogger:
     what Lightning's ``ThroughputMonitor``, ``DeviceStatsMonitor``, ``LearningRateMonitor`` and the
     user's ``trainer.logger.log_metrics`` log to every logger hook of the list, the text log too.
 
-    ==========================================  ==================================================
-    call                                        what each logger hook gets
-    ==========================================  ==================================================
-    ``logger.log_metrics({"psnr": 30.1})``      ``psnr``, at the hook's own iteration, in a line of
-                                                its own once the iteration is over
-    ``logger.log_hyperparams({"seed": 1})``     hyper-parameters, beside the module's
-    ``logger.experiment.log_image("x", image)`` an image; ``logger.experiment`` is the ``Runner``
-    ==========================================  ==================================================
+    ===========================================  ===================================================
+    call                                         what each logger hook gets
+    ===========================================  ===================================================
+    ``logger.log_metrics({"psnr": 30.1})``       ``psnr``, at the hook's own iteration, in a line of
+                                                 its own once the iteration is over
+    ``logger.log_hyperparams({"seed": 1})``      hyper-parameters, beside the module's
+    ``logger.experiment.log_image("x", image)``  an image; ``logger.experiment`` is the ``Runner``
+    ===========================================  ===================================================
 
     Values that the module logs with ``self.log`` come to the hooks without this logger, and come
     once. A name that a hook's own line has, such as ``train/loss``, ends with ``_2`` for a value of
