@@ -43,7 +43,8 @@ from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.samples import Sample, kind_of
-from lightning_hooks.utils.secrets import without_secrets
+from lightning_hooks.utils.secrets import describe, without_secrets
+from lightning_hooks.utils.warn import warn
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.line import Line
@@ -368,10 +369,16 @@ class TrackerHook(LoggerHook):
         """Return what a copy takes along; a spawned process takes the program's open run too."""
         state = super().__getstate__()
         if multiprocessing.context.get_spawning_popen() and self._package in sys.modules:
-            with contextlib.suppress(Exception), tolerant():
-                run = self._program_run()
-                pickle.dumps(run)  # a client's run may have no pickle
+            try:
+                with tolerant():
+                    run = self._program_run()
+                    pickle.dumps(run)  # a client's run may have no pickle
                 state["_parents_run"] = run
+            except Exception as error:
+                warn(
+                    f"{type(self).__name__}: the program's open run cannot be handed to a spawned "
+                    f"process, which begins a run of its own ({describe(error)})"
+                )
         return state
 
     def _shares_folder(self, runner: Runner, peers: Sequence[TrackerHook]) -> bool:
