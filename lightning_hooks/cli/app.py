@@ -14,6 +14,7 @@ from typing import Any
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import masked
 
@@ -130,5 +131,5 @@ def _length(text: str) -> int:
     except ValueError:
         length = 0
     if length < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {shown(text)}")
     return length

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.warn import warn
@@ -141,7 +142,9 @@ class _Load:
         bases: dict[str, Any] = {}
         names = [names] if isinstance(names, str) else names
         if not (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)):
-            raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
+            raise TypeError(
+                f"{BASE} of {path} must be a path or a list of paths, got {shown(names)}"
+            )
         for name in names:
             base = Path(os.path.abspath(path.parent / name))
             if base.suffix == ".py" != path.suffix:
