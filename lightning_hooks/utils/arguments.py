@@ -37,8 +37,10 @@ __all__ = [
 class _Short(reprlib.Repr):
     """Shows the beginning of dicts, lists and tuples, of subclasses too, in their own order."""
 
-    maxlevel, maxdict = 4, 8
-    maxstring = maxother = 200
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxdict = 4, 8
+        self.maxstring = self.maxother = 200
 
     def repr1(self, x: Any, level: int) -> str:
         methods: dict[Any, Any] = {

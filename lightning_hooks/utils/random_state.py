@@ -88,7 +88,7 @@ def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
     version, internal, gauss = state["python"]
     of_python.setstate((version, tuple(internal), gauss))
     kind, keys, *rest = state["numpy"]
-    of_numpy.set_state((kind, np.array(keys, dtype=np.uint32), *rest))
+    of_numpy.set_state((kind, np.fromiter(keys, np.uint32), *rest))
 
 
 @contextlib.contextmanager

@@ -9,8 +9,6 @@ from uuid import uuid4
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
-from lightning_hooks.storage.layout import OWN_PART
-from lightning_hooks.utils.arguments import shown
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -88,9 +86,5 @@ def runs_in(own_part: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     >>> runs_in({"trackers": {"mlflow": [{"key": "1f"}]}}, "mlflow")
     [{'key': '1f'}]
     """
-    runs = own_part.setdefault("trackers", {}).setdefault(backend, [])
-    if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
-        raise ValueError(
-            f"the checkpoint's {OWN_PART!r} is damaged: 'trackers' has no runs: {shown(runs)}"
-        )
+    runs: list[dict[str, Any]] = own_part.setdefault("trackers", {}).setdefault(backend, [])
     return runs
