@@ -81,8 +81,9 @@ def parser() -> argparse.ArgumentParser:
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")
     subparser.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
     subparser.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
+    subparser.add_argument("--keys", nargs="+", default=(), help="quantities of a run, e.g. loss")
     subparser.add_argument(
-        "--keys", nargs="+", default=(), help="quantities of a run, e.g. loss; else all"
+        "--all", action="store_true", help="all quantities; else the 40 that changed most"
     )
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     subparser = command(commands.convert)
