@@ -70,6 +70,8 @@ def are_equal(state: Any, other: Any) -> bool:
     """Whether two states of a generator are equal, of any kind in ``GENERATORS``."""
     if isinstance(state, torch.Tensor):
         return state.equal(other)
+    if not isinstance(state[1], np.ndarray):  # Python's: arrays of its numbers would be made first
+        return bool(state == other)
     return all(np.array_equal(a, b) for a, b in zip(state, other, strict=True))
 
 
