@@ -129,8 +129,8 @@ def place_of_another_rank(place: dict[str, Any]) -> dict[str, Any]:
     """Return the place of a rank that is as far in its pass as the rank of a place."""
     if not {"start", "batches"} <= place.keys():
         return {}
-    kept = {name: place[name] for name in ("start", "first", "batches") if name in place}
-    return {**kept, "check": None}
+    known = {name: place[name] for name in place.keys() & {"start", "first", "batches"}}
+    return known | {"check": None}
 
 
 def _is_ordinary(loader: Any) -> bool:
