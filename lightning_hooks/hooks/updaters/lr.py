@@ -142,9 +142,8 @@ class LrUpdaterHook(Updater):
     def get_regular_lr(self, runner: Runner) -> Values:
         """Return the rates of all groups, without warm-up."""
         base = self._base
-        if (
-            len(base) == 1 and not isinstance(base, dict) and self._own_total is None
-        ):  # the usual case, in the fastest way
+        # the usual case, in the fastest way
+        if type(base) is list and len(base) == 1 and self._own_total is None:
             return [self.get_lr(runner, base[0])]
         return self._regular_values(runner, self.get_lr, LrUpdaterHook.get_lr)
 
