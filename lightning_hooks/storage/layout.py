@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-import types
 from collections.abc import Iterable, Mapping
-from numbers import Real
+from numbers import Integral, Real
+from types import FunctionType, MappingProxyType
 from typing import Any
 
 import torch
@@ -14,6 +14,8 @@ from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.random_state import random_state
 
 __all__ = [
+    "COUNTERS",
+    "OPTIMIZER",
     "OWN_PART",
     "RAW",
     "STATE",
@@ -36,8 +38,9 @@ The values are the raw weights, to train on with, and ``n_averaged``, the number
 
 
 def count(value: Any) -> bool:
-    """Return whether a value is a number of iterations."""
-    return type(value) is int and 0 <= value < 2**63
+    """Return whether a value is a number of epochs, iterations or steps."""
+    is_whole = isinstance(value, Integral) and not isinstance(value, bool)
+    return is_whole and 0 <= int(value) < 2**63
 
 
 def version(value: Any) -> bool:
@@ -60,20 +63,30 @@ def worker_state(value: Any) -> bool:
 
 DRAWS = {"process": random_state, "own": [torch.Tensor]}
 
+COUNTERS = dict.fromkeys(("epoch", "iter"), count)
+"""What a run that is resumed takes from mmcv's ``meta``."""
+
+OPTIMIZER = {"state?": {}, "param_groups": [{"params?": list}]}
+"""The state of an optimizer of torch."""
+
+PROGRESS = {key: {"*": count} for key in ("total?", "current?")}
+
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,
     "state_dict?": {},
     f"{RAW}?": {},
     f"{STATE}?": {},
-    "optimizer_states?": [{"state?": {}, "param_groups": [{"params?": list}]}],
+    "global_step?": count,
+    "optimizer_states?": [OPTIMIZER],
     "lr_schedulers?": [{}],
     "callbacks?": {},
-    "loops?": {"fit_loop": {"*": {}}},
+    "loops?": {"fit_loop": {"*": PROGRESS}},
     "meta?": {
+        **dict.fromkeys(("epoch?", "iter?"), count),
         "hook_msgs?": {
             "best_ckpts?": {"*": [score_with_path]},
             "best_score?": Real | torch.Tensor,
-        }
+        },
     },
     f"{OWN_PART}?": {
         "iter?": count,
@@ -109,7 +122,7 @@ LAYOUT: dict[str, Any] = {
         "trackers?": {},
     },
 }
-"""Lightning's keys, mmcv's ``meta`` and the part of this package, as far as they are read.
+"""Lightning's keys, mmcv's ``meta`` and the part of this package, as far as all readers need them.
 
 A dict has the forms of a dict's values, with ``?`` for a key that may be missing and ``*`` for all
 keys. A list has the form of a list's items. Another form is a type, or a function of the value.
@@ -120,12 +133,17 @@ class DamagedCheckpointError(RuntimeError, ValueError):
     """A checkpoint is damaged; the message names the file and the newest intact checkpoint."""
 
 
-def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") -> None:
-    """Compare a checkpoint's contents with the table.
+def check_layout(
+    checkpoint: Mapping[str, Any],
+    path: str = "the checkpoint",
+    layout: Mapping[str, Any] = MappingProxyType(LAYOUT),
+) -> None:
+    """Compare a checkpoint's contents with a table.
 
     Args:
         checkpoint: The contents.
         path: The file, for the error.
+        layout: The form of the value under each key.
 
     Raises:
         DamagedCheckpointError: for a value of another form; the message has the path and the keys.
@@ -135,7 +153,7 @@ def check_layout(checkpoint: Mapping[str, Any], path: str = "the checkpoint") ->
     lightning_hooks.storage.layout.DamagedCheckpointError: a.pth's 'lightning_hooks' is damaged: \
 'iter' must be a count, got 'many'
     """
-    for key, form in LAYOUT.items():
+    for key, form in layout.items():
         name = key.removesuffix("?")
         if name in checkpoint:
             try:
@@ -166,7 +184,7 @@ def check_weights(
     for key in state.keys() & own.keys():
         if isinstance(own[key], torch.Tensor):
             try:
-                _check(state[key], torch.Tensor, repr(key))
+                _check(state[key], torch.Tensor, shown(key))
             except TypeError as error:
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
@@ -202,7 +220,7 @@ def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 def _check(value: Any, form: Any, place: str) -> None:
     """Raise a TypeError that names the first value of another form."""
     kind = Mapping if isinstance(form, dict) else list if isinstance(form, list) else form
-    if isinstance(kind, types.FunctionType):
+    if isinstance(kind, FunctionType):
         is_right = kind(value)
     else:
         is_right = isinstance(value, kind) and (type(value) is not bool or kind in (bool, object))
@@ -211,7 +229,7 @@ def _check(value: Any, form: Any, place: str) -> None:
         article = "an" if name[0] in "aeiou" else "a"
         raise TypeError(f"{place} must be {article} {name}, got {shown(value)}")
     for key, item, of_item in _items(value, form, place):
-        _check(item, of_item, repr(key) if place == "it" else f"{place}[{key!r}]")
+        _check(item, of_item, shown(key) if place == "it" else f"{place}[{shown(key)}]")
 
 
 def _items(value: Any, form: Any, place: str) -> Iterable[tuple[Any, Any, Any]]:

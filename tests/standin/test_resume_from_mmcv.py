@@ -94,6 +94,29 @@ def test_departure_a_run_by_iteration_knows_its_best_score(tmp_path: Path) -> No
     assert runner.meta == {"seed": 3, "hook_msgs": messages}
 
 
+@pytest.mark.parametrize("kind", ["EpochBasedRunner", "IterBasedRunner"])
+@pytest.mark.parametrize(
+    ("key", "nonsense"),
+    [
+        *(("meta", {"epoch": value, "iter": 4}) for value in ("1", -1)),
+        *(("meta", {"epoch": 1, "iter": value}) for value in (float("nan"), 2**64)),
+        *(("meta", value) for value in ("x", {"epoch": 1}, {"hook_msgs": 5})),
+        *(("optimizer", value) for value in ("x", {"state": {}})),
+        ("state_dict", 5),
+    ],
+    ids=repr,
+)
+def test_nonsense_is_named_by_file_and_key(
+    kind: str, key: str, nonsense: Any, tmp_path: Path
+) -> None:
+    model, file = Idle(), str(tmp_path / "odd.pth")
+    meta = {"epoch": 1, "iter": 4}
+    torch.save({"meta": meta, "state_dict": model.state_dict(), key: nonsense}, file)
+    runner = make(kind, 8, tmp_path / "work", model)
+    with pytest.raises(ValueError, match=rf"odd\.pth's '{key}' is damaged: .* must "):
+        runner.resume(file, map_location="cpu")
+
+
 @needs_lite
 @pytest.mark.parametrize("written_by", ["mmcv", "the stand-in"])
 def test_a_config_in_a_files_meta_is_read(

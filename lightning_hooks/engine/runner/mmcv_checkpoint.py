@@ -18,7 +18,16 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.optimizers import by_optimizer
 from lightning_hooks.storage import manifest, torch_files, verification
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.layout import RAW, check_weights, has_average, own_part, raw_weights
+from lightning_hooks.storage.layout import (
+    COUNTERS,
+    OPTIMIZER,
+    RAW,
+    check_layout,
+    check_weights,
+    has_average,
+    own_part,
+    raw_weights,
+)
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -33,6 +42,7 @@ __all__ = [
     "iterations_done",
     "load",
     "load_weights",
+    "meta_to_resume",
     "resume",
     "resume_optimizers",
     "run_meta",
@@ -79,18 +89,31 @@ def optimizer_state(optimizer: Any) -> dict[str, Any]:
     return by_optimizer(lambda single: plain_groups(single.state_dict()), optimizer)  # type: ignore[no-any-return]
 
 
-def resume_optimizers(runner: Runner, checkpoint: dict[str, Any]) -> None:
-    """Restore the optimizers from a file of mmcv or Lightning, if the file has them."""
+def resume_optimizers(runner: Runner, checkpoint: dict[str, Any], path: str) -> None:
+    """Restore the optimizers from a file of mmcv or Lightning, if the file has them.
+
+    Raises:
+        DamagedCheckpointError: for another object in place of the state of an optimizer.
+        ValueError: for another number of optimizers in a file of Lightning's.
+    """
     optimizer = runner.optimizer
-    many = optimizer if isinstance(optimizer, dict) else {"": optimizer}
-    if "optimizer" in checkpoint:
-        saved = checkpoint["optimizer"]
-        states = saved if isinstance(optimizer, dict) else {"": saved}
+    by_name = optimizer if isinstance(optimizer, dict) else {"": optimizer}
+    if checkpoint.get("optimizer") is not None:
+        form = dict.fromkeys(by_name, OPTIMIZER) if isinstance(optimizer, dict) else OPTIMIZER
+        check_layout(checkpoint, path, {"optimizer": form})
+        states = checkpoint["optimizer"]
+        states = states if isinstance(optimizer, dict) else {"": states}
     elif "optimizer_states" in checkpoint:
-        states = dict(zip(many, checkpoint["optimizer_states"], strict=True))
+        saved = checkpoint["optimizer_states"]
+        if len(saved) != len(by_name):
+            raise ValueError(
+                f"{path}'s 'optimizer_states' are of {len(saved)} optimizers, and the run has "
+                f"{len(by_name)}; without them: runner.resume(..., resume_optimizer=False)"
+            )
+        states = dict(zip(by_name, saved, strict=True))
     else:
         return
-    for name, single in many.items():
+    for name, single in by_name.items():
         single.load_state_dict(states[name])
 
 
@@ -237,6 +260,22 @@ def _gpu_count(config: Any) -> int:
     return len(re.findall(r"\d+", listed)) if start is None else max(int(stop) - int(start), 0)
 
 
+def meta_to_resume(checkpoint: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """Return mmcv's ``meta``, with the epochs and iterations done.
+
+    Raises:
+        ValueError: for a file of weights, without ``meta``.
+        DamagedCheckpointError: if ``epoch`` or ``iter`` is missing or no count.
+    """
+    meta: dict[str, Any] | None = checkpoint.get("meta")
+    if meta is None:
+        raise ValueError(
+            f"{path} has no 'meta': it is a file of weights; use load_checkpoint() for it"
+        )
+    check_layout(checkpoint, path, {"meta": COUNTERS})
+    return meta
+
+
 def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any) -> None:
     """Restore weights, meta, counters and optimizers from a file of mmcv or Lightning."""
     checkpoint = runner.load_checkpoint(path, map_location=map_location)
@@ -245,11 +284,7 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
         raw = with_keys_of(model, raw_weights(checkpoint))
         check_weights(raw, model.state_dict(), RAW, path)
         model.load_state_dict(raw, strict=False)
-    meta = checkpoint.get("meta")
-    if meta is None:
-        raise ValueError(
-            f"{path} has no 'meta': it is a file of weights; use load_checkpoint() for it"
-        )
+    meta = meta_to_resume(checkpoint, path)
     runner.epoch = meta["epoch"]
     is_lightnings = verification.LIGHTNINGS_KEY in checkpoint
     runner.iter = meta["iter"] if is_lightnings else iterations_done(runner, meta)
@@ -260,4 +295,4 @@ def resume(runner: Runner, path: str, resume_optimizer: bool, map_location: Any)
     if manifest.is_run(run):
         runner.run_id = str(run)
     if resume_optimizer:
-        resume_optimizers(runner, checkpoint)
+        resume_optimizers(runner, checkpoint, path)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import lightning as L
@@ -103,7 +104,10 @@ class StepCounts:
             raise ValueError(
                 "steps of an epoch are counted, and only the module knows when it steps"
             )
-        return sum(-(-int(batches) // self._batches_of_step(epoch)) for epoch in range(epochs))
+        scheduling = {} if self._scheduler is None else self._scheduler.scheduling
+        changes = sorted(epoch for epoch in scheduling if 0 < epoch < epochs)
+        spans = pairwise([0, *changes, epochs])
+        return sum((b - a) * -(-int(batches) // self._batches_of_step(a)) for a, b in spans)
 
     def _of_hooks(self, iterations: int) -> int:
         """Return the steps made by hooks in a number of iterations."""
@@ -122,10 +126,17 @@ class StepCounts:
         if self._runner.hooks_own_step:
             each = (getattr(hook, "cumulative_iters", 1) for hook in self._runner.hooks)
             return int(max(each, default=1))
-        for callback in callbacks_of(self._runner.trainer):
-            if isinstance(callback, GradientAccumulationScheduler):
-                return int(callback.get_accumulate_grad_batches(epoch))
+        scheduler = self._scheduler
+        if scheduler is not None:
+            return int(scheduler.get_accumulate_grad_batches(epoch))
         return int(self._runner.trainer.accumulate_grad_batches)
+
+    @property
+    def _scheduler(self) -> GradientAccumulationScheduler | None:
+        """The callback that changes the number of batches per step with the epoch."""
+        callbacks = callbacks_of(self._runner.trainer)
+        schedulers = (c for c in callbacks if isinstance(c, GradientAccumulationScheduler))
+        return next(schedulers, None)
 
     def count_from(self, checkpoint: Mapping[str, Any]) -> None:
         """Go on counting from a file loaded by a hook; mmcv's files hold iterations only."""

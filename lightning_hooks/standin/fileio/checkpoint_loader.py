@@ -10,7 +10,7 @@ import re
 import tempfile
 import urllib.parse
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -20,6 +20,7 @@ from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
+from lightning_hooks.storage.layout import check_layout
 
 __all__ = [
     "PAVI",
@@ -72,11 +73,23 @@ class CheckpointLoader:
         return loader(filename, map_location)
 
 
-def _read(path: str, map_location: Any) -> Any:
-    """Read tensors and plain types; configs saved by scripts in ``meta`` become dicts."""
+def _read(path: str, map_location: Any, name: str = "") -> Any:
+    """Read tensors and plain types; configs saved by scripts in ``meta`` become dicts.
+
+    Args:
+        path: The local or remote path.
+        map_location: As of ``torch.load``.
+        name: The file for the user, if not the path.
+
+    Raises:
+        DamagedCheckpointError: for nonsense under a key that is read.
+    """
     configs: list[Any] = [(OrderedDict, "mmcv.utils.config.ConfigDict")]
     with torch.serialization.safe_globals(configs):
-        return torch_files.load_torch(path, map_location)
+        content = torch_files.load_torch(path, map_location)
+    if isinstance(content, Mapping):
+        check_layout(content, name or path)
+    return content
 
 
 def load_from_local(filename: str, map_location: Any = None) -> Any:
@@ -87,7 +100,7 @@ def load_from_local(filename: str, map_location: Any = None) -> Any:
         with tempfile.TemporaryDirectory() as folder:
             path = os.path.join(folder, "checkpoint.pth")
             Path(path).write_bytes(client.get(filename))
-            return _read(path, map_location)
+            return _read(path, map_location, filename)
     if files.is_local(filename) and not os.path.isfile(filename):
         raise FileNotFoundError(f"{filename} can not be found.")
     return _read(filename, map_location)
@@ -152,7 +165,7 @@ def load_from_pavi(filename: str, map_location: Any = None) -> Any:
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, model.name)
         model.download(path)
-        return torch_files.load_torch(path, map_location)
+        return _read(path, map_location, filename)
 
 
 def save_to_pavi(checkpoint: Any, filename: str) -> None:

@@ -22,6 +22,7 @@ from lightning_hooks.engine.registry import build_with_order
 from lightning_hooks.engine.runner.mmcv_checkpoint import (
     file_name,
     iterations_done,
+    meta_to_resume,
     resume_optimizers,
 )
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
@@ -379,14 +380,11 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             cuda = torch.cuda.is_available()
             map_location = f"cuda:{torch.cuda.current_device()}" if cuda else "cpu"
         loaded: dict[str, Any] = self.load_checkpoint(checkpoint, map_location)
-        if "meta" not in loaded:
-            raise ValueError(
-                f"{checkpoint} has no 'meta': it is a file of weights; use load_checkpoint()"
-            )
-        self._epoch = loaded["meta"]["epoch"]
-        self._iter = iterations_done(self, loaded["meta"])
+        meta = meta_to_resume(loaded, checkpoint)
+        self._epoch = meta["epoch"]
+        self._iter = iterations_done(self, meta)
         if resume_optimizer:
-            resume_optimizers(self, loaded)
+            resume_optimizers(self, loaded, checkpoint)
         return loaded
 
     def resume(

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, ModelCheckpoint
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 from torchmetrics import CatMetric, MeanMetric
 
@@ -27,6 +27,7 @@ from lightning_hooks import (
     TrainStepModule,
 )
 from lightning_hooks.engine.points import STAGES
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.foreign_hooks import old
 from support.probes import Recorder
@@ -448,6 +449,15 @@ def test_validation_results_reach_the_log_buffer(tmp_path: Path) -> None:
 # -- checkpoints of mmcv's layout ----------------------------------------------------------
 
 
+ODD_CONTENTS: list[dict[str, Any]] = [
+    *({"optimizer": value} for value in ("x", [1], {"state": {}}, {"param_groups": [5]})),
+    *({"meta": {"epoch": value, "iter": 4}} for value in ("1", None, -1, 1.5)),
+    *({"meta": {"epoch": 1, "iter": value}} for value in (float("nan"), 2**64, True)),
+    {"meta": {"epoch": 1}},
+    {"meta": "x"},
+]
+
+
 def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path) -> None:
     def save(runner: Any) -> None:
         runner.meta["hook_msgs"] = {"last": "x"}
@@ -469,6 +479,45 @@ def test_save_checkpoint_writes_mmcvs_layout_and_resume_reads_it(tmp_path: Path)
     assert recorder.calls[1][:3] == ("before_train_epoch", 1, 4)
     assert recorder.calls[-1][:3] == ("after_run", 2, 8)
     assert torch.equal(again.net.weight, module.net.weight)
+
+
+@pytest.mark.parametrize("nonsense", ODD_CONTENTS, ids=repr)
+def test_nonsense_in_a_file_of_mmcvs_is_named_by_file_and_key(
+    tmp_path: Path, nonsense: dict[str, Any]
+) -> None:
+    path, module = tmp_path / "odd.pth", TinyModule()
+    optimizer = torch.optim.SGD(module.parameters(), lr=0.1).state_dict()
+    intact = {"meta": {"epoch": 1, "iter": 4}, "optimizer": optimizer}
+    torch.save({**intact, "state_dict": module.state_dict(), **nonsense}, path)
+    (key,) = nonsense
+    with pytest.raises(DamagedCheckpointError, match=rf"odd\.pth's '{key}' is damaged: .* must "):
+        fit(tmp_path, old(before_run=lambda r: r.resume(str(path))))
+
+
+def test_the_numbers_of_a_resumed_file_take_no_time(tmp_path: Path) -> None:
+    meta = {"epoch": 1, "iter": 10**12}
+    path, seen = tmp_path / "odd.pth", []
+    torch.save({"meta": meta, "state_dict": TinyModule().state_dict()}, path)
+    fit(
+        tmp_path,
+        old(
+            before_run=lambda r: r.resume(str(path)),
+            after_run=lambda r: seen.append(r.optimizer_steps),
+        ),
+        callbacks=[GradientAccumulationScheduler({1: 4, 3: 2})],
+        max_epochs=2,
+    )
+    # of 4 batches: 4 steps in the first epoch, 1 in each of two, 2 in each of the others
+    assert seen == [4 + 2 + 2 * (10**12 // 4 - 3) + 1]
+
+
+def test_a_file_of_another_number_of_optimizers_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "two.ckpt"
+    fit(tmp_path, old(after_run=lambda r: r.trainer.save_checkpoint(path)))
+    saved = torch.load(path, weights_only=True)
+    torch.save({**saved, "optimizer_states": saved["optimizer_states"] * 2}, path)
+    with pytest.raises(ValueError, match=r"two\.ckpt's .* of 2 optimizers, and the run has 1"):
+        fit(tmp_path, old(before_run=lambda r: r.resume(str(path))))
 
 
 def test_a_file_of_two_gpus_is_resumed_at_the_iteration_of_one(tmp_path: Path) -> None:
