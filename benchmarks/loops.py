@@ -38,8 +38,6 @@ from lightning_hooks import (
 
 __all__ = ["BARE", "HAND", "HOSTED", "MMCV", "NATIVE", "OWN", "SCRIPT", "loops"]
 
-INTERVAL = 50
-"""Steps between two lines of the log."""
 HAND, MMCV = "a loop by hand", "mmcv"
 BARE, OWN = "Lightning, bare", "Lightning with its own callbacks"
 NATIVE, HOSTED = "Lightning with our hooks", "Lightning with mmcv's hooks"
@@ -139,7 +137,7 @@ def native_hooks(task: Task) -> list[Any]:
         OptimizerHook(),
         CheckpointHook(interval=1 if task.saves else 1000, by_epoch=task.by_epoch),
         IterTimerHook(),
-        TextLoggerHook(interval=INTERVAL, by_epoch=task.by_epoch),
+        TextLoggerHook(interval=task.interval, by_epoch=task.by_epoch),
     ]
 
 
@@ -154,7 +152,7 @@ def mmcv_hooks(task: Task) -> list[Any]:
         (dict(type="OptimizerHook"), "ABOVE_NORMAL"),
         (dict(type="CheckpointHook", interval=interval, by_epoch=by_epoch), "NORMAL"),
         (dict(type="IterTimerHook"), "LOW"),
-        (dict(type="TextLoggerHook", interval=INTERVAL, by_epoch=by_epoch), "VERY_LOW"),
+        (dict(type="TextLoggerHook", interval=task.interval, by_epoch=by_epoch), "VERY_LOW"),
     ]
     hooks: list[Any] = [(oracle.make_hook(config), level) for config, level in configs]
     return [HookAdapter(hooks, owns_backward=True)]
@@ -168,7 +166,7 @@ def in_lightning(
     saves = any(isinstance(one, Checkpoint) for one in given)
     options: dict[str, Any] = {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
     if make_module is LoggingModule:
-        options |= {"logger": CSVLogger(task.directory), "log_every_n_steps": INTERVAL}
+        options |= {"logger": CSVLogger(task.directory), "log_every_n_steps": task.interval}
     if task.by_epoch:
         options["max_epochs"] = task.epochs
     else:
@@ -203,7 +201,7 @@ def in_runner(make_runner: Any, hook: type, task: Task) -> None:
     runner.register_checkpoint_hook({"interval": interval, "by_epoch": by_epoch})
     runner.register_timer_hook({"type": "IterTimerHook"})
     text = {"type": "TextLoggerHook", "by_epoch": by_epoch}
-    runner.register_logger_hooks({"interval": INTERVAL, "hooks": [text]})
+    runner.register_logger_hooks({"interval": task.interval, "hooks": [text]})
     loaders, workflow = [task.loader], [("train", 1)]
     if task.validates:
         loaders, workflow = [*loaders, task.loader], [*workflow, ("val", 1)]

@@ -57,6 +57,8 @@ class Task:
     directory: str
     length: int
     """Steps of an epoch, or of the run if it is counted in iterations."""
+    interval: int = 50
+    """Steps between two lines of the log."""
     by_epoch: bool = True
     validates: bool = False
     saves: bool = False

@@ -7,8 +7,8 @@ machine is one of all; a turn begins with steps that do not count, since the oth
 the caches. A figure is the median of a run's turns.
 
 Then what is paid once: from the start of the run to its first step, from the last step of an epoch
-to the next epoch's first, and the same with a checkpoint between them; a figure is the least of a
-run. All is processor time of the thread that trains.
+to the next epoch's first with a line of the log, and the same with a checkpoint; a figure is the
+least of a run. All is processor time of the thread that trains.
 
 Freed memory is kept: by default glibc gives it back to the system and asks for it again, thousands
 of pages in a step of the largest net, by the luck of what lies where.
@@ -132,9 +132,12 @@ def start(loop: Loop) -> float:
 
 
 def border(loop: Loop, saves: bool) -> float:
-    """Return the milliseconds between two epochs of 10 steps: what the last step has more."""
+    """Return the milliseconds between two epochs of 10 steps: what the last step has more.
+
+    The last step has a line in the log of all loops that have a log.
+    """
     meter = Meter(range(8, 61))
-    run_loop(loop, meter, length=10, saves=saves)
+    run_loop(loop, meter, length=10, interval=10, saves=saves)
     spans = [later - one for one, later in itertools.pairwise(meter.seconds)]
     # the first span is that of step 8
     return (min(spans[1::10]) - min(spans[::10])) * 1e3

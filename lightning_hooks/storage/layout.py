@@ -228,17 +228,8 @@ def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 def _check_count(name: str, value: Any) -> None:
     """Raise a TypeError for more values than a walk through all of them should meet."""
-    if name not in ("meta", OWN_PART) or not isinstance(value, dict):
-        return
-    # random states, of each rank and each worker, are tuples of many numbers
-    states = [value[key] for key in ("rng", "loaders") if key in value and name == OWN_PART]
-    others = [part for part in value.values() if not any(part is state for state in states)]
-    if count_values(others) + count_values(states, _outside_tuples) > MOST_VALUES:
+    if name in ("meta", OWN_PART) and count_values(value) > MOST_VALUES:
         raise TypeError(f"it must have at most {MOST_VALUES} values, shared ones at each place")
-
-
-def _outside_tuples(value: Any) -> Iterable[Any]:
-    return value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
 
 
 def _check(value: Any, form: Any, place: str) -> None:

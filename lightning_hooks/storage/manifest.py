@@ -16,6 +16,7 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import NamedTuple
 
 from lightning_hooks.storage import files
 from lightning_hooks.storage.entry import Entry, flaw, intact_of, parse, remove
@@ -45,6 +46,19 @@ ChooseOld = Callable[[list[Entry]], list[Entry]]
 """Choose, of the existing files of a series, oldest first, those to delete."""
 
 
+class _Written(NamedTuple):
+    """What this process has last written to a list: of a long list, parsing takes the longest."""
+
+    contents: bytes
+    entries: list[Entry]
+    lines: dict[int, str]
+    """The text of each entry, by the entry's id."""
+
+
+_WRITTEN: dict[str, _Written] = {}
+"""By the path of the list."""
+
+
 class Manifest:
     """The list of a directory; change a list inside :func:`opened` only.
 
@@ -56,7 +70,11 @@ class Manifest:
     def __init__(self, path: str, contents: bytes | None) -> None:
         self.path, self.directory = path, path.removesuffix(NAME)
         self.entries: list[Entry] = []
-        if contents is not None:
+        written = _WRITTEN.get(path)
+        self._known = written if written and written.contents == contents else None
+        if self._known:
+            self.entries = [*self._known.entries]
+        elif contents is not None:
             self._parse(contents)
         self._written = [*self.entries]
 
@@ -112,9 +130,13 @@ class Manifest:
     def write(self) -> None:
         """Write the list to the file, if the entries have changed."""
         if self.entries != self._written:
-            table = {"version": 1, "files": [*map(dataclasses.asdict, self.entries)]}
-            files.write_bytes(self.path, json.dumps(table, indent=1).encode())
+            known = self._known.lines if self._known else {}
+            lines = {id(e): known.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
+            listing = ",\n".join(lines[id(entry)] for entry in self.entries)
+            contents = f'{{"version": 1, "files": [\n{listing}\n]}}\n'.encode()
+            files.write_bytes(self.path, contents)
             self._written = [*self.entries]
+            self._known = _WRITTEN[self.path] = _Written(contents, self._written, lines)
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
@@ -140,10 +162,12 @@ class Manifest:
         newest = existing[-1]
         if resumed_at is not None and flaw(self.directory, newest):
             return []
-        old = [] if choose_old is None else choose_old(existing)
-        # entries after the newest belong to files that the user's writer has not finished
-        present = {*existing}
-        missing = [e for e in own[: own.index(newest)] if e not in present]
+        old: list[Entry] = []
+        missing: list[Entry] = []
+        if choose_old is not None:
+            old, present = choose_old(existing), {*existing}
+            # entries after the newest belong to files that the user's writer has not finished
+            missing = [e for e in own[: own.index(newest)] if e not in present]
         # the newest may have replaced an older file, perhaps of another run
         same = [e for e in self.entries if e.name == newest.name and e is not newest]
         wanted = {e for e in same if e.run == run and e.series != series}  # for another hook
@@ -182,6 +206,8 @@ class Manifest:
         A file stays if another entry has the same name, or, with a warning, if the file differs
         from its entry.
         """
+        if not old:
+            return
         going = {id(entry) for entry in old}  # by identity: a file written twice has equal entries
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}

@@ -20,6 +20,7 @@ import torch
 from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import checkpoints, files, manifest
 from lightning_hooks.storage.checkpoints import clean_up, link_latest, superseded
+from lightning_hooks.storage.entry import parse
 from lightning_hooks.storage.files import locked
 from lightning_hooks.storage.manifest import Entry, Manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
@@ -467,3 +468,19 @@ def test_settling_a_list_compares_each_entry_a_few_times(tmp_path: Path) -> None
     listed.match_entries_to_files("0" * 12)
     assert len(listed.entries) == 1000
     assert len(compared) < 10_000
+
+
+def test_a_save_parses_no_entry_that_the_process_has_written(tmp_path, monkeypatch):
+    parsed: list[str] = []
+
+    def counted(fields: Any) -> Entry:
+        parsed.append(fields["name"])
+        return parse(fields)
+
+    monkeypatch.setattr(manifest, "parse", counted)
+    run(tmp_path, CheckpointHook(interval=1), epochs=5)
+    assert not parsed
+    text = (tmp_path / manifest.NAME).read_text().replace('"epoch": 5', '"epoch": 6')
+    (tmp_path / manifest.NAME).write_text(text)  # another process
+    assert manifest.read(tmp_path)[-1].epoch == 6
+    assert len(parsed) == 5

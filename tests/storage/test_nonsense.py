@@ -170,6 +170,6 @@ def test_the_random_states_of_many_ranks_are_no_nonsense(
     saved: dict[str, Any], tmp_path: Path
 ) -> None:
     many = copy.deepcopy(saved)
-    many[OURS]["rng"] *= 1000  # 1.2 million numbers
+    many[OURS]["rng"] *= 10_000
     torch.save(many, tmp_path / "epoch_1.pth")
-    assert len(load(str(tmp_path / "epoch_1.pth"))[OURS]["rng"]) == 1000
+    assert len(load(str(tmp_path / "epoch_1.pth"))[OURS]["rng"]) == 10_000

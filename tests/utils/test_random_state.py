@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from lightning_hooks.utils.random_state import WorkerStates
+from lightning_hooks.utils.random_state import NUMBERS, WorkerStates
 
 
 def seeded(samples: list[int]) -> list[int]:
@@ -27,5 +27,9 @@ def test_a_state_is_whole_while_the_worker_writes_the_next() -> None:
     for _ in loader:
         (state,) = states.read()
         seed = torch.Generator().set_state(state["torch"]).initial_seed()
-        assert list(state["python"][1]) == list(random.Random(seed).getstate()[1])
-        assert list(state["numpy"][1]) == list(np.random.RandomState(seed).get_state()[1])
+        python, numpy = (
+            random.Random(seed).getstate()[1],
+            np.random.RandomState(seed).get_state()[1],
+        )
+        assert np.frombuffer(state["python"][1], NUMBERS).tolist() == list(python)
+        assert np.frombuffer(state["numpy"][1], NUMBERS).tolist() == list(numpy)

@@ -89,7 +89,7 @@ class LoaderPlaces:
         ===========  =========================================================================
         batches      batches taken in the pass; missing between passes
         start        the random state before the pass
-        first        the random state before the first indices, if another was drawn from since
+        first        the random state before the first indices; missing if there are none yet
         again        whether persistent workers have begun in an earlier pass
         check        a checksum of the first indices; None for unknown
         state        the state of the sampler, or of an iterable data set, if it has a state
@@ -129,7 +129,8 @@ def place_of_another_rank(place: dict[str, Any]) -> dict[str, Any]:
     """Return the place of a rank that is as far in its pass as the rank of a place."""
     if not {"start", "batches"} <= place.keys():
         return {}
-    return {"start": place["start"], "batches": place["batches"], "check": None}
+    known = {name: place[name] for name in place.keys() & {"start", "first", "batches"}}
+    return known | {"check": None}
 
 
 def _is_ordinary(loader: Any) -> bool:
@@ -192,7 +193,7 @@ class WatchedLoader:
                 making.enter_context(workers.watched(loader))
             making.enter_context(_shown(sampler, loader))
             iterator = make()
-            sampler.made(iterator)
+            sampler.iterator = weakref.ref(iterator)
         if "batches" in place:
             iterator._num_yielded = place["batches"] if workers is None else workers.skipped
             while iterator._num_yielded < place["batches"]:
@@ -278,36 +279,29 @@ class NotedSampler:
 
     indices: Iterator[Any]
     """The sampler's own iterator in the present pass."""
+    iterator: Callable[[], Any] | None = None
+    """The loader's iterator; None while it is made: with workers it asks for indices already."""
 
     def __init__(
         self, sampler: Any, generators: Generators, workers: _Workers | None, place: dict[str, Any]
     ) -> None:
         self.own, self._generators, self._workers = sampler, generators, workers
         self._place = place if "start" in place else {}
-        self._iterator: Callable[[], Any] | None = None  # None while the iterator is made
         self._noted: dict[str, Any] = {}
-        self._expected: list[Any] = []
-        """The states to draw the first indices from, if nothing else is drawn before."""
-
-    def made(self, iterator: Any) -> None:
-        """Note that the iterator is made; with workers it has asked for indices already."""
-        self._iterator, self._expected = weakref.ref(iterator), self._generators.states()
 
     def __len__(self) -> int:
         return len(self.own)
 
     def __iter__(self) -> Iterator[Any]:
         """Begin a pass; note the random state, or restore the saved one."""
-        is_made = self._iterator is not None
-        if self._iterator is not None and self._workers is not None:
-            self._workers.begin_pass(self._iterator()._send_idx)
-        again = is_made or self._place.get("again", False)
+        if self.iterator is not None and self._workers is not None:
+            self._workers.begin_pass(self.iterator()._send_idx)
+        again = self.iterator is not None or self._place.get("again", False)
         if again or not self._noted:  # a new iterator with workers asks twice for one pass
             if self._place:
                 self._generators.load(self._place["start"])
             self._noted = {"start": self._generators.states(), "again": again}
         self.indices = iter(self.own)
-        self._expected = self._generators.states()
         return chain.from_iterable(self._parts(self.indices))
 
     def _parts(self, indices: Iterator[Any]) -> Iterator[Any]:
@@ -315,21 +309,17 @@ class NotedSampler:
         place, self._place = self._place, {}
         if "check" not in place:  # no indices were asked for
             place = {}
-        generators, is_made = self._generators, self._iterator is not None
+        generators, is_made = self._generators, self.iterator is not None
         skips = 0 if not place else self._workers.skipped if self._workers else place["batches"]
         with generators.kept() if is_made and place else nullcontext():
-            of_run = generators.states()
+            of_run = generators.states() if is_made and place else []
             if "first" in place:
                 generators.load(place["first"])
-            elif place and is_made:
-                generators.set(self._expected)
-            states = generators.states()
-            if "first" in place or not all(map(are_equal, states, self._expected)):
-                self._noted["first"] = states
+            self._noted["first"] = generators.states()
             first = [*islice(indices, 1)]
             self._noted["check"] = zlib.crc32(repr(first).encode())
             if place:
-                self._skip(indices, skips, place, of_run if is_made else [])
+                self._skip(indices, skips, place, of_run)
         yield from [] if skips else [first]
         yield indices
 
@@ -356,6 +346,9 @@ class NotedSampler:
     def place(self, batches: int) -> dict[str, Any]:
         """Return the place after a number of batches of the present pass."""
         place = {**self._noted, "batches": batches}
+        if "first" in place:  # what the two states share is in a file once
+            pairs = zip(place["start"], place["first"], strict=True)
+            place["first"] = [start if are_equal(start, first) else first for start, first in pairs]
         for name in place.keys() & {"start", "first"}:
             place[name] = Generators.plain(place[name])
         if self._workers is not None:

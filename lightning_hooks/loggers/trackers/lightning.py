@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import importlib
 import inspect
@@ -69,7 +70,10 @@ class LightningWriter(Writer):
             made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
             for logger in made:  # takes the version's folder; an error comes again at the first log
                 with contextlib.suppress(Exception):
-                    getattr(logger, "experiment", None)
+                    experiment: Any = getattr(logger, "experiment", None)
+                    if _is_named(type(logger), "CometLogger"):
+                        # Comet ends a run at the exit only if the main thread has begun the run
+                        atexit.register(experiment.end)
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made])
@@ -195,8 +199,12 @@ _SAMPLES: Mapping[str, Mapping[str, Callable[[Any, str, Any, int], None]]] = {
 
 def kinds_of(logger_class: type) -> Mapping[str, Callable[[Any, str, Any, int], None]]:
     """Return the kinds of samples that a class of loggers has, each with a function to log it."""
-    names = (base.__name__ for base in logger_class.__mro__)
-    return next((_SAMPLES[name] for name in names if name in _SAMPLES), {})
+    return next((kinds for name, kinds in _SAMPLES.items() if _is_named(logger_class, name)), {})
+
+
+def _is_named(logger_class: type, name: str) -> bool:
+    """Whether a class, or a base of the class, has a name: no client is imported for its class."""
+    return any(base.__name__ == name for base in logger_class.__mro__)
 
 
 def logger_class(name: str) -> Any:

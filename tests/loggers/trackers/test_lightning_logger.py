@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import csv
 import importlib
+import math
 import pickle
+import struct
+import subprocess
+import sys
 import threading
 import time
 import zipfile
@@ -28,6 +32,7 @@ from lightning_hooks import (
 )
 from support import training
 from support.logs import trackers
+from support.logs.media import GIF, WAV, WORDS, Telling
 from support.logs.trackers import (
     REAL_CLIENTS,
     Sent,
@@ -39,9 +44,11 @@ from support.logs.trackers import (
     run_of,
     warnings_in,
 )
+from support.processes import environment
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = REAL_CLIENTS
+of_aim = pytest.mark.filterwarnings("ignore:pkg_resources is deprecated")
 
 
 CLIP = {"max_norm": 1.0}
@@ -307,6 +314,7 @@ def test_swanlab_by_its_lightning_logger(tmp_path: Path) -> None:
 
 # -- ``LightningLoggerHook`` with images, tables and slow starts, by Lightning's own loggers.
 
+ODD = [math.nan, math.inf, -math.inf, 1.5]
 IMAGE = torch.linspace(0, 1, 60).reshape(3, 4, 5)
 WORST = {"id": [1, 2], "loss": [0.5, 0.25]}
 
@@ -383,6 +391,27 @@ def test_comet_offline_is_waited_for_and_has_images_and_tables(
     assert all(word in text for word in ("train/loss", "val/sample", "val_worst_5.csv"))
 
 
+COMET = """
+from lightning_hooks import LightningLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+comet = {"type": "CometLogger", "project": "digits", "offline_directory": "comet"}
+hook = LightningLoggerHook(comet, interval=2, timeout=60)
+make_trainer(".", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
+"""
+
+
+@pytest.mark.slow
+def test_comets_run_ends_with_the_process(tmp_path: Path) -> None:
+    pytest.importorskip("comet_ml")
+    run = [sys.executable, "-W", "ignore", "-c", COMET]
+    variables = environment(COMET_START_ONLINE="0")
+    subprocess.run(run, env=variables, cwd=tmp_path, check=True, timeout=240)
+    (archive,) = (tmp_path / "comet").glob("*.zip")
+    with zipfile.ZipFile(archive) as files:
+        assert "train/loss" in files.read("messages.json").decode()
+
+
 def test_swanlab_offline_has_images_and_tables(tmp_path: Path) -> None:
     swanlab = pytest.importorskip("swanlab")
     name = "swanlab.integration.pytorch_lightning.SwanLabLogger"
@@ -399,6 +428,7 @@ def test_swanlab_offline_has_images_and_tables(tmp_path: Path) -> None:
     assert all(word in stored for word in (b"train/loss", b"val/sample", b"| id | loss |"))
 
 
+@of_aim
 def test_aim_has_numbers_images_and_tables(tmp_path: Path) -> None:
     aim = pytest.importorskip("aim")
     logger = {"type": "aim.pytorch_lightning.AimLogger", "repo": str(tmp_path / "repo")}
@@ -415,6 +445,68 @@ def test_aim_has_numbers_images_and_tables(tmp_path: Path) -> None:
     assert image.to_pil_image().size == (5, 4)
     assert table.data.startswith("| id | loss |")
     run.close()
+
+
+class Strange(TinyModule):
+    """Logs NaN, infinities and a name with signs."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        self.log("ä b/:%", float(["nan", "inf", "-inf", "1.5"][batch_idx]))
+        return super().training_step(batch, batch_idx)
+
+
+def strange_fits(work: Path, first: Any, resumed: Any) -> None:
+    """Train an epoch, and a second epoch from its checkpoint with another logger."""
+    for epochs, logger, ckpt in ((1, first, None), (2, resumed, work / "epoch_1.pth")):
+        hook = LightningLoggerHook(logger(), interval=1, strict=True, timeout=60)
+        saving = {"enable_checkpointing": True, "max_epochs": epochs}
+        trainer = make_trainer(work, hook, CheckpointHook(out_dir=str(work)), **saving)
+        trainer.fit(Strange(), make_loader(4), make_loader(1), ckpt_path=ckpt)
+
+
+@of_aim
+def test_aim_keeps_strange_values_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    aim = pytest.importorskip("aim")
+    repo, path = str(tmp_path / "repo"), "aim.pytorch_lightning.AimLogger"
+    of_hash = {"type": path, "repo": repo}
+
+    def again() -> dict[str, Any]:
+        (key,) = aim.Repo(repo).list_all_runs()
+        return {**of_hash, "run_hash": key}
+
+    strange_fits(tmp_path, lambda: of_hash, again)
+    run = aim.Run(again()["run_hash"], repo=repo, system_tracking_interval=None)
+    context = importlib.import_module("aim.storage.context").Context({})
+    points = run.get_metric("train/ä b/:%", context).dataframe()
+    assert points["step"].tolist() == [*range(1, 9)]
+    assert points["value"].tolist() == pytest.approx(ODD * 2, nan_ok=True)
+    run.close()
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_swanlab_keeps_strange_values_in_a_run_that_goes_on(tmp_path: Path) -> None:
+    swanlab = pytest.importorskip("swanlab")
+    swan = {
+        "type": "swanlab.integration.pytorch_lightning.SwanLabLogger",
+        "project": "digits",
+        "log_dir": str(tmp_path / "swan"),
+        "mode": "offline",
+        "id": "seven",
+        "resume": "allow",
+    }
+
+    def again() -> dict[str, Any]:
+        swanlab.finish()  # as the end of a process does
+        return swan
+
+    strange_fits(tmp_path, lambda: swan, again)
+    swanlab.finish()
+    files = sorted((tmp_path / "swan").glob("run-*-seven/*.swanlab"))
+    for file in files:  # one for each process, under one id
+        stored = file.read_bytes()
+        assert all(struct.pack("<d", value) in stored for value in ODD)
+        assert stored.count("train/ä b/:%".encode()) == 5  # the name, and four steps
+    assert len(files) == 2
 
 
 class Slow(Logger):
@@ -451,3 +543,26 @@ def test_images_that_no_logger_holds_are_files(
     text = "no tracker of this run holds images: they are files in"
     assert any(text in warning for warning in warnings_in(caplog))
     assert [*(tmp_path / "work" / "media").rglob("*.png")]
+
+
+@pytest.mark.parametrize("of_trainer", [False, True])
+def test_sounds_and_videos_are_files_beside_the_loggers(
+    tmp_path: Path, of_trainer: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    pytest.importorskip("tensorboard")
+    work, logger = tmp_path / "work", TensorBoardLogger(tmp_path)
+    hook = LightningLoggerHook(None if of_trainer else logger, interval=2, strict=True)
+    trackers.fit(
+        work, hook, module=Telling, epochs=1, val=1, logger=logger if of_trainer else False
+    )
+    _, events = read_tensorboard(Path(logger.log_dir))
+    assert events.Tags()["images"] == ["val/curve"]
+    (step,) = {3, 5} & {int(path.stem) for path in work.glob("media/val/speech/*.wav")}
+    files = work / "media/val"
+    assert (files / f"answer/{step}.txt").read_text() == WORDS
+    assert (files / f"speech/{step}.wav").read_bytes() == WAV
+    assert (files / f"rollout/{step}.gif").read_bytes() == GIF
+    assert warnings_in(caplog) == [
+        f"no tracker of this run holds {kind}: they are files in {work}/media"
+        for kind in ("texts", "audios", "videos")
+    ]

@@ -43,12 +43,26 @@ if __name__ == "__main__":
     run.finish()
 """
 
+TRACKIO = f"""{FIT.replace("import MlflowLoggerHook, WandbLoggerHook", "import TrackioLoggerHook")}
+import trackio
 
-def run(program: str, folder: Path, how: str) -> None:
+if __name__ == "__main__":
+    run = trackio.init(project="mine", name="opened")
+    fit(TrackioLoggerHook(interval=2, timeout=60, strict=True))
+    run.finish()
+"""
+
+
+def run(program: str, folder: Path, how: str, **variables: str) -> str:
+    """Run a program; return what it has printed to its stderr."""
     script = folder / "program.py"
     script.write_text(program)
-    command = [sys.executable, "-W", "ignore", str(script), how]
-    subprocess.run(command, env=environment(), cwd=folder, check=True, timeout=240)
+    filters = "ignore", "default:TrackioLoggerHook"
+    command = [sys.executable, *(f"-W{each}" for each in filters), str(script), how]
+    settings = {"env": environment(**variables), "cwd": folder, "timeout": 240}
+    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **settings)
+    assert done.returncode == 0, done.stderr
+    return done.stderr
 
 
 ways = pytest.mark.parametrize("how", ["found", pytest.param("passed", marks=pytest.mark.slow)])
@@ -73,3 +87,12 @@ def test_wandbs_open_run(tmp_path: Path, how: str) -> None:
     rows = history(read_wandb(tmp_path)).values()
     assert ["train/loss" in row for row in rows] == [True, True, False]
     assert not [*(tmp_path / "fit").rglob("*.wandb")]
+
+
+def test_a_run_that_no_spawned_process_can_take_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    said = run(TRACKIO, tmp_path, "found", TRACKIO_DIR=str(tmp_path / "trackio"))
+    reason = "the program's open run cannot be handed to a spawned process"
+    assert f"TrackioLoggerHook: {reason}, which begins a run of its own" in said
+    with sqlite3.connect(tmp_path / "trackio/mine.db") as connection:
+        assert connection.execute("select count(*) from metrics").fetchone() == (0,)

@@ -5,7 +5,10 @@ from __future__ import annotations
 import csv
 import json
 import os
+import shutil
 import sqlite3
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -35,6 +38,7 @@ from lightning_hooks.loggers.trackers import neptune as neptune_files
 from lightning_hooks.loggers.trackers.base import TrackerHook
 from lightning_hooks.loggers.trackers.mlflow import MlflowWriter
 from lightning_hooks.loggers.trackers.packages import environment
+from support import processes as in_processes
 from support.logs import trackers
 from support.logs.kept import KeepHook, Kept
 from support.logs.trackers import (
@@ -177,6 +181,69 @@ def test_wandbs_variables_name_its_run(work: Path, monkeypatch: pytest.MonkeyPat
     (run,) = [record["run"] for record in trackers.read_wandb(work) if record["type"] == "run"]
     found = [run[name] for name in ("run_id", "sweep_id", "project", "display_name")]
     assert found == [*named.values()]
+
+
+def test_mlflows_registry_is_the_clients(
+    work: Path, empty_db: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mlflow = pytest.importorskip("mlflow")
+    shutil.copy(empty_db, work / "registry.db")
+    registry = f"sqlite:///{work}/registry.db"
+    monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
+    fit(work, MlflowLoggerHook(), epochs=1)
+    client = client_of(work / "mlflow.db")
+    (model,) = client.search_logged_models([run_of(client).info.experiment_id])
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{work}/mlflow.db")
+    mlflow.register_model(f"models:/{model.model_id}", "digits")
+    (version,) = mlflow.MlflowClient(registry_uri=registry).search_model_versions()
+    assert (version.name, model.model_id in version.source) == ("digits", True)
+
+
+@pytest.mark.parametrize(("variable", "kept"), [(None, {2}), ("true", {1, 2})])
+def test_dvclives_variable_keeps_an_earlier_run(
+    work: Path, monkeypatch: pytest.MonkeyPatch, variable: str | None, kept: set[int]
+) -> None:
+    pytest.importorskip("dvclive")
+    folder = str(work / "live")
+    fit(work, DvcliveLoggerHook(dir=folder), epochs=1)
+    if variable is not None:
+        monkeypatch.setenv("DVCLIVE_RESUME", variable)
+    fit(work, DvcliveLoggerHook(dir=folder, interval=2, by_epoch=False), epochs=1, batches=2)
+    assert read_dvclive(Path(folder)).keys() - {3} == kept
+
+
+def test_dvclives_variable_names_the_experiment(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("dvclive")
+    git = "git -c user.name=me -c user.email=me@here"
+    commands = f"git init -q && {sys.executable} -m dvc -q init && {git} commit -q -m one"
+    subprocess.run(commands, shell=True, check=True)
+    for name in ("AUTHOR", "COMMITTER"):
+        monkeypatch.setenv(f"GIT_{name}_NAME", "me")
+        monkeypatch.setenv(f"GIT_{name}_EMAIL", "me@here")
+    monkeypatch.setenv("DVC_EXP_NAME", "seven")
+    fit(work, DvcliveLoggerHook(dir="live", save_dvc_exp=True), epochs=1)
+    references = subprocess.check_output(["git", "for-each-ref", "refs/exps"], text=True)
+    assert references.strip().endswith("/seven")
+
+
+TRACKIO = """
+from lightning_hooks import TrackioLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+hook = TrackioLoggerHook(project="digits", interval=2, timeout=60, strict=True)
+make_trainer("work", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
+"""
+
+
+def test_trackios_variable_names_its_folder(work: Path) -> None:
+    pytest.importorskip("trackio")
+    run = [sys.executable, "-W", "ignore", "-c", TRACKIO]
+    variables = in_processes.environment(TRACKIO_DIR=str(work / "mine"))
+    subprocess.run(run, env=variables, cwd=work, check=True, timeout=120)
+    with sqlite3.connect(work / "mine/digits.db") as connection:
+        assert [step for (step,) in connection.execute("select step from metrics")] == [2, 4]
 
 
 @pytest.mark.parametrize(
