@@ -37,6 +37,15 @@ if "support" not in sys.modules:  # make torture has imported it
 importlib.import_module("support.forks")
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Skip what needs more than the installed release of Lightning has."""
+    from support.lightning_releases import what_it_lacks
+
+    for item in items:
+        if lacking := what_it_lacks(item.nodeid):
+            item.add_marker(pytest.mark.skip(reason=f"this Lightning has no {lacking}"))
+
+
 @pytest.fixture(autouse=True)
 def _alone_again() -> Iterator[None]:
     """Forget what Lightning has left for further processes: those of another test would obey."""

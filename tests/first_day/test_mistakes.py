@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import EMAWeightAveraging, StochasticWeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.utilities.rank_zero import WarningCache
 from torch.utils.data import DataLoader, IterableDataset
@@ -37,6 +37,7 @@ from lightning_hooks import (
     TextLoggerHook,
     WandbLoggerHook,
 )
+from support.lightning_releases import ema_weight_averaging
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
@@ -251,11 +252,6 @@ STARTED: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
         {"train": DataLoader(Endless(), batch_size=None)},
         "count iterations (by_epoch=False, warmup_by_epoch=False)",
     ),
-    "an average of Lightning's too": (
-        lambda: [EMAHook()],
-        {"callbacks": [EMAWeightAveraging()]},
-        "EMAWeightAveraging and EMAHook both set the weights of the module to an average",
-    ),
     "SWA of Lightning's too": (
         lambda: [EMAHook()],
         {"callbacks": [StochasticWeightAveraging(0.1)]},
@@ -373,6 +369,13 @@ def test_a_fit_begins_with_an_answer(mistake: str, hosted: bool, tmp_path: Path)
     own = given if not hosted else {**given, "enable_checkpointing": False}
     with pytest.raises(Exception, match=re.escape(answer)):
         train(tmp_path, made, **own)
+
+
+def test_one_average_is_enough(tmp_path: Path) -> None:
+    rival = ema_weight_averaging()
+    answer = "EMAWeightAveraging and EMAHook both set the weights of the module to an average"
+    with pytest.raises(Exception, match=answer):
+        train(tmp_path, [EMAHook()], callbacks=[rival])
 
 
 @pytest.mark.parametrize("mistake", ALONE)

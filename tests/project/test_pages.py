@@ -26,7 +26,7 @@ from support.training import NoValidation, TinyModule, make_loader
 
 DOCS = ROOT / "docs"
 TESTED_ELSEWHERE = {"first_steps", "extending", "gallery", "lightning", "several_gpus", "clusters"}
-TESTED_ELSEWHERE |= {"inside_libraries"} | {  # by make peers
+TESTED_ELSEWHERE |= {"recipe", "inside_libraries"} | {  # by make peers
     page.stem for folder in ("dialects", "hooks") for page in (DOCS / folder).glob("*.md")
 }
 PAGES = [page for page in sorted(DOCS.rglob("*.md")) if page.stem not in TESTED_ELSEWHERE]

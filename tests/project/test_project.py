@@ -51,6 +51,15 @@ def test_the_version_is_that_of_the_newest_changelog_entry() -> None:
     assert cited[1] == lightning_hooks.__version__
 
 
+def test_the_files_that_contributors_are_sent_to_are_there() -> None:
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    paths = re.findall(r"(?:tests|docs|lightning_hooks|hooks|dialects|engine)/[\w/.*]*[\w*]", text)
+    assert len(paths) > 20
+    homes = ROOT, PACKAGE
+    missing = [path for path in paths if not any([*home.glob(path)] for home in homes)]
+    assert missing == []
+
+
 def test_the_changelog_keeps_its_format() -> None:
     text = (ROOT / "CHANGELOG.md").read_text()
     releases = re.findall(r"^## (.*)$", text, re.MULTILINE)

@@ -29,7 +29,6 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 import lightning as L
-from lightning.pytorch.callbacks import WeightAveraging
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
@@ -45,6 +44,7 @@ from lightning_hooks.engine.hook_states import (
 )
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
+from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage.layout import OWN_PART, RAW, has_average, own_part
 from lightning_hooks.utils import dtensors, fsdp
@@ -170,7 +170,7 @@ def restore_raw_weights(file: CheckpointFile) -> bool:
         ValueError: if the strategy has already loaded the average into sharded parameters.
     """
     checkpoint, strategy = file.contents, file.trainer.strategy
-    by_lightning = any(isinstance(c, WeightAveraging) for c in callbacks_of(file.trainer))
+    by_lightning = any(map(is_weight_averaging, callbacks_of(file.trainer)))
     if not has_average(checkpoint) or by_lightning:
         return False
     raw = checkpoint.pop(RAW)

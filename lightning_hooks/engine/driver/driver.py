@@ -74,6 +74,7 @@ from lightning_hooks.engine.lightning_api.events import (
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import check_private_names
+from lightning_hooks.engine.lightning_api.releases import check_release
 from lightning_hooks.engine.lightning_api.sigterm import share_sigterm
 from lightning_hooks.engine.roster import Roster, hook_callbacks_of, merge_options
 from lightning_hooks.engine.runner import metrics
@@ -180,6 +181,7 @@ class Driver(Callback):
             return
         check_callbacks(trainer)
         roster = Roster(hook_callbacks_of(trainer), self.roster.hosted)
+        check_release(trainer)
         check_private_names(trainer)
         for callback in [*roster.given, *roster.hosted]:
             _end_earlier_fit(callback, trainer)

@@ -69,6 +69,7 @@ def load_checkpoint(trainer: L.Trainer, path: str) -> bool:
     Returns:
         True, or None (false) if Lightning lacks the private method.
     """
-    weights_only = _arguments(trainer).get("weights_only")
-    trainer._checkpoint_connector.resume_start(path, weights_only=weights_only)
+    given = _arguments(trainer)
+    options = {"weights_only": given["weights_only"]} if "weights_only" in given else {}
+    trainer._checkpoint_connector.resume_start(path, **options)
     return True

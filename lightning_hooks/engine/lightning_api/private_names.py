@@ -54,7 +54,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "SIGTERM on one of several ranks": (
         *("_signal_connector.received_sigterm", "_signal_connector._sigterm_notifier_fn"),
-        f"{_FIT}._broadcast_sigterm_tensor",
+        "several ranks._broadcast_sigterm_tensor",
     ),
     "after_train_epoch of a stopped run": ("fit_loop._can_stop_early",),
     "after_train_epoch before the last validation": (f"{_FIT}._is_training_done",),
@@ -102,8 +102,15 @@ def _strategy(kind: type, trainer: L.Trainer) -> Any:
     return trainer.strategy
 
 
+def _loop_of_several_ranks(trainer: L.Trainer) -> Any:
+    if trainer.world_size == 1:
+        raise LookupError("the Trainer has one rank")
+    return trainer.fit_loop.epoch_loop
+
+
 OBJECTS: dict[str, Callable[[L.Trainer], Any]] = {
     "CombinedLoader": lambda _: CombinedLoader([]),
+    "several ranks": _loop_of_several_ranks,
     **{kind.__name__: partial(_strategy, kind) for kind in (FSDPStrategy, ModelParallelStrategy)},
 }
 """Other objects of Lightning's; without the object of a run there is nothing to check."""

@@ -8,6 +8,7 @@ import lightning as L
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
+from lightning_hooks.engine.lightning_api.releases import restarted, resumes
 
 __all__ = [
     "accumulates",
@@ -94,7 +95,7 @@ def validates_next(trainer: L.Trainer) -> bool:
 
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     """Whether the run goes on inside an epoch, without an ``on_train_epoch_start``."""
-    return bool(trainer.fit_loop.restarted_mid_epoch)
+    return restarted(trainer.fit_loop, "mid_epoch")
 
 
 def resumed_after_last_batch(trainer: L.Trainer) -> bool:
@@ -102,7 +103,7 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
 
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
     """
-    return bool(trainer.fit_loop.epoch_loop.restarted_on_train_batch_end)
+    return restarted(trainer.fit_loop.epoch_loop, "on_train_batch_end")
 
 
 def accumulates(trainer: L.Trainer) -> bool:
@@ -126,7 +127,7 @@ def batch_is_open(trainer: L.Trainer) -> bool:
 def iterates_anew(trainer: L.Trainer) -> bool:
     """Whether Lightning itself makes a new iterator for the starting epoch."""
     loop = trainer.fit_loop
-    resuming = loop.is_resuming or loop.epoch_loop.restarting
+    resuming = resumes(loop) or loop.epoch_loop.restarting
     return bool(trainer.current_epoch > 0 and not resuming)
 
 
@@ -142,9 +143,9 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     # the batch that an error has cut short; else each later file would repeat its validation
     validated.ready = validated.started = validated.processed = validated.completed
     _repeat_batch(trainer)
-    if loop.restarted_on_epoch_start:
+    if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
-    over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
+    over = restarted(loop, "on_epoch_end") and restarted(loop.epoch_loop, "on_last")
     if over and trainer.max_steps != -1:
         for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
             progress.completed = progress.processed

@@ -6,7 +6,7 @@ from typing import Any
 
 import lightning as L
 import torch
-from lightning.pytorch.callbacks import StochasticWeightAveraging, WeightAveraging
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.driver.driver import Driver
@@ -14,6 +14,7 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.precision import writes_directories
+from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.utils.arguments import check_number
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -106,7 +107,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
                 "out"
             )
     for callback in callbacks_of(trainer):
-        if isinstance(callback, (WeightAveraging, StochasticWeightAveraging)):
+        if is_weight_averaging(callback) or isinstance(callback, StochasticWeightAveraging):
             rank_zero_warn(
                 f"{type(callback).__name__} and {name} both set the weights of the module to an "
                 "average; leave one out"

@@ -10,7 +10,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging
+from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import (
@@ -25,6 +25,7 @@ from lightning_hooks import (
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.schedules.averages import half_life_momentum, ramped_momentum
 from support.device_reads import NoReads
+from support.lightning_releases import ema_weight_averaging
 from support.probes import Probe, equal, weights
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 
@@ -227,7 +228,7 @@ def test_departure_steps_that_a_scaler_skips_do_not_count(tmp_path, fused):
 def test_begun_after_one_step_it_is_lightnings(tmp_path):
     hook, ours, theirs = EMAHook(0.1, warm_up=0, begin_iter=1), TinyModule(), TinyModule()
     make_trainer(tmp_path, hook, max_epochs=2).fit(ours, make_loader())
-    make_trainer(tmp_path, EMAWeightAveraging(decay=0.9), max_epochs=2).fit(theirs, make_loader())
+    make_trainer(tmp_path, ema_weight_averaging(decay=0.9), max_epochs=2).fit(theirs, make_loader())
     for key, value in theirs.state_dict().items():  # where Lightning leaves the average
         torch.testing.assert_close(hook.ema_state_dict()[key], value)
 
@@ -685,7 +686,7 @@ def lightning_file(tmp_path):
         def on_train_epoch_end(self, trainer, module) -> None:
             trainer.save_checkpoint(tmp_path / "theirs.ckpt", weights_only=False)
 
-    theirs = EMAWeightAveraging(decay=0.9)
+    theirs = ema_weight_averaging(decay=0.9)
     make_trainer(tmp_path, theirs, Save(), max_epochs=1).fit(TinyNormModule(), make_loader())
     return tmp_path / "theirs.ckpt"
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, ModelCheckpoint
+from lightning.pytorch.callbacks import Callback, ModelCheckpoint
 
 from lightning_hooks import (
     BestCheckpointHook,
@@ -20,6 +20,7 @@ from lightning_hooks import (
     IterTimerHook,
     StochasticWeightAverageHook,
 )
+from support.lightning_releases import ema_weight_averaging
 from support.probes import Probe, equal, weights
 from support.training import TinyNormModule, fit, make_loader, make_trainer
 
@@ -113,8 +114,8 @@ def ours() -> EMAHook:
     return EMAHook(momentum=0.1, warm_up=0, begin_iter=1, buffers="average")
 
 
-def theirs() -> EMAWeightAveraging:
-    return EMAWeightAveraging(decay=0.9)
+def theirs() -> Callback:
+    return ema_weight_averaging(decay=0.9)
 
 
 def assert_same_files(one: Path, other: Path) -> None:

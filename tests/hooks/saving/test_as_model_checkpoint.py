@@ -61,7 +61,7 @@ def test_no_event_of_a_model_checkpoint_is_inherited(kind):
     own |= {"setup", "teardown", "state_dict", "load_state_dict", "state_key"} & vars(
         ModelCheckpoint
     ).keys()
-    assert "on_exception" in own
+    assert "on_train_batch_end" in own
     for name in own:
         assert getattr(kind, name) is not getattr(ModelCheckpoint, name), name
 

@@ -1,0 +1,35 @@
+"""Hooks train with each release of Lightning, and a line tells of one newer than the tests."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import lightning as L
+import pytest
+
+from lightning_hooks import TextLoggerHook
+from support.training import NoValidation, make_loader, make_trainer
+
+
+def fit(root: Path) -> L.Trainer:
+    trainer = make_trainer(root, TextLoggerHook(), max_epochs=1)
+    trainer.fit(NoValidation(), make_loader(2))
+    return trainer
+
+
+@pytest.mark.parametrize("version", ["2.7.0", "2.10.1", "3.0.0.dev0"])
+def test_a_newer_release_is_told_and_trains(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(L, "__version__", version)
+    with pytest.warns(match=f"Lightning {re.escape(version)} is newer than 2.6, the newest"):
+        assert fit(tmp_path).global_step == 2
+
+
+@pytest.mark.parametrize("version", ["2.4.0", "2.5.6", "2.6.99", "2.6.0rc1"])
+def test_a_release_of_the_tests_trains_without_a_line(
+    version: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(L, "__version__", version)
+    assert fit(tmp_path).global_step == 2  # a warning would be an error
