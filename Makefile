@@ -2,7 +2,7 @@
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
 .PHONY: demo test lint slow torture old-code peers docs notebooks gallery walks check fmt \
-    release-check pythons clients golden golden-check bench clean
+    release-check types pythons clients golden golden-check bench clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -80,6 +80,12 @@ fmt: $(INSTALLED)
 # builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest
 release-check:
 	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
+
+# a user's script in the strict modes of mypy and pyright, which takes its program from npm
+types: $(INSTALLED)
+	$(PYTHON) -m venv build/types
+	build/types/bin/pip install -q pyright
+	PATH="$$PWD/build/types/bin:$$PATH" $(BIN)/python -m pytest -m "" tests/project/test_types.py $(ARGS)
 
 # the suite of the wheel with Python 3.10, 3.11, 3.12 and 3.13, or PYTHONS: 6 GB, one after the other
 pythons:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import inspect
 import json
 import re
@@ -138,14 +139,19 @@ def fence(language: str, text: str, options: str = "") -> str:
     return f"~~~~~~{{code-block}} {language}\n{options}\n{text}\n~~~~~~"
 
 
-def documented_bases(app: Any, name: str, obj: Any, options: Any, bases: list[type]) -> None:
-    """Show a class's nearest base that a page has, in the place of ours that none has."""
+@functools.cache
+def documented() -> set[object]:
+    """Return the classes that a page has."""
     pages = "".join(
         page.read_text(encoding="utf-8") for page in Path(__file__).parent.rglob("*.md")
     )
-    shown = {locate(path) for path in re.findall(r"^\.\. autoclass:: (\S+)", pages, re.M)}
+    return {locate(path) for path in re.findall(r"^\.\. autoclass:: (\S+)", pages, re.M)}
+
+
+def documented_bases(app: Any, name: str, obj: Any, options: Any, bases: list[type]) -> None:
+    """Show a class's nearest base that a page has, in the place of ours that none has."""
     ours = [base for base in bases if base.__module__.startswith("lightning_hooks.")]
-    nearest = [base for base in obj.__mro__[1:] if base in shown][:1]
+    nearest = [base for base in obj.__mro__[1:] if base in documented()][:1]
     bases[:] = nearest * bool(ours) + [base for base in bases if base not in ours]
 
 

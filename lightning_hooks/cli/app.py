@@ -96,6 +96,12 @@ def parser() -> argparse.ArgumentParser:
         metavar="MODULE",
         help="a module that registers hooks when it is imported; may be repeated",
     )
+    subparser.add_argument(
+        "--to",
+        choices=("hooks", "script"),
+        default="hooks",
+        help="print the hooks (default), or a script that trains a config of mmcls, mmdet or mmseg",
+    )
     subparser = command(commands.average)
     add_path("paths", nargs="+", help="checkpoint files, or the folder of a run")
     which = subparser.add_mutually_exclusive_group()

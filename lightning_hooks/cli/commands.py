@@ -79,7 +79,7 @@ def plot(given: Namespace) -> int:
 
 
 def convert(given: Namespace) -> int:
-    """Run a config's code and print the Python for the hooks."""
+    """Run a config's code and print the Python for the hooks, or a whole training script."""
     _check_path(given.config)
     from lightning_hooks.cli.check.project import find
     from lightning_hooks.cli.convert import convert, split_unknown
@@ -92,7 +92,13 @@ def convert(given: Namespace) -> int:
             importlib.import_module(name)
         script = project.script if project and project.config else None
         config, comments = split_unknown(read_config(given.config), script)
-        print(*comments, convert(hooks_from_config(config)), sep="\n")
+        if given.to == "script":
+            from lightning_hooks.cli.convert_script import as_script
+
+            hooks = hooks_from_config({**config, "evaluation": None})
+            print(as_script(given.config, config, hooks, comments))
+        else:
+            print(*comments, convert(hooks_from_config(config)), sep="\n")
     return 0
 
 

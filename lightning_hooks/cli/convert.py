@@ -17,7 +17,7 @@ from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["convert", "split_unknown"]
+__all__ = ["call", "convert", "header", "hooks_and_trainer", "source", "split_unknown"]
 
 WIDTH = 100
 OURS = "lightning_hooks"
@@ -116,25 +116,47 @@ def convert(hooks: ConfiguredHooks) -> str:
     hooks = HookAdapter([StepLrUpdaterHook(step=[8, 11])])
     trainer = L.Trainer(callbacks=[hooks], max_epochs=12)
     """
-    imports: dict[str, set[str]] = {OURS: {"HookAdapter"}}
+    imports: dict[str, set[str]] = {OURS: set()}
+    body = hooks_and_trainer(hooks, imports)
+    return "\n".join([*header(imports), "", *body])
+
+
+def hooks_and_trainer(
+    hooks: ConfiguredHooks,
+    imports: dict[str, set[str]],
+    further: Sequence[str] = (),
+    work_dir: str | None = None,
+    **options: Any,
+) -> list[str]:
+    """Return the Python of the hooks, and of the Trainer.
+
+    Args:
+        hooks: The hooks of a config.
+        imports: Names by module, to which the code's are added.
+        further: The Python of further hooks.
+        work_dir: The work directory, if the config has none.
+        options: Further arguments of the Trainer.
+    """
+    imports[OURS].add("HookAdapter")
     made = [_hook(masked(config), priority, imports) for config, priority in hooks.configs]
-    options = hooks._runner_options()
-    arguments = [_call("", made, indent=4, brackets="[]")]
-    if not options.by_epoch:
+    runner = hooks._runner_options()
+    arguments = [call("", [*made, *further], indent=4, brackets="[]")]
+    if not runner.by_epoch:
         arguments.append("by_epoch=False")
-    if options.work_dir is not None:
-        arguments.append(f"work_dir={options.work_dir!r}")
-    trainer = ["callbacks=[hooks]", *(f"{k}={v!r}" for k, v in hooks.trainer_kwargs.items())]
-    body = [_call("hooks = HookAdapter", arguments), _call("trainer = L.Trainer", trainer)]
-    return "\n".join([*_header(imports), "", *body])
+    work_dir = work_dir if runner.work_dir is None else runner.work_dir
+    if work_dir is not None:
+        arguments.append(f"work_dir={json.dumps(work_dir)}")
+    trainer = {**hooks.trainer_kwargs, **options}
+    given = ["callbacks=[hooks]", *(f"{key}={value!r}" for key, value in trainer.items())]
+    return [call("hooks = HookAdapter", arguments), call("trainer = L.Trainer", given)]
 
 
-def _header(imports: Mapping[str, set[str]]) -> list[str]:
+def header(imports: Mapping[str, set[str]]) -> list[str]:
     """Return the import lines; ``standin.install()`` precedes the imports of old files."""
     names = sorted(imports[OURS])
     old = [
         f"from {module} import {', '.join(sorted(members))}"
-        for module, members in imports.items()
+        for module, members in sorted(imports.items())
         if module != OURS
     ]
     if old:
@@ -142,7 +164,7 @@ def _header(imports: Mapping[str, set[str]]) -> list[str]:
         old = ["", "standin.install()", *old]
     line = f"from {OURS} import {', '.join(names)}"
     if len(line) > WIDTH:
-        line = _call(f"from {OURS} import ", names)
+        line = call(f"from {OURS} import ", names)
     return ["import lightning as L", line, *old]
 
 
@@ -153,13 +175,13 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     hook_type = arguments.pop("type")
     cls: Any = HOOKS.get(hook_type) if isinstance(hook_type, str) else hook_type
     name = _imported(cls, imports)
-    given = [f"{key}={_source(value, key, imports)}" for key, value in arguments.items()]
+    given = [f"{key}={source(value, key, imports)}" for key, value in arguments.items()]
     if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict that the class does not take
-        return _call("dict", [f"type={name}", *given, f"priority={priority!r}"], indent=12)
-    text = _call(name, given, indent=12)
+        return call("dict", [f"type={name}", *given, f"priority={priority!r}"], indent=12)
+    text = call(name, given, indent=12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):
         return text
-    return f"({text}, {_source(priority, 'priority', imports)})"
+    return f"({text}, {source(priority, 'priority', imports)})"
 
 
 def _imported(value: Any, imports: dict[str, set[str]]) -> str:
@@ -171,13 +193,13 @@ def _imported(value: Any, imports: dict[str, set[str]]) -> str:
     return name
 
 
-def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
+def source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     """Return a value as Python."""
     if isinstance(value, Mapping):
-        pairs = [[_source(side, key, imports) for side in pair] for pair in value.items()]
+        pairs = [[source(side, key, imports) for side in pair] for pair in value.items()]
         return "{" + ", ".join(map(": ".join, pairs)) + "}"
     if isinstance(value, (list, tuple)):
-        items = [_source(item, key, imports) for item in value]
+        items = [source(item, key, imports) for item in value]
         if isinstance(value, list):
             return f"[{', '.join(items)}]"
         return f"({', '.join(items)}{',' * (len(items) == 1)})"
@@ -193,7 +215,7 @@ def _source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     raise ValueError(f"{key}={value!r} cannot be written as Python")
 
 
-def _call(name: str, arguments: Sequence[str], indent: int = 0, brackets: str = "()") -> str:
+def call(name: str, arguments: Sequence[str], indent: int = 0, brackets: str = "()") -> str:
     """Return a call or list on a single line, or with a line for each argument if too long."""
     opening, closing = brackets[0], brackets[1]
     line = f"{name}{opening}{', '.join(arguments)}{closing}"

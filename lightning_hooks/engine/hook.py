@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Sequence
 from operator import attrgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import lightning as L
 
@@ -18,6 +18,9 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import parameter_names, plain_arguments
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.secrets import masked
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 __all__ = ["Hook"]
 
@@ -166,7 +169,7 @@ class Hook(HookCallback):
 
     # -- as a callback ---------------------------------------------------------------------
 
-    def __new__(cls, *args: Any, **kwargs: Any) -> Any:
+    def __new__(cls, *args: Any, **kwargs: Any) -> Self:
         """Answer likely mistakes; keep the plain arguments, which distinguish hooks of a class."""
         hook = super().__new__(cls)
         hook._plain_arguments = plain_arguments(cls, args, kwargs)

@@ -6,7 +6,7 @@ import functools
 import importlib
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Any, TypeVar
+from typing import Any, TypeVar, overload
 
 from lightning_hooks._exports import HOMES
 from lightning_hooks.utils.arguments import shown
@@ -124,6 +124,19 @@ class Registry:
     def build(self, cfg: Mapping[str, Any], default_args: Mapping[str, Any] | None = None) -> Any:
         """Build an object from a config dict; see :func:`build_from_cfg`."""
         return build_from_cfg(cfg, self, default_args)
+
+    @overload
+    def register_module(self, name: T, force: bool = False) -> T: ...
+
+    @overload
+    def register_module(
+        self, name: str | list[str] | None = None, force: bool = False, module: None = None
+    ) -> Callable[[T], T]: ...
+
+    @overload
+    def register_module(
+        self, name: str | list[str] | None = None, force: bool = False, *, module: T
+    ) -> T: ...
 
     def register_module(
         self,

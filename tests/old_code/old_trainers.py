@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from trainers.projects import PROJECTS
+
 from support.paths import ROOT
 
 TRAINERS = Path(__file__).parent / "trainers"
@@ -45,3 +47,60 @@ def run(name: str, side: str) -> Any:
     if ended.returncode:
         raise RuntimeError(f"{name} ended with {ended.returncode}:\n{ended.stderr}")
     return json.loads((directory / "found.json").read_text())
+
+
+def script_rows(name: str, directory: Path, line: str) -> dict[str, list[Any]]:
+    """Train a project by its own script, and by the script that it is converted to.
+
+    Args:
+        name: The project.
+        directory: An empty folder.
+        line: A further line of the config.
+
+    Returns:
+        The rows of the logs of both, ``"old"`` and ``"converted"``.
+    """
+    project = PROJECTS[name]
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(map(str, [TRAINERS, TRAINERS / "habits", SITE, ROOT])),
+        "PYTHONWARNINGS": "ignore",
+        "OLD_SIDE": "standin",
+        "OLD_MMCV": project.version,
+        "CUDA_VISIBLE_DEVICES": "",
+        "OMP_NUM_THREADS": "1",
+    }
+
+    def python(*arguments: str) -> str:
+        command = [sys.executable, *arguments]
+        pipes = {"capture_output": True, "text": True, "timeout": 900}
+        ended = subprocess.run(command, cwd=directory, env=environment, check=False, **pipes)
+        assert ended.returncode == 0, ended.stderr[-4000:]
+        return str(ended.stdout)
+
+    laying_out = "import run_trainer, sys; run_trainer.lay_out(*sys.argv[1:])"
+    python("-c", laying_out, name, str(SITE))
+    with (directory / "config.py").open("a", encoding="utf-8") as config:
+        config.write(f"{line}\n")
+    script = python("-m", "lightning_hooks", "convert", "config.py", "--to", "script")
+    (directory / "train.py").write_text(script, encoding="utf-8")
+    python("train.py")
+    tool = f"site/{project.package}/.mim/tools/train.py"
+    options = ["--work-dir", "old", "--seed", "0", "--deterministic"]
+    device = ["--device", "cpu"] if "--device" in project.train else []
+    python("-m", "lightning_hooks.standin", tool, "config.py", *options, *device)
+    folders = {"old": "old", "converted": "work_dirs/config"}
+    return {side: _rows(directory / folder) for side, folder in folders.items()}
+
+
+def _rows(work_dir: Path) -> list[dict[str, Any]]:
+    (log,) = work_dir.glob("*.log.json")
+    rows = map(json.loads, log.read_text(encoding="utf-8").splitlines())
+    return [_compared(row) for row in rows if "mode" in row]
+
+
+def _compared(row: dict[str, Any]) -> dict[str, Any]:
+    """Return a row without times, rounded; mmcv's row of an evaluation counts its batches."""
+    left_out = {"time", "data_time", "memory"} | ({"iter"} if row["mode"] == "val" else set())
+    kept = {key: value for key, value in row.items() if key not in left_out}
+    return {key: round(value, 4) if type(value) is float else value for key, value in kept.items()}

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from old_trainers import PYTHONS, SITE, TRAINERS, install_packages, run
+from old_trainers import PYTHONS, SITE, TRAINERS, install_packages, run, script_rows
 from trainers.projects import PROJECTS
 
 from support.differences import differences
@@ -35,6 +35,21 @@ def test_a_project_trains_resumes_and_tests_as_under_mmcv(name: str) -> None:
         install_packages()
     theirs = run(name, "mmcv")  # the stand-in goes on from some of its files
     assert differences(run(name, "standin"), theirs) == []
+
+
+CONVERTED = {"mmcls": 2, "mmdet": 2, "mmseg": 8}
+"""The projects with a script by ``convert --to script``, and the length of their runs."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", CONVERTED)
+def test_a_converted_script_trains_as_the_old_one(name: str, tmp_path: Path) -> None:
+    with skipped_without_pypi():
+        install_packages()
+    # an evaluation within the run would draw random numbers of mmcv's run alone
+    rows = script_rows(name, tmp_path, f"evaluation.update(interval={CONVERTED[name]})")
+    assert rows["converted"] == rows["old"]
+    assert any(row["mode"] == "val" for row in rows["old"])
 
 
 REPOSITORY = """

@@ -68,6 +68,18 @@ SOUGHT = {
     "throughput": "hooks/ThroughputHook",
     "resume": "guides/resuming",
     "ema": "hooks/EMAHook",
+    "best checkpoint": "hooks/BestCheckpointHook",
+    "learning rate warmup": "families/learning_rate",
+    "wsd": "hooks/WSDLrUpdaterHook",
+    "nan": "hooks/CheckInvalidLossHook",
+    "spike": "hooks/CheckInvalidLossHook",
+    "gradient norm": "hooks/WatchHook",
+    "wandb offline": "hooks/WandbLoggerHook",
+    "mlflow": "hooks/MlflowLoggerHook",
+    "freeze": "hooks/FreezeHook",
+    "slurm": "guides/clusters",
+    "fsdp": "guides/several_gpus",
+    "mmcv": "coming/mmcv",
 }
 """A reader's words, and the page that answers."""
 

@@ -142,12 +142,9 @@ class Runs:
         return {**found, "images": images} if images else found
 
 
-def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
-    """Train, resume and test a project, in a folder that is emptied first."""
+def lay_out(name: str, site: Path) -> None:
+    """Make a project's config and data in the current folder."""
     project = PROJECTS[name]
-    shutil.rmtree(directory, ignore_errors=True)
-    directory.mkdir(parents=True)
-    os.chdir(directory)
     Path("site").symlink_to(site)
     config = (HERE / "configs" / f"{name}.py").read_text(encoding="utf-8")
     if project.base:
@@ -156,6 +153,15 @@ def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
     Path("config.py").write_text(config, encoding="utf-8")
     Path("data").mkdir()
     DATA[project.data](Path("data"))
+
+
+def run(name: str, site: Path, directory: Path, side: str) -> dict[str, Any]:
+    """Train, resume and test a project, in a folder that is emptied first."""
+    project = PROJECTS[name]
+    shutil.rmtree(directory, ignore_errors=True)
+    directory.mkdir(parents=True)
+    os.chdir(directory)
+    lay_out(name, site)
     runs = Runs(project, side)
     found = {"train": runs.train("work")}
     first = resumed = saved(Path("work"), project.resumed)
