@@ -22,7 +22,13 @@ from lightning_hooks.hooks.saving.directory import newest_of
 from lightning_hooks.hooks.saving.due import SavingHook, files_of, last_directory
 from lightning_hooks.hooks.saving.last import CheckpointHook
 from lightning_hooks.storage import find_checkpoints
-from lightning_hooks.utils.arguments import check_bool, check_function, check_path
+from lightning_hooks.utils.arguments import (
+    check_bool,
+    check_dict,
+    check_function,
+    check_path,
+    shown,
+)
 from lightning_hooks.utils.secrets import masked
 
 __all__ = ["HookAdapter"]
@@ -83,20 +89,23 @@ class HookAdapter(Hook):
         owns_backward: bool | Literal["auto"] = "auto",
     ) -> None:
         super().__init__()
-        if not (owns_backward == "auto" or isinstance(owns_backward, bool)):
-            raise ValueError(f'owns_backward must be True, False or "auto", got {owns_backward!r}')
+        is_auto = isinstance(owns_backward, str) and owns_backward == "auto"
+        if not (is_auto or isinstance(owns_backward, bool)):
+            raise ValueError(
+                f'owns_backward must be True, False or "auto", got {shown(owns_backward)}'
+            )
         check_bool(by_epoch=by_epoch)
         check_function("model", model)
         if meta is not None and not isinstance(meta, dict):
-            raise TypeError(f"meta must be a dict or None, got {meta!r}")
+            raise TypeError(f"meta must be a dict or None, got {shown(meta)}")
         self._dialect = dialect
         self._options = RunnerOptions(
             by_epoch=by_epoch,
             work_dir=check_path("work_dir", work_dir),
             meta=copy.deepcopy(meta),
             model=model,
-            attributes=dict(attributes) if attributes else None,
-            owns_backward=None if owns_backward == "auto" else owns_backward,
+            attributes=check_dict("attributes", attributes) or None,
+            owns_backward=None if is_auto else owns_backward,
         )
         self._hooks = HookList()
         is_pair = isinstance(hooks, tuple) and len(hooks) == 2 and isinstance(hooks[1], (str, int))
@@ -106,7 +115,9 @@ class HookAdapter(Hook):
     def _made(self, item: Any) -> tuple[Any, int]:
         """Return the hook to call, built if given as a config, and the priority."""
         if isinstance(item, tuple) and len(item) != 2:
-            raise TypeError(f"a hook in a tuple must be (hook, priority), got {masked(item)!r}")
+            raise TypeError(
+                f"a hook in a tuple must be (hook, priority), got {shown(masked(item))}"
+            )
         hook, priority = item if isinstance(item, tuple) else (item, None)
         if isinstance(hook, Mapping):
             hook, own = build_with_order(HOOKS, hook)

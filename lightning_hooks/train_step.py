@@ -8,6 +8,8 @@ from typing import Any
 import lightning as L
 import torch
 
+from lightning_hooks.utils.arguments import shown
+
 __all__ = ["TrainStepModule"]
 
 
@@ -50,7 +52,7 @@ class TrainStepModule(L.LightningModule):
         for name, optimizer in self._optimizers.items():
             if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
                 where = f"optimizer[{name!r}]" if named else "optimizer"
-                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {optimizer!r}")
+                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {shown(optimizer)}")
         self.optimizer_names: list[str] | None = list(self._optimizers) if named else None
         self.automatic_optimization = len(self._optimizers) == 1
 
@@ -90,7 +92,7 @@ class TrainStepModule(L.LightningModule):
     def _checked(self, outputs: Any, step: str) -> dict[str, Any]:
         if not isinstance(outputs, dict):
             raise TypeError(
-                f"{type(self.model).__name__}.{step}() must return a dict, got {outputs!r}"
+                f"{type(self.model).__name__}.{step}() must return a dict, got {shown(outputs)}"
             )
         return outputs
 

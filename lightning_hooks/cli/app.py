@@ -14,6 +14,7 @@ from typing import Any
 from lightning_hooks import __version__
 from lightning_hooks.cli import commands
 from lightning_hooks.loggers.trackers.table import OPTIONS, TRACKERS
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import masked
 
@@ -80,8 +81,9 @@ def parser() -> argparse.ArgumentParser:
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")
     subparser.add_argument("--epochs", type=_length, help="epochs of the run; else the config's")
     subparser.add_argument("--iters-per-epoch", type=_length, help="iterations of an epoch")
+    subparser.add_argument("--keys", nargs="+", default=(), help="quantities of a run, e.g. loss")
     subparser.add_argument(
-        "--keys", nargs="+", default=(), help="quantities of a run, e.g. loss; else all"
+        "--all", action="store_true", help="all quantities; else the 40 that changed most"
     )
     add_path("--out", help="the picture (schedule.png for a config, curves.png for runs)")
     subparser = command(commands.convert)
@@ -136,5 +138,5 @@ def _length(text: str) -> int:
     except ValueError:
         length = 0
     if length < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {shown(text)}")
     return length

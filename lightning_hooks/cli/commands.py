@@ -43,17 +43,26 @@ def plot(given: Namespace) -> int:
     width = min(_console().width, 100)
     out = given.out and (given.out if Path(given.out).suffix else f"{given.out}.png")
     is_run = [Path(target).is_dir() or target.endswith(".log.json") for target in given.target]
-    if (given.epochs or given.iters_per_epoch) if all(is_run) else given.keys:
-        raise ValueError("--keys is for runs, --epochs and --iters-per-epoch are for a config")
+    if (given.epochs or given.iters_per_epoch) if all(is_run) else given.keys or given.all:
+        raise ValueError(
+            "--keys is for runs, as is --all; --epochs and --iters-per-epoch are for a config"
+        )
     if all(is_run):
-        from lightning_hooks.cli.plot_runs import draw_runs, read_run, runs_in_terminal
+        from lightning_hooks.cli import plot_runs
 
-        runs = [read_run(path) for path in given.target]
+        runs = [plot_runs.read_run(path) for path in given.target]
         for run in runs:
             if run.damaged:
                 print(f"{run.path}: {run.damaged} damaged lines are left out", file=sys.stderr)
-        drawn = draw_runs(runs, out or "curves.png", given.keys)
-        print(runs_in_terminal(runs, width, given.keys))
+        names = given.keys or plot_runs.quantities(runs)
+        keys = names if given.keys or given.all else plot_runs.changed_most(runs)
+        drawn = ", ".join(map(str, plot_runs.draw_runs(runs, out or "curves.png", keys)))
+        print(plot_runs.runs_in_terminal(runs, width, keys))
+        if len(keys) < len(names):
+            print(
+                f"the {len(keys)} of {len(names)} quantities that changed most; `--all` draws the "
+                "rest, `--keys NAME` one"
+            )
     elif any(is_run) or len(given.target) > 1:
         raise ValueError(f"plot draws one config, or runs, got {' '.join(given.target)}")
     else:
@@ -63,7 +72,7 @@ def plot(given: Namespace) -> int:
 
         with _project():
             hooks, length = curves_of(given.target[0], given.epochs, given.iters_per_epoch)
-        drawn = plot(hooks, out or "schedule.png", **length)
+        drawn = str(plot(hooks, out or "schedule.png", **length))
         print(in_terminal(hooks, length, width))
     print(f"drawn in {drawn}")
     return 0

@@ -19,6 +19,7 @@ from lightning_hooks.utils.suggestions import suggest
 __all__ = [
     "RunLog",
     "Series",
+    "changed_most",
     "draw_runs",
     "figure_of",
     "quantities",
@@ -33,6 +34,8 @@ MEASURED = {"time", "data_time", "memory", "eta"}
 POSITION = {"mode", "epoch", "iter"}
 COLUMNS = 2
 """Panels side by side in the picture."""
+MOST_PANELS = 40
+"""The maximum number of panels in a picture."""
 LARGEST = 1e300
 """The largest drawn number; with larger numbers the limits of an axis overflow."""
 
@@ -43,6 +46,10 @@ class Series(NamedTuple):
     at: list[float]
     """The number of epochs or iterations before each value."""
     values: list[float]
+
+
+Panels = dict[str, dict[tuple[int, str], Series]]
+"""The lines of each quantity by run and mode."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -150,11 +157,12 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
     return numbers
 
 
-def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> Path:
-    """Draw a panel for each quantity, with a line for each run and mode.
+def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> list[Path]:
+    """Draw a panel for each quantity, with a line for each run and mode; return the pictures.
 
     Points mark the values of validations. The axis is the epoch if all runs count in epochs,
-    otherwise the iteration.
+    otherwise the iteration. More than 40 quantities make several pictures: ``curves.png``,
+    ``curves_2.png``.
 
     Args:
         runs: The logs.
@@ -165,8 +173,16 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         ModuleNotFoundError: if matplotlib is not installed.
         ValueError: if the logs lack a quantity in ``keys``, or have no number.
     """
-    figure_of(runs, keys).savefig(path, dpi=120)
-    return Path(path)
+    panels, pictures = [*_panels(runs, keys).items()], list[Path]()
+    for start in range(0, len(panels), MOST_PANELS):
+        number = f"_{len(pictures) + 1}" if pictures else ""
+        pictures.append(Path(path).with_stem(f"{Path(path).stem}{number}"))
+        figure = _figure(runs, dict(panels[start : start + MOST_PANELS]), 7)
+        if len(panels) > MOST_PANELS:
+            figure.set_layout_engine(None)  # it measures each text several times
+            figure.subplots_adjust(0.12, 0.01, 0.98, 0.99, 0.25, 0.5)
+        figure.savefig(pictures[-1], dpi=120)
+    return pictures
 
 
 def quantities(runs: Sequence[RunLog]) -> list[str]:
@@ -174,9 +190,27 @@ def quantities(runs: Sequence[RunLog]) -> list[str]:
     return [*_panels(runs, ())]
 
 
+def changed_most(runs: Sequence[RunLog], most: int | None = None) -> list[str]:
+    """Return the quantities whose values range most, by their size, in the order of the logs."""
+    panels = _panels(runs, ())
+    ranges = {key: max(map(_range, lines.values())) for key, lines in panels.items()}
+    chosen = {*sorted(ranges, key=ranges.__getitem__, reverse=True)[: most or MOST_PANELS]}
+    return [key for key in panels if key in chosen]
+
+
+def _range(line: Series) -> float:
+    """Return the range of the values, as a share of the largest: 0 for a constant, at most 2."""
+    values = [value for value in line.values if math.isfinite(value)]
+    largest = max(map(abs, values), default=0.0)
+    return (max(values) - min(values)) / largest if largest else 0.0
+
+
 def figure_of(runs: Sequence[RunLog], keys: Sequence[str] = (), width: float = 7) -> Any:
     """Return the figure of :func:`draw_runs`, with a width in inches."""
-    panels = _panels(runs, keys)
+    return _figure(runs, _panels(runs, keys), width)
+
+
+def _figure(runs: Sequence[RunLog], panels: Panels, width: float) -> Any:
     columns = min(COLUMNS, len(panels))
     rows = -(-len(panels) // columns)
     figure = new_figure(width, 0.6 + 2.4 * rows)
@@ -233,11 +267,9 @@ def _unit(runs: Sequence[RunLog]) -> str:
     return "epoch" if all(run.batches for run in runs) else "iteration"
 
 
-def _panels(
-    runs: Sequence[RunLog], keys: Sequence[str]
-) -> dict[str, dict[tuple[int, str], Series]]:
+def _panels(runs: Sequence[RunLog], keys: Sequence[str]) -> Panels:
     """Return the lines of each quantity by run and mode."""
-    panels: dict[str, dict[tuple[int, str], Series]] = {}
+    panels: Panels = {}
     for number, run in enumerate(runs):
         for (key, mode), line in run.series(in_epochs=_unit(runs) == "epoch").items():
             panels.setdefault(key, {})[number, mode] = line

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from lightning_hooks.cli.list_files import COLUMNS, listed_files, shown
-from lightning_hooks.cli.plot_runs import RunLog, figure_of, quantities, read_run
+from lightning_hooks.cli.plot_runs import RunLog, changed_most, figure_of, quantities, read_run
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.secrets import masked
@@ -88,7 +88,7 @@ def _curves(runs: Sequence[RunLog]) -> Iterable[str]:
     from matplotlib import rc_context
 
     keys = quantities(runs)
-    for key in keys[:MOST_CURVES]:
+    for key in changed_most(runs, MOST_CURVES):
         picture = io.StringIO()
         with rc_context({"svg.fonttype": "none", "svg.hashsalt": key}):
             figure_of(runs, [key], width=4.5).savefig(

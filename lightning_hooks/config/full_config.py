@@ -13,6 +13,7 @@ from lightning_hooks.config.training_hooks import ConfiguredHooks, register_trai
 from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.usage_errors import parameter_names
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -71,7 +72,9 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     elif callable(getattr(cfg, "items", None)):
         cfg = dict(cfg.items())  # a Config of mmcv or mmengine is no dict
     if not isinstance(cfg, Mapping):
-        raise TypeError(f"cfg must be a dict, a Config or the path of a file, got {masked(cfg)!r}")
+        raise TypeError(
+            f"cfg must be a dict, a Config or the path of a file, got {shown(masked(cfg))}"
+        )
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
     if "param_scheduler" in cfg:
@@ -116,7 +119,7 @@ def _import(custom_imports: Any) -> None:
     if custom_imports is None:
         return
     if not isinstance(custom_imports, Mapping):
-        raise TypeError(f"custom_imports must be a dict, got {custom_imports!r}")
+        raise TypeError(f"custom_imports must be a dict, got {shown(custom_imports)}")
     names = custom_imports.get("imports") or []
     optional = (ImportError,) if custom_imports.get("allow_failed_imports") else ()
     for name in [names] if isinstance(names, str) else names:

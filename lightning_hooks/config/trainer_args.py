@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.hooks.saving.evaluation import EvalHook, intervals_of
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["DEFAULTS", "evaluation_interval", "ignored_arguments", "run_length", "validation"]
@@ -56,19 +57,21 @@ def run_length(
     if kind == "IterBasedRunner":
         iters = _limit(runner, "max_iters", "total_iters", total_iters)
         if iters is None:
-            raise ValueError(f"an IterBasedRunner needs max_iters, got {dict(runner)!r}")
+            raise ValueError(f"an IterBasedRunner needs max_iters, got {shown(dict(runner))}")
         return False, {"max_epochs": -1, "max_steps": iters}
-    hint = suggest(str(kind), ["EpochBasedRunner", "IterBasedRunner"])
-    raise UnknownNameError(f"unknown runner {kind!r}; {hint}")
+    hint = suggest(kind, ["EpochBasedRunner", "IterBasedRunner"])
+    raise UnknownNameError(f"unknown runner {shown(kind)}; {hint}")
 
 
 def _limit(runner: Mapping[str, Any], name: str, old_name: str, old: int | None) -> int | None:
     limit: int | None = runner.get(name, old)
     for key, value in ((name, limit), (old_name, old)):
         if value is not None and (not isinstance(value, int) or isinstance(value, bool)):
-            raise TypeError(f"{key} must be an int, got {value!r}")
+            raise TypeError(f"{key} must be an int, got {shown(value)}")
     if old is not None and limit != old:
-        raise ValueError(f"{name}={limit} of the runner and {old_name}={old} contradict each other")
+        raise ValueError(
+            f"{name}={shown(limit)} of the runner and {old_name}={shown(old)} contradict each other"
+        )
     return limit
 
 
@@ -165,7 +168,8 @@ def _steps(workflow: Any, by_epoch: bool) -> dict[str, int]:
     if len(valid) != len(pairs) or modes not in (["train"], ["train", "val"]) or not once:
         m = "1" if by_epoch else "m"
         raise ValueError(
-            f'workflow must be [("train", n)] or [("train", n), ("val", {m})], got {workflow!r}: '
-            "Lightning validates once after n " + ("epochs" if by_epoch else "iterations")
+            f'workflow must be [("train", n)] or [("train", n), ("val", {m})], got '
+            f"{shown(workflow)}: Lightning validates once after n "
+            + ("epochs" if by_epoch else "iterations")
         )
     return dict(valid)

@@ -23,6 +23,7 @@ from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, check_python_lists, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from lightning_hooks.hooks.saving.evaluation import DistEvalHook, EvalHook
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.config_files import copied
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
@@ -88,7 +89,9 @@ class ConfiguredHooks(HookAdapter):
         if isinstance(config, (Sequence, int, float, set, type)):
             check_python_lists(key, [config])
             allowed = "(hook, priority)" if isinstance(config, tuple) else "None"
-            raise TypeError(f"{key} must be a dict, a hook or {allowed}, got {masked(config)!r}")
+            raise TypeError(
+                f"{key} must be a dict, a hook or {allowed}, got {shown(masked(config))}"
+            )
         try:
             config = hook = complete(config)
             if isinstance(config, Mapping):
@@ -211,7 +214,7 @@ def register_training_hooks(
     """
     for name, value in (("fp16", fp16), ("runner", runner), ("log_config", log_config)):
         if not (value is None or isinstance(value, Mapping)):
-            raise TypeError(f"{name} must be a dict or None, got {masked(value)!r}")
+            raise TypeError(f"{name} must be a dict or None, got {shown(masked(value))}")
     if adapter:
         known = {*parameter_names(register_training_hooks), *parameter_names(HookAdapter)}
         check_names("register_training_hooks", adapter, known - {"hooks"})
@@ -254,11 +257,11 @@ def _loggers(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list
         return []
     for key in ("interval", "hooks"):
         if key not in config:
-            raise ValueError(f'log_config needs the key "{key}", got {masked(config)!r}')
+            raise ValueError(f'log_config needs the key "{key}", got {shown(masked(config))}')
     if not isinstance(config["hooks"], (list, tuple)):
         check_python_lists('log_config["hooks"]', [config["hooks"]])
         given = masked(config["hooks"])
-        raise TypeError(f'log_config["hooks"] must be a list, got {given!r}')
+        raise TypeError(f'log_config["hooks"] must be a list, got {shown(given)}')
     default = {"interval": config["interval"], **count}
     return [Item("log_config", logger, "VERY_LOW", default=default) for logger in config["hooks"]]
 
@@ -268,15 +271,17 @@ def _with_type_of_policy(config: Config, family: str) -> Config:
     if not isinstance(config, Mapping) or "type" in config:
         return config
     if "policy" not in config:
-        raise ValueError(f'a config of a {family} needs the key "policy", got {masked(config)!r}')
+        raise ValueError(
+            f'a config of a {family} needs the key "policy", got {shown(masked(config))}'
+        )
     arguments = dict(config)
     policy = arguments.pop("policy")
     hook_type = HOOKS.spelled(f"{policy}{family}")
     if hook_type in HOOKS:
         return {"type": hook_type, **arguments}
     policies = [name.removesuffix(family) for name in HOOKS.module_dict if name.endswith(family)]
-    hint = suggest(str(policy), policies, "lightning-hooks hooks")
-    raise UnknownNameError(f"unknown policy {policy!r}; {hint}")
+    hint = suggest(policy, policies, "lightning-hooks hooks")
+    raise UnknownNameError(f"unknown policy {shown(policy)}; {hint}")
 
 
 def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
@@ -284,7 +289,7 @@ def _with_fp16(config: Config, fp16: Mapping[str, Any] | None) -> Config:
     if fp16 is None:
         return {"type": "OptimizerHook", **config} if isinstance(config, Mapping) else config
     if not isinstance(config, Mapping):
-        raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {config!r}")
+        raise ValueError(f"fp16 goes with a dict as optimizer_config, not with {shown(config)}")
     arguments = {"type": "OptimizerHook", **config, **fp16}
     hook_type = FP16.get(arguments["type"], arguments["type"])
     if hook_type not in FP16.values():

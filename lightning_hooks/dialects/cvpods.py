@@ -44,7 +44,7 @@ from lightning_hooks.dialects.events import (
 from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.arguments import check_int, shown
 
 __all__ = [
     "DIALECT",
@@ -281,7 +281,7 @@ class OptimizationHook(HookBase):
         check_int("accumulate_grad_steps", accumulate_grad_steps, 1)
         if mixed_precision:
             raise ValueError(
-                f"mixed_precision must be False, got {mixed_precision!r}: "
+                f"mixed_precision must be False, got {shown(mixed_precision)}: "
                 'pass Trainer(precision="bf16-mixed")'
             )
         self.accumulate_grad_steps = accumulate_grad_steps

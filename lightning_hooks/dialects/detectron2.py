@@ -48,7 +48,7 @@ from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.storage import files, torch_files
-from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.arguments import check_int, shown
 
 __all__ = [
     "DIALECT",
@@ -194,7 +194,7 @@ def check_writers(writers: Sequence[Any]) -> list[Any]:
     """
     for writer in writers:
         if not callable(getattr(writer, "write", None)):
-            raise TypeError(f"writers must be EventWriters, got {writer!r}")
+            raise TypeError(f"writers must be EventWriters, got {shown(writer)}")
     return list(writers)
 
 
@@ -281,7 +281,7 @@ class EvalHook(_AtPeriods):
         self, eval_period: int, eval_function: Callable[[], Any], eval_after_train: bool = True
     ) -> None:
         if not callable(eval_function):
-            raise TypeError(f"eval_function must be a function, got {eval_function!r}")
+            raise TypeError(f"eval_function must be a function, got {shown(eval_function)}")
         super().__init__(eval_period)
         self._function, self._eval_after_train = eval_function, eval_after_train
 
@@ -295,7 +295,7 @@ class EvalHook(_AtPeriods):
         if not results:
             return
         if not isinstance(results, Mapping):
-            raise TypeError(f"eval_function must return a dict of numbers, got {results!r}")
+            raise TypeError(f"eval_function must return a dict of numbers, got {shown(results)}")
         numbers = {name: _as_float(name, value) for name, value in flatten(results)}
         self.trainer.storage.put_scalars(**numbers, smoothing_hint=False)
 
@@ -304,7 +304,7 @@ def _as_float(name: str, value: Any) -> float:
     try:
         return float(value)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"eval_function must return numbers, got {name}={value!r}") from error
+        raise ValueError(f"eval_function must return numbers, got {name}={shown(value)}") from error
 
 
 class CallbackHook(HookBase):
@@ -544,7 +544,7 @@ class LRScheduler(HookBase):
 
     def __init__(self, optimizer: Any = None, scheduler: Any = None) -> None:
         if not (scheduler is None or hasattr(scheduler, "step") or callable(scheduler)):
-            raise TypeError(f"scheduler must have step() or be a function, got {scheduler!r}")
+            raise TypeError(f"scheduler must have step() or be a function, got {shown(scheduler)}")
         own: Any = getattr(scheduler, "optimizer", None) if optimizer is None else optimizer
         self._own_optimizer = self._optimizer = own
         self._schedule = None if hasattr(scheduler, "step") else scheduler
@@ -761,7 +761,7 @@ class Checkpointer:
         if key in self.checkpointables:
             raise KeyError(f"a checkpointable {key!r} exists already")
         if not callable(getattr(checkpointable, "state_dict", None)):
-            raise TypeError(f"{key} must have state_dict(), got {checkpointable!r}")
+            raise TypeError(f"{key} must have state_dict(), got {shown(checkpointable)}")
         self.checkpointables[key] = checkpointable
 
     def save(self, name: str, **kwargs: Any) -> None:
@@ -973,7 +973,7 @@ class BestCheckpointer(_AtPeriods):
     ) -> None:
         _check_checkpointer(checkpointer)
         if mode not in ("max", "min"):
-            raise ValueError(f'mode must be "max" or "min", got {mode!r}')
+            raise ValueError(f'mode must be "max" or "min", got {shown(mode)}')
         super().__init__(eval_period)
         self.checkpointer, self.val_metric, self.file_prefix = checkpointer, val_metric, file_prefix
         self._sign = 1 if mode == "max" else -1
@@ -1007,7 +1007,7 @@ class BestCheckpointer(_AtPeriods):
 
 def _check_checkpointer(checkpointer: Any) -> None:
     if not callable(getattr(checkpointer, "save", None)):
-        raise TypeError(f"checkpointer must have save(name), got {checkpointer!r}")
+        raise TypeError(f"checkpointer must have save(name), got {shown(checkpointer)}")
 
 
 class TrainerFacade(StepFacade):

@@ -13,7 +13,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.points import POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.arguments import check_object, shown
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -123,7 +123,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
     points_of = {"mmcv": MMCV, **{name: known.methods for name, known in DIALECTS.items()}}
     if dialect not in ("auto", *points_of):
         close = suggest(dialect, ["auto", *points_of])
-        raise UnknownNameError(f"unknown dialect {dialect!r}; {close}")
+        raise UnknownNameError(f"unknown dialect {shown(dialect)}; {close}")
     name = type(hook).__name__
     check_object(hook)
     if isinstance(hook, (str, Mapping)):
@@ -151,7 +151,7 @@ def detect(hook: Any, dialect: str = "auto") -> str:
         )
     if not points & points_of[dialect] and by_base != dialect:
         methods = sorted(points) or "none of a hook"
-        raise TypeError(f"{name} has no point of the dialect {dialect!r}, only {methods}")
+        raise TypeError(f"{name} has no point of the dialect {shown(dialect)}, only {methods}")
     return dialect
 
 

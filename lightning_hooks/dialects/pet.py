@@ -52,7 +52,7 @@ from lightning_hooks.dialects.events import (
 from lightning_hooks.dialects.step_loop import StepFacade, step_dialect
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm import population_stats
-from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.arguments import check_int, shown
 
 __all__ = [
     "DIALECT",
@@ -341,7 +341,7 @@ class LRScheduler(TrainHook):
 
     def __init__(self, optimizer: Any, scheduler: Any) -> None:
         if not callable(getattr(scheduler, "step", None)):
-            raise TypeError(f"scheduler must have step(), got {scheduler!r}")
+            raise TypeError(f"scheduler must have step(), got {shown(scheduler)}")
         self.optimizer, self.scheduler = optimizer, scheduler
         self._best_param_group_id = reported_group(optimizer)
 
@@ -413,7 +413,7 @@ def _model_loader_device(args: Any) -> tuple[torch.nn.Module, Iterable[Any], Any
     loaders = [a for a in args if a is not None and not isinstance(a, known)]
     if len(models) != 1 or len(loaders) != 1 or not hasattr(loaders[0], "__iter__"):
         raise ValueError(
-            f"precise_bn_args must be a model, a loader and perhaps a device, got {args!r}"
+            f"precise_bn_args must be a model, a loader and perhaps a device, got {shown(args)}"
         )
     return models[0], loaders[0], torch.device(devices[0]) if devices else None
 
@@ -501,7 +501,7 @@ class TestHook(Callback):
         if name in self.timers:
             raise ValueError(f"the timer {name!r} exists already")
         if not name.isidentifier():
-            raise ValueError(f"name must be a valid identifier, got {name!r}")
+            raise ValueError(f"name must be a valid identifier, got {shown(name)}")
         timer = self.timers[name] = _WarmTimer(self.num_warmup)
         return timer
 

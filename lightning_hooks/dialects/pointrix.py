@@ -43,7 +43,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.loggers.trackers import tensorboard
 from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
-from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -93,7 +93,7 @@ class HookRegistry:
         if cls is None:
             return self.register
         if not inspect.isclass(cls):
-            raise TypeError(f"only a class can be registered as a {self._kind}, got {cls!r}")
+            raise TypeError(f"only a class can be registered as a {self._kind}, got {shown(cls)}")
         other = self._classes.get(cls.__name__, cls)
         if other is not cls and not other.__module__.startswith("lightning_hooks."):
             name = f"{self._kind} {cls.__name__}"
@@ -342,7 +342,7 @@ def config_part(cfg: Any, name: str) -> Mapping[str, Any]:
         for key in ("trainer", name):
             cfg = cfg.get(key, cfg) if isinstance(cfg, Mapping) else cfg
     if cfg is not None and not isinstance(cfg, Mapping):
-        raise TypeError(f"cfg must be a dict of {name} or a YAML file, got {masked(cfg)!r}")
+        raise TypeError(f"cfg must be a dict of {name} or a YAML file, got {shown(masked(cfg))}")
     return cfg or {}
 
 
@@ -379,7 +379,9 @@ def built(registry: HookRegistry, name_key: str, entry: Any, what: str, *argumen
         arguments: Positional arguments of the class.
     """
     if not isinstance(entry, Mapping) or not isinstance(entry.get(name_key), str):
-        raise TypeError(f"{what} needs a dict with the key {name_key!r}, got {masked(entry)!r}")
+        raise TypeError(
+            f"{what} needs a dict with the key {name_key!r}, got {shown(masked(entry))}"
+        )
     keywords = {name: value for name, value in entry.items() if name != name_key}
     cls = registry.get(entry[name_key])
     try:

@@ -18,6 +18,7 @@ from lightning.pytorch.callbacks import Callback, Checkpoint
 from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["arranged", "check_order"]
@@ -110,7 +111,7 @@ def _named(hook: Any, key: str) -> list[Any]:
     if not all(isinstance(target, (str, type)) for target in targets):
         raise TypeError(
             f"{class_name(hook)}.{key} must be a hook's class or name, or a list of them, "
-            f"got {value!r}"
+            f"got {shown(value)}"
         )
     return targets
 

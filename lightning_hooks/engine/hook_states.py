@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
@@ -43,7 +44,7 @@ class Identity(NamedTuple):
         return cls(type(hook).__qualname__, plain(hook._state_arguments()))
 
     def __str__(self) -> str:
-        given = ", ".join(f"{name}={value!r}" for name, value in self.arguments.items())
+        given = ", ".join(f"{name}={shown(value)}" for name, value in self.arguments.items())
         return f"{self.name}({given})"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["FAMILIES", "Priority", "default_priority", "get_priority", "is_family", "priority_name"]
@@ -51,14 +52,17 @@ def get_priority(priority: int | str | Priority) -> int:
     if isinstance(priority, str):
         if priority.upper() not in Priority.__members__:
             raise UnknownNameError(
-                f"unknown priority {priority!r}; {suggest(priority.upper(), Priority.__members__)}"
+                f"unknown priority {shown(priority)}; "
+                f"{suggest(priority.upper(), Priority.__members__)}"
             )
         return Priority[priority.upper()].value
     if isinstance(priority, int) and not isinstance(priority, bool):
         if not 0 <= priority <= 100:
-            raise ValueError(f"priority must be between 0 and 100, got {priority}")
+            raise ValueError(f"priority must be between 0 and 100, got {shown(priority)}")
         return priority
-    raise TypeError(f"priority must be a name, an int in 0..100 or a Priority, got {priority!r}")
+    raise TypeError(
+        f"priority must be a name, an int in 0..100 or a Priority, got {shown(priority)}"
+    )
 
 
 def priority_name(value: int) -> str | int:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeVar, overload
 
 from lightning_hooks._exports import HOMES
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -159,7 +160,7 @@ class Registry:
         names = [name] if isinstance(name, str) else name
         is_list = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
         if not (names is None or is_list):
-            raise TypeError(f"name must be a str or a sequence of str, got {name!r}")
+            raise TypeError(f"name must be a str or a sequence of str, got {shown(name)}")
         if module is not None:
             return self._register(module, names, force)
         return functools.partial(self._register, names=names, force=force)
@@ -169,7 +170,9 @@ class Registry:
 
     def _register(self, cls: T, names: Any, force: bool) -> T:
         if not self._accepts(cls):
-            raise TypeError(f"only {self.kinds} can be registered as a {self.name}, got {cls!r}")
+            raise TypeError(
+                f"only {self.kinds} can be registered as a {self.name}, got {shown(cls)}"
+            )
         for name in names or [cls.__name__]:
             # Registry.get imports the class, which a later import would register again; a
             # subclass's get may read a dot in a name as a scope, or raise
@@ -200,12 +203,12 @@ def build_from_cfg(
         Exception: from the constructor, with the class in a note.
     """
     if not isinstance(cfg, Mapping):
-        raise TypeError(f"a {registry.name} config must be a dict, got {masked(cfg)!r}")
+        raise TypeError(f"a {registry.name} config must be a dict, got {shown(masked(cfg))}")
     args = {**(default_args or {}), **cfg}
     if "type" not in args:
         hint = "; write register_training_hooks(lr_config=...)" if "policy" in args else ""
         raise UnknownNameError(
-            f'a {registry.name} config needs the key "type", got {masked(dict(cfg))!r}{hint}'
+            f'a {registry.name} config needs the key "type", got {shown(masked(dict(cfg)))}{hint}'
         )
     kind = args.pop("type")
     factory: Any = registry.get(kind) if isinstance(kind, str) else kind
@@ -213,12 +216,12 @@ def build_from_cfg(
         advice = registry.advice_for(kind)
         raise UnknownNameError(f"{kind} is not in the {registry.title}; {advice}")
     if not callable(factory):
-        raise TypeError(f"type must be a registered name or a class, got {kind!r}")
+        raise TypeError(f"type must be a registered name or a class, got {shown(kind)}")
     try:
         return factory(**args)
     except Exception as error:
         name = getattr(factory, "__name__", factory)
-        add_note(error, f"while building {name} from {masked(dict(cfg))!r}")
+        add_note(error, f"while building {name} from {shown(masked(dict(cfg)))}")
         raise
 
 

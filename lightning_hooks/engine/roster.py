@@ -11,6 +11,7 @@ import lightning as L
 from lightning_hooks.engine.hook_callback import HookCallback, RunnerOptions
 from lightning_hooks.engine.hosted import foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
+from lightning_hooks.utils.arguments import shown
 
 __all__ = ["Roster", "check_each_once", "hook_callbacks_of", "merge_options"]
 
@@ -113,7 +114,7 @@ def merge_options(callbacks: Iterable[HookCallback]) -> RunnerOptions:
             if not _same(merged.setdefault(field.name, value), value):
                 raise ValueError(
                     f"two HookAdapters of one Trainer differ in {field.name}: "
-                    f"{merged[field.name]!r} and {value!r}; they share one Runner, "
+                    f"{shown(merged[field.name])} and {shown(value)}; they share one Runner, "
                     "so give it to one of them, or the same to both"
                 )
     return RunnerOptions(**merged)

@@ -12,6 +12,7 @@ from typing import Any
 
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.points import POINTS
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
@@ -106,7 +107,7 @@ def plain_arguments(cls: type, args: Sequence[Any], kwargs: Mapping[str, Any]) -
     if args:
         _check_first(cls, args[0])
     if cls.__init__ is object.__init__ and (args or kwargs):  # type: ignore[misc]
-        raise TypeError(f"{cls.__name__}() takes no arguments, got {masked(args or kwargs)!r}")
+        raise TypeError(f"{cls.__name__}() takes no arguments, got {shown(masked(args or kwargs))}")
     try:
         given = _signature(cls.__init__).bind(cls, *args, **kwargs).arguments  # type: ignore[misc]
     except TypeError:  # a copy has no arguments; else __init__ raises
@@ -178,8 +179,8 @@ def _check_first(cls: type, value: object) -> None:
     if meant:
         name = cls.__name__
         raise TypeError(
-            f"the first argument of {name} is {first}, got {value!r}; "
-            f"write {name}({meant[0]}={value!r})"
+            f"the first argument of {name} is {first}, got {shown(value)}; "
+            f"write {name}({meant[0]}={shown(value)})"
         )
 
 

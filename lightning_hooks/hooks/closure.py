@@ -8,6 +8,7 @@ from typing import Any
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["ClosureHook"]
@@ -42,13 +43,13 @@ class ClosureHook(Hook):
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:
         super().__init__()
         if not isinstance(fn_name, str):
-            raise TypeError(f"fn_name must be a str, got {fn_name!r}")
+            raise TypeError(f"fn_name must be a str, got {shown(fn_name)}")
         if fn_name not in POINTS:
             raise UnknownNameError(
                 f"fn_name {fn_name!r} is not a point; {suggest(fn_name, POINTS)}"
             )
         if not callable(fn):
-            raise TypeError(f"fn must be a function of the runner, got {fn!r}")
+            raise TypeError(f"fn must be a function of the runner, got {shown(fn)}")
         setattr(self, fn_name, fn)
 
     def get_triggered_stages(self) -> list[str]:

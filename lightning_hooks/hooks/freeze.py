@@ -16,7 +16,7 @@ from lightning_hooks.engine.lightning_api.model_state import set_train_flags, tr
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.optim.layers import matches
-from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["FreezeHook"]
@@ -68,7 +68,7 @@ class FreezeHook(Hook):
         super().__init__()
         given = [names] if isinstance(names, str) else names
         if not (isinstance(given, (list, tuple)) and all(isinstance(n, str) for n in given)):
-            raise TypeError(f"names must be a str or a list of str, got {names!r}")
+            raise TypeError(f"names must be a str or a list of str, got {shown(names)}")
         if not given:
             raise ValueError("names must have a name, got none")
         if until_epoch is not None:
@@ -78,7 +78,7 @@ class FreezeHook(Hook):
         if not (until_epoch is None or until_iter is None):
             raise ValueError(
                 "give until_epoch or until_iter, not both, "
-                f"got until_epoch={until_epoch} and until_iter={until_iter}"
+                f"got until_epoch={shown(until_epoch)} and until_iter={shown(until_iter)}"
             )
         check_bool(eval_mode=eval_mode)
         self.names = [*given]

@@ -25,7 +25,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.export import weights_in
 from lightning_hooks.storage import files, find_checkpoints, weights
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_number
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_number, shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import describe, masked
 
@@ -106,9 +106,9 @@ class HubCheckpointHook(Hook):
     ) -> None:
         super().__init__()
         if not isinstance(repo_id, str):
-            raise TypeError(f'repo_id must be a str, "user/name", got {repo_id!r}')
+            raise TypeError(f'repo_id must be a str, "user/name", got {shown(repo_id)}')
         if not re.fullmatch(r"[\w.-]{1,96}/[\w.-]{1,96}", repo_id, re.ASCII):
-            raise ValueError(f'repo_id must be "user/name", got {repo_id!r}')
+            raise ValueError(f'repo_id must be "user/name", got {shown(repo_id)}')
         check_choice("upload", upload, [*WRITERS])
         check_bool(private=private, card=card)
         check_number("timeout", timeout, 0)

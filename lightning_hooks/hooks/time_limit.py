@@ -13,7 +13,7 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.last import CheckpointHook
-from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.arguments import check_number, shown
 from lightning_hooks.utils.process_age import process_age
 
 __all__ = ["TimeLimitHook", "TimeLimitReached", "next_look"]
@@ -89,7 +89,9 @@ class TimeLimitHook(Hook):
     def __init__(self, hours: float | str | None = None, minutes: float | None = None) -> None:
         super().__init__()
         if (hours is None) == (minutes is None):
-            raise ValueError(f"give hours or minutes, got hours={hours!r} and minutes={minutes!r}")
+            raise ValueError(
+                f"give hours or minutes, got hours={shown(hours)} and minutes={shown(minutes)}"
+            )
         self.seconds = _seconds(hours, minutes)
         """The limit, from the start of the process."""
         self._stops_at: int | None = None
@@ -146,7 +148,7 @@ class TimeLimitHook(Hook):
 def _seconds(hours: float | str | None, minutes: float | None) -> float:
     if isinstance(hours, str):
         if hours != "slurm":
-            raise ValueError(f"hours must be a number or 'slurm', got {hours!r}")
+            raise ValueError(f"hours must be a number or 'slurm', got {shown(hours)}")
         return _slurm_end() - time.time() + process_age()
     if minutes is not None:
         check_number("minutes", minutes, above=0)

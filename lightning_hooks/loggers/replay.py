@@ -19,6 +19,7 @@ from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
 from lightning_hooks.loggers.trackers.packages import require, tolerant
 from lightning_hooks.loggers.trackers.table import TRACKERS, arguments_of, writer_class
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.default_logger import default_logger
 
 __all__ = ["open_writer", "replay"]
@@ -36,7 +37,7 @@ def open_writer(name: str, /, **options: Any) -> Writer:
         ImportError: if the tracker's package is not installed.
     """
     if name not in TRACKERS:
-        raise ValueError(f"to must be one of {', '.join(TRACKERS)}, got {name!r}")
+        raise ValueError(f"to must be one of {', '.join(TRACKERS)}, got {shown(name)}")
     known = TRACKERS[name].options
     for option in options:
         if option not in known:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import fsspec
 
 from lightning_hooks.storage.files import filesystem, is_local, join
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.secrets import describe, without_secrets
 
@@ -276,4 +277,4 @@ def check_suffix(out_suffix: Any) -> str | tuple[str, ...]:
         return out_suffix
     if isinstance(out_suffix, (tuple, list)) and all(isinstance(s, str) for s in out_suffix):
         return tuple(out_suffix)
-    raise TypeError(f"out_suffix must be a string or a tuple of strings, got {out_suffix!r}")
+    raise TypeError(f"out_suffix must be a string or a tuple of strings, got {shown(out_suffix)}")

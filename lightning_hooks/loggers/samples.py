@@ -10,6 +10,7 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
 from lightning_hooks.engine.roster import hook_callbacks_of
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["log_audio", "log_figure", "log_image", "log_table", "log_text", "log_video"]
@@ -138,7 +139,7 @@ def log_video(module: L.LightningModule, name: str, video: Any, fps: float = 4) 
 def _runner_of(module: Any, function: str) -> Any:
     if not isinstance(module, L.LightningModule):
         raise TypeError(
-            f"{function}(self, name, ...) begins with the LightningModule, got {module!r:.80}"
+            f"{function}(self, name, ...) begins with the LightningModule, got {shown(module)}"
         )
     if is_isolated(module):
         return None

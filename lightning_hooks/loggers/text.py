@@ -20,7 +20,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.loggers.base import LoggerHook, peak_memory
 from lightning_hooks.loggers.run_files import LogFile, check_suffix, claim_timestamp, copy_files
 from lightning_hooks.storage.files import join
-from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path
+from lightning_hooks.utils.arguments import check_bool, check_dict, check_int, check_path, shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.samples import is_image
@@ -213,7 +213,8 @@ class TextLoggerHook(LoggerHook):
         super().__init__(interval, ignore_last, reset_flag, by_epoch, sync)
         if out_dir is None and file_client_args is not None:
             raise ValueError(
-                f"file_client_args must be None without out_dir, got {masked(file_client_args)!r}"
+                f"file_client_args must be None without out_dir, got "
+                f"{shown(masked(file_client_args))}"
             )
         check_int("interval_exp_name", interval_exp_name)
         check_bool(keep_local=keep_local)

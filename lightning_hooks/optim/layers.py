@@ -8,7 +8,7 @@ from typing import Any
 
 from torch import nn
 
-from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.arguments import check_number, shown
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["matches", "rate_factors"]
@@ -42,17 +42,19 @@ def rate_factors(
     """
     if decay is None:
         if blocks is not None:
-            raise ValueError(f"blocks={blocks!r} needs a layer_decay, as layer_decay=0.75")
+            raise ValueError(f"blocks={shown(blocks)} needs a layer_decay, as layer_decay=0.75")
         return {}
     check_number("layer_decay", decay)
     if not 0 < decay <= 1:
-        raise ValueError(f"layer_decay must be in (0, 1], got {decay}")
+        raise ValueError(f"layer_decay must be in (0, 1], got {shown(decay)}")
     names = {name: id(parameter) for name, parameter in module.named_parameters()}
     if callable(blocks):
         layers = {name: blocks(name) for name in names}
         for name, layer in layers.items():
             if not isinstance(layer, int):
-                raise TypeError(f"blocks({name!r}) must be the number of a layer, got {layer!r}")
+                raise TypeError(
+                    f"blocks({name!r}) must be the number of a layer, got {shown(layer)}"
+                )
         last = max(layers.values(), default=0)
     else:
         layers, last = _layers_in_order(module, [*names], blocks, embeddings)
@@ -71,7 +73,7 @@ def _layers_in_order(
         sequences = [n for n, m in module.named_modules() if isinstance(m, nn.Sequential)]
         hint = [f'blocks="{name}.*"' for name in (lists or sequences) if name][:3]
         raise ValueError(
-            f"layer_decay with blocks={blocks!r} finds no block; write "
+            f"layer_decay with blocks={shown(blocks)} finds no block; write "
             + (" or ".join(hint) or "the names of its blocks, or a function of a parameter's name")
         )
     own = [next((i for i, b in enumerate(filled, 1) if n.startswith(f"{b}.")), 0) for n in names]
@@ -90,7 +92,7 @@ def _layers_in_order(
 
 def _check_embeddings(before: list[str], names: list[str], given: Sequence[str] | None) -> None:
     if isinstance(given, str):
-        raise TypeError(f"embeddings must be a list of str, got {given!r}; write [{given!r}]")
+        raise TypeError(f"embeddings must be a list of str, got {shown(given)}; write [{given!r}]")
     if given is None and before:
         parts = [*dict.fromkeys(name.split(".")[0] for name in before)]
         raise ValueError(

@@ -11,7 +11,7 @@ from itertools import accumulate
 from math import cos, pi, sqrt
 from typing import Any, NamedTuple
 
-from lightning_hooks.utils.arguments import check_count
+from lightning_hooks.utils.arguments import check_count, shown
 
 __all__ = ["SHAPES", "Phase", "check_length", "ends_of_phases", "in_phases", "length_of", "wsd"]
 
@@ -42,10 +42,11 @@ def check_length(name: str, value: Any) -> None:
     """
     if isinstance(value, float):
         if not 0 < value <= 1:
-            raise ValueError(f"{name} as a share of the run must be in (0, 1], got {value!r}")
+            raise ValueError(f"{name} as a share of the run must be in (0, 1], got {shown(value)}")
     elif type(value) is not int or value < 1:
         raise ValueError(
-            f"{name} must be an int of at least 1, or a float as a share of the run, got {value!r}"
+            f"{name} must be an int of at least 1, or a float as a share of the run, got "
+            f"{shown(value)}"
         )
     else:
         check_count(name, value)

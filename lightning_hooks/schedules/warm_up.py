@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from lightning_hooks.schedules.phases import check_length
-from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.arguments import check_number, shown
 
 __all__ = ["WARM_UPS", "check_warm_up", "warm_up"]
 
@@ -55,10 +55,11 @@ def check_warm_up(warmup: object, warmup_iters: object, warmup_ratio: object) ->
     if warmup is None:
         return
     if not isinstance(warmup, str) or warmup not in WARM_UPS:
+        word = warmup if isinstance(warmup, str) else shown(warmup)
         raise ValueError(
-            f'"{warmup}" is not a supported type for warming up: warmup must be None, '
+            f'"{word}" is not a supported type for warming up: warmup must be None, '
             '"constant", "linear" or "exp"'
         )
     check_length("warmup_iters", warmup_iters)
     if not 0 < check_number("warmup_ratio", warmup_ratio) <= 1:
-        raise ValueError(f"warmup_ratio must be in (0, 1], got {warmup_ratio!r}")
+        raise ValueError(f"warmup_ratio must be in (0, 1], got {shown(warmup_ratio)}")

@@ -15,6 +15,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.storage import torch_files, verification
 from lightning_hooks.utils import ranks
+from lightning_hooks.utils.arguments import shown
 
 __all__ = [
     "AtomicCheckpointIO",
@@ -63,7 +64,7 @@ class AtomicCheckpointIO(TorchCheckpointIO):
         """Write a checkpoint to a local or remote path."""
         if storage_options is not None:
             raise TypeError(
-                f"{type(self).__name__} takes no storage_options, got {storage_options!r}"
+                f"{type(self).__name__} takes no storage_options, got {shown(storage_options)}"
             )
         self._write(checkpoint, os.fspath(path))
 

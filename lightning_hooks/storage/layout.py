@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.plain_types import count_values
 from lightning_hooks.utils.random_state import random_state
 
 __all__ = [
@@ -119,13 +120,20 @@ LAYOUT: dict[str, Any] = {
         ],
         "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
-        "trackers?": {},
+        "trackers?": {"*": [{}]},
     },
 }
 """Lightning's keys, mmcv's ``meta`` and the part of this package, as far as all readers need them.
 
 A dict has the forms of a dict's values, with ``?`` for a key that may be missing and ``*`` for all
 keys. A list has the form of a list's items. Another form is a type, or a function of the value.
+"""
+
+
+MOST_VALUES = 1_000_000
+"""The maximum number of values in ``meta``, and in this package's part of a file.
+
+Values of a file may refer to one another, so that few bytes hold values without end.
 """
 
 
@@ -157,6 +165,7 @@ def check_layout(
         name = key.removesuffix("?")
         if name in checkpoint:
             try:
+                _check_count(name, checkpoint[name])
                 _check(checkpoint[name], form, "it")
             except TypeError as error:
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
@@ -215,6 +224,12 @@ def raw_weights(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
     {'w': 2.0}
     """
     return dict(checkpoint[RAW] if has_average(checkpoint) else checkpoint["state_dict"])
+
+
+def _check_count(name: str, value: Any) -> None:
+    """Raise a TypeError for more values than a walk through all of them should meet."""
+    if name in ("meta", OWN_PART) and count_values(value) > MOST_VALUES:
+        raise TypeError(f"it must have at most {MOST_VALUES} values, shared ones at each place")
 
 
 def _check(value: Any, form: Any, place: str) -> None:

@@ -109,6 +109,7 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
     meta = os.path.join(path, "meta.pt")  # without this file, the strategy refuses the directory
     if os.path.exists(meta):
         rest = torch_files.load_torch(meta, "cpu", weights_only)
+        check_layout(rest, meta)
         if for_fit and "lr_schedulers" not in rest:
             consolidate = f"python -m lightning.pytorch.utilities.consolidate_checkpoint {path}"
             raise _weights_only(path, f"make a file of it ({consolidate}) and load that before")

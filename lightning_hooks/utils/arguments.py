@@ -12,6 +12,7 @@ import os
 import re
 import reprlib
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import Any
 
 from lightning_hooks.utils.suggestions import closest
@@ -32,22 +33,54 @@ __all__ = [
     "shown",
 ]
 
-_SHORT = reprlib.Repr()
-_SHORT.maxstring = _SHORT.maxother = _SHORT.maxlong = 80
+
+class _Short(reprlib.Repr):
+    """Shows the beginning of dicts, lists and tuples, of subclasses too, in their own order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxlevel, self.maxdict = 4, 8
+        self.maxstring = self.maxother = 200
+
+    def repr1(self, x: Any, level: int) -> str:
+        methods: dict[Any, Any] = {
+            dict: self.repr_dict,
+            list: self.repr_list,
+            tuple: self.repr_tuple,
+        }
+        for kind, method in methods.items():
+            if isinstance(x, kind):
+                return str(method(x, level))
+        return super().repr1(x, level)
+
+    def repr_dict(self, x: Any, level: int) -> str:
+        if level <= 0:
+            return "{...}"
+        items = islice(x.items(), self.maxdict)
+        shown = [f"{self.repr1(key, level - 1)}: {self.repr1(v, level - 1)}" for key, v in items]
+        return f"{{{', '.join([*shown, *['...'] * (len(x) > self.maxdict)])}}}"
+
+
+_LONGEST = 400
+"""The most characters of a value in a message."""
 
 
 def shown(value: object) -> str:
     """Return the ``repr`` of any value, cut in time proportional to what is shown.
 
-    >>> shown("many"), shown([[1] * 10] * 10**6)
-    ("'many'", '[[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], \
-[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], ...]')
+    >>> shown("many"), shown({"z": 1, "a": [2]}), shown(-(10**5000))
+    ("'many'", "{'z': 1, 'a': [2]}", '<int>')
+    >>> shown([[1] * 10] * 10**6)[:60]
+    '[[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1,'
     """
     try:
-        return _SHORT.repr(value)
+        text = _SHORT.repr(value)
     except Exception:  # an int of 5,000 digits, a __len__ that raises
         return f"<{type(value).__name__}>"
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}..."
 
+
+_SHORT = _Short()
 
 LARGEST = 2**63 - 1
 """The largest allowed int: beyond it, arithmetic with floats and tensors fails."""
@@ -62,7 +95,7 @@ def check_bool(**flags: object) -> None:
     """
     for name, value in flags.items():
         if not isinstance(value, bool):
-            raise TypeError(f"{name} must be a bool, got {value!r}")
+            raise TypeError(f"{name} must be a bool, got {shown(value)}")
 
 
 def check_int(name: str, value: object, least: int = -LARGEST) -> int:
@@ -73,9 +106,9 @@ def check_int(name: str, value: object, least: int = -LARGEST) -> int:
     ValueError: interval must be at least 1, got 0
     """
     if isinstance(value, bool) or not isinstance(value, int):
-        raise TypeError(f"{name} must be an int, got {value!r}")
+        raise TypeError(f"{name} must be an int, got {shown(value)}")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+        raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
     if value > LARGEST:
         raise ValueError(f"{name} must be at most {LARGEST}, got a larger number")
     return value
@@ -95,7 +128,7 @@ def check_count(name: str, value: object, least: int = 1, *, optional: bool = Fa
         return
     if type(value) is not int or value < least:
         allowed = f"an int of at least {least}{' or None' if optional else ''}"
-        raise ValueError(f"{name} must be {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be {allowed}, got {shown(value)}")
     check_int(name, value)  # not too large
 
 
@@ -122,20 +155,20 @@ def check_number(
     if isinstance(value, bool) or not isinstance(value, (int, float)):
         is_word = isinstance(value, str) and re.fullmatch(r"[+-]?\d+e-?\d+", value, re.IGNORECASE)
         hint = " (YAML reads it as text: write 1.0e-4, not 1e-4)" if is_word else ""
-        raise TypeError(f"{name} must be a number, got {value!r}{hint}")
+        raise TypeError(f"{name} must be a number, got {shown(value)}{hint}")
     if not is_finite(value):
         raise ValueError(f"{name} must be finite and at most {LARGEST} if it is an int")
     if value < least:
-        raise ValueError(f"{name} must be at least {least}, got {value}")
+        raise ValueError(f"{name} must be at least {least}, got {shown(value)}")
     if value <= above:
-        raise ValueError(f"{name} must be above {above}, got {value}")
+        raise ValueError(f"{name} must be above {above}, got {shown(value)}")
     return value
 
 
 def check_numbers(name: str, value: object) -> None:
     """Raise unless a value is a list or tuple of finite numbers."""
     if not isinstance(value, (list, tuple)):
-        raise TypeError(f"{name} must be a list of numbers, got {value!r}")
+        raise TypeError(f"{name} must be a list of numbers, got {shown(value)}")
     for i, number in enumerate(value):
         check_number(f"{name}[{i}]", number)
 
@@ -153,7 +186,7 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     if not isinstance(value, str) or value not in allowed:
         close = closest(value, allowed) if isinstance(value, str) else None
         hint = "" if close is None else f"; did you mean {close!r}?"
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {value!r}{hint}")
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{hint}")
 
 
 def check_dict(name: str, value: object) -> dict[str, Any] | None:
@@ -161,17 +194,17 @@ def check_dict(name: str, value: object) -> dict[str, Any] | None:
     if value is None:
         return None
     if not isinstance(value, Mapping):
-        raise TypeError(f"{name} must be a dict or None, got {value!r}")
+        raise TypeError(f"{name} must be a dict or None, got {shown(value)}")
     for key in value:
         if not isinstance(key, str):
-            raise TypeError(f"{name} must have strings as keys, got {key!r}")
+            raise TypeError(f"{name} must have strings as keys, got {shown(key)}")
     return dict(value)
 
 
 def check_function(name: str, value: object) -> None:
     """Raise unless a value is callable or None."""
     if not (value is None or callable(value)):
-        raise TypeError(f"{name} must be a function or None, got {value!r}")
+        raise TypeError(f"{name} must be a function or None, got {shown(value)}")
 
 
 def check_object(hook: object) -> None:
@@ -196,7 +229,7 @@ def check_path(name: str, value: object) -> str | None:
         return None
     path = os.fspath(value) if isinstance(value, (str, os.PathLike)) else None
     if not isinstance(path, str):
-        raise TypeError(f"{name} must be a path or None, got {value!r}")
+        raise TypeError(f"{name} must be a path or None, got {shown(value)}")
     if "\0" in path:
-        raise ValueError(f"{name} must be a path without a null character, got {path!r}")
+        raise ValueError(f"{name} must be a path without a null character, got {shown(path)}")
     return os.path.expanduser(path)

@@ -11,12 +11,14 @@ import json
 import os
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.notes import add_note
+from lightning_hooks.utils.plain_types import count_values
 from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.warn import warn
 
@@ -141,7 +143,9 @@ class _Load:
         bases: dict[str, Any] = {}
         names = [names] if isinstance(names, str) else names
         if not (isinstance(names, (list, tuple)) and all(isinstance(name, str) for name in names)):
-            raise TypeError(f"{BASE} of {path} must be a path or a list of paths, got {names!r}")
+            raise TypeError(
+                f"{BASE} of {path} must be a path or a list of paths, got {shown(names)}"
+            )
         for name in names:
             base = Path(os.path.abspath(path.parent / name))
             if base.suffix == ".py" != path.suffix:
@@ -230,25 +234,17 @@ class _Load:
         return copied(inherited)
 
     def _count(self, value: Any, path: Path) -> None:
-        self._size += _size(value, {})
+        self._size += count_values(value, _parts)
         if self._size > LARGEST_CONFIG:
             raise _TooManyValuesError(
                 f"the config {path} has more than {LARGEST_CONFIG} values, with what it inherits"
             )
 
 
-def _size(value: Any, known: dict[int, float]) -> float:
-    """Return the number of values in a config, or in YAML's nodes of a config.
-
-    A value counts at each alias; an alias inside of its own value counts without end.
-    """
-    if id(value) not in known:
-        known[id(value)] = float("inf")  # until the parts are counted
-        parts = getattr(value, "value", value)
-        if isinstance(parts, dict):
-            parts = parts.values()
-        elif not isinstance(parts, list):
-            parts = ()
-        of_pairs = [part[1] if isinstance(part, tuple) else part for part in parts]
-        known[id(value)] = 1 + sum(_size(part, known) for part in of_pairs)
-    return known[id(value)]
+def _parts(value: Any) -> Iterable[Any]:
+    """Return the values in a value of a config, or in YAML's node of a value."""
+    parts = getattr(value, "value", value)
+    if isinstance(parts, dict):
+        return parts.values()
+    pairs = parts if isinstance(parts, list) else ()
+    return [part[1] if isinstance(part, tuple) else part for part in pairs]

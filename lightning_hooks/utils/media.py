@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.samples import Audio, Video, as_image, as_picture
 
 __all__ = ["audio_of", "encoded", "figure_image", "video_of"]
@@ -48,7 +49,7 @@ def audio_of(name: str, audio: Any, sample_rate: int) -> Audio:
     (2, 8000, 80)
     """
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int) or sample_rate < 1:
-        raise ValueError(f"sample_rate must be a positive integer, got {sample_rate!r}")
+        raise ValueError(f"sample_rate must be a positive integer, got {shown(sample_rate)}")
     array = _array(audio)
     array = array[None] if array is not None and array.ndim == 1 else array
     is_sound = array is not None and array.ndim == 2 and array.shape[0] in (1, 2)
@@ -56,7 +57,7 @@ def audio_of(name: str, audio: Any, sample_rate: int) -> Audio:
         given = f"shape {array.shape} of {array.dtype}" if array is not None else type(audio)
         raise TypeError(
             f"the audio {name!r} must be a tensor or array [T] or [C, T] with 1 or 2 channels of "
-            f"floats from -1 to 1, or int16, got {given}"
+            f"floats from -1 to 1, or int16, got {shown(given)}"
         )
     if array.dtype.kind == "f":
         array = (np.nan_to_num(array).clip(-1, 1) * 32767).round()
@@ -83,13 +84,13 @@ def video_of(name: str, video: Any, fps: float) -> Video:
         ValueError: if ``fps`` is not positive.
     """
     if isinstance(fps, bool) or not isinstance(fps, (int, float)) or not fps > 0:
-        raise ValueError(f"fps must be positive, got {fps!r}")
+        raise ValueError(f"fps must be positive, got {shown(fps)}")
     array = _array(video)
     if array is None or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         given = f"shape {array.shape}" if array is not None else f"a {type(video).__name__}"
         raise TypeError(
             f"the video {name!r} must be a tensor or array [T, C, H, W] with 1 or 3 channels, "
-            f"got {given}"
+            f"got {shown(given)}"
         )
     from PIL import Image
 

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import reprlib
+import math
+from collections.abc import Callable, Iterable
 from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
 import torch
 
-__all__ = ["averageable", "packed", "plain", "plain_groups"]
+from lightning_hooks.utils.arguments import shown
+
+__all__ = ["averageable", "count_values", "packed", "plain", "plain_groups"]
 
 
 def plain(value: Any) -> Any:
@@ -32,6 +35,40 @@ def plain(value: Any) -> Any:
     if callable(getattr(value, "items", None)) and not isinstance(value, type):
         return {plain(k): plain(v) for k, v in value.items()}
     return str(value)
+
+
+def _parts(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, (list, tuple, set, frozenset)) else ()
+
+
+def count_values(value: Any, parts: Callable[[Any], Iterable[Any]] = _parts) -> float:
+    """Return the number of values in a value, itself included, at any depth.
+
+    A value counts at each place that refers to the value. One inside of itself, or too deep for
+    Python's stack, counts without end.
+
+    Args:
+        value: The value.
+        parts: Gives the values directly in a value; by default of dicts, lists, tuples and sets.
+
+    >>> twice = [0.1, 0.2]
+    >>> count_values({"lr": twice, "again": twice})
+    7
+    """
+    known: dict[int, float] = {}
+
+    def count(value: Any) -> float:
+        if id(value) not in known:
+            known[id(value)] = math.inf  # until the parts are counted
+            known[id(value)] = 1 + sum(map(count, parts(value)))
+        return known[id(value)]
+
+    try:
+        return count(value)
+    except RecursionError:
+        return math.inf
 
 
 def plain_groups(state: dict[str, Any]) -> dict[str, Any]:
@@ -72,7 +109,7 @@ def averageable(key: str, value: Any) -> Any:
         return value
     raise TypeError(
         f"log_buffer.update(): {key!r} must be a number or a 0-d tensor, to be averaged, got "
-        f"{reprlib.repr(value)} of type {type(value).__name__}; what is logged as it is goes into "
+        f"{shown(value)} of type {type(value).__name__}; what is logged as it is goes into "
         "log_buffer.output"
     )
 

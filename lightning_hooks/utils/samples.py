@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 
 __all__ = [
@@ -205,7 +206,9 @@ def as_table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterabl
         columns = {str(key): _cells(name, key, cells) for key, cells in rows.items()}
         lengths = {key: len(cells) for key, cells in columns.items()}
         if len(set(lengths.values())) > 1:
-            raise ValueError(f"the columns of table {name!r} must have one length, got {lengths}")
+            raise ValueError(
+                f"the columns of table {name!r} must have one length, got {shown(lengths)}"
+            )
         return Table(tuple(columns), tuple(zip(*columns.values(), strict=True)))
     if isinstance(rows, str) or not isinstance(rows, Iterable):
         raise TypeError(_must(name, rows))
@@ -221,7 +224,7 @@ def as_table(name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterabl
 def _must(name: str, given: Any) -> str:
     return (
         f"the table {name!r} must be a dict of columns, such as {{'id': [1, 2]}}, or a list with a "
-        f"dict for each row, got {given!r:.80}"
+        f"dict for each row, got {shown(given)}"
     )
 
 

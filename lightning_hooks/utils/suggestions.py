@@ -29,12 +29,12 @@ def closest(name: str, known: Iterable[str]) -> str | None:
 
 
 def suggest(
-    name: str, known: Iterable[str], listed_by: str = "", synonyms: Iterable[str] = ()
+    name: object, known: Iterable[str], listed_by: str = "", synonyms: Iterable[str] = ()
 ) -> str:
     """Return a did-you-mean hint with up to three close names, and the known names if they are few.
 
     Args:
-        name: The wrong name.
+        name: The wrong name; of another type than str, no name is close.
         known: The known names.
         listed_by: A command or an expression that lists the known names; without it the first
             twelve are listed.
@@ -52,7 +52,8 @@ def suggest(
     '`dir(module)` lists the 40 known names'
     """
     names = sorted(known)
-    close = [repr(candidate) for candidate in _alike(name, names, synonyms)]
+    alike = _alike(name, names, synonyms) if isinstance(name, str) else []
+    close = [*map(repr, alike)]
     if len(names) > FEW:
         if close:
             return f"did you mean {' or '.join(filter(None, [', '.join(close[:-1]), close[-1]]))}?"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
-from lightning_hooks.cli import main
+from lightning_hooks.cli import main, plot_runs
 from lightning_hooks.cli.plot_runs import read_run
 from support.training import fit
 
@@ -137,6 +137,34 @@ def test_damaged_lines_are_left_out_and_counted(
     assert len(log.rows) == len(BY_EPOCH)
     assert run("plot", folder, "--out", tmp_path / "a.png") == 0
     assert "2 damaged lines" in capsys.readouterr().err
+
+
+def test_of_many_quantities_those_that_changed_most_are_drawn(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(plot_runs, "MOST_PANELS", 2)
+    values = [[1.0, 1.0], [200.0, 100.0], [0.0, -3.0], [5.0, 4.9], [float("nan"), 7.0]]
+    rows = [
+        row("train", epoch, 1, **{f"m{i}": both[epoch - 1] for i, both in enumerate(values)})
+        for epoch in (1, 2)
+    ]
+    folder = written(tmp_path / "run", *rows)
+    assert run("plot", folder) == 0
+    shown = capsys.readouterr().out
+    assert [name for name in ("m0", "m1", "m2", "m3", "m4") if f" {name} " in shown] == ["m1", "m2"]
+    assert "the 2 of 5 quantities that changed most; `--all` draws the rest" in shown
+    assert run("plot", folder, "--all") == 0
+    shown = capsys.readouterr().out
+    assert all(f" m{i} " in shown for i in range(5))
+    assert "changed most" not in shown
+    assert "drawn in curves.png, curves_2.png, curves_3.png" in shown
+    assert len([*tmp_path.glob("curves*.png")]) == 3
+
+
+def test_all_is_for_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run("plot", "config.py", "--all") == 2
+    assert "--keys is for runs, as is --all" in capsys.readouterr().err
 
 
 def test_an_unknown_quantity_is_refused_with_the_known_names(

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import importlib.util
+import itertools
 import shutil
 import tempfile
 import warnings
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given
@@ -50,7 +53,7 @@ class Begun(Callback):
         self.yes = True
 
 
-def said(error: BaseException) -> str:
+def said(error: BaseException | None) -> str:
     return "\n".join([str(error), *getattr(error, "__notes__", [])])
 
 
@@ -110,6 +113,52 @@ def test_a_hook_refuses_its_arguments_at_once_or_trains_with_them(
     missing: set[Any] = set()
     holds()
     assert not any(map(importlib.util.find_spec, missing))  # a client that is not installed
+
+
+def hostile(*_: Any, **__: Any) -> Any:
+    raise OSError("hostile")
+
+
+class Shy:
+    """Can be neither shown, nor measured, nor compared."""
+
+    __repr__ = __str__ = __len__ = __iter__ = __bool__ = __eq__ = hostile
+    __lt__ = __le__ = __gt__ = __ge__ = hostile
+    __hash__ = object.__hash__
+
+
+def refusal(name: str, arguments: dict[str, Any]) -> Exception | None:
+    """Return the error of a hook's arguments; None without, or without the tracker's client."""
+    with contextlib.suppress(ImportError):
+        try:
+            HOOKS.module_dict[name](**arguments)
+        except REFUSED as error:
+            return error
+    return None
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if ARGUMENTS[name]])
+def test_an_argument_that_cannot_be_shown_is_refused_by_name(name: str) -> None:
+    values = [10**5000, [10**5000], {"x": -(10**5000)}, Shy(), [Shy()], {"x": Shy()}]
+    values += [torch.tensor(1), torch.zeros(2), np.zeros(2)]
+    for argument, value in itertools.product(ARGUMENTS[name], values):
+        error = refusal(name, {**CASES[name][0], argument: value})
+        # the argument is the client's, or one of a policy of the schedule
+        is_named = argument in said(error) or argument in ("init_kwargs", "end", "end_ratio")
+        assert error is None or is_named, (argument, said(error))
+        assert len(str(error)) < 2000
+
+
+def test_the_adapter_refuses_what_cannot_be_shown_by_name() -> None:
+    for argument in ("work_dir", "by_epoch", "meta", "model", "attributes"):
+        for value in (10**5000, Shy(), [Shy()], torch.zeros(2), 3):
+            with pytest.raises((TypeError, ValueError), match=argument):
+                HookAdapter([], **{argument: value})
+    for value in (10**5000, Shy(), torch.zeros(2), np.zeros(2)):
+        with pytest.raises(ValueError, match="owns_backward must be True, False or"):
+            HookAdapter([], owns_backward=value)
+    with pytest.raises(TypeError, match="attributes must be a dict or None, got 3"):
+        HookAdapter([], attributes=3)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

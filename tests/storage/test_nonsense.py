@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
@@ -127,5 +128,48 @@ def test_an_error_shows_the_beginning_of_a_value_without_end() -> None:
     value: list[Any] = ["ha"] * 10
     for _ in range(30):  # 10 ** 31 texts, all of them references
         value = [value] * 10
-    with pytest.raises(DamagedCheckpointError, match=r"'iter' must be a count, got \[\["):
-        check_layout({"lightning_hooks": {"iter": value}})
+    with pytest.raises(DamagedCheckpointError, match=r"it must be a count, got \[\["):
+        check_layout({"global_step": value})
+
+
+def shared_without_end(make: Any) -> Any:
+    """Return 10 ** 31 texts in a few hundred bytes of a file."""
+    value: Any = "ha"
+    for _ in range(31):
+        value = make([value] * 10)
+    return value
+
+
+PARTS = [
+    ("meta", "notes"),
+    ("meta", "hook_msgs", "last_ckpt"),
+    (OURS, "averages", 0, "arguments", "interval"),
+    (OURS, "trackers", "tensorboard", 0, "key"),
+    (OURS, "rng", 0, "numpy"),
+    (OURS, "loaders"),
+    (OURS, "text_logs", "x"),
+]
+
+
+@pytest.mark.parametrize("make", [list, tuple, lambda parts: OrderedDict(enumerate(parts))])
+@pytest.mark.parametrize("keys", PARTS, ids=lambda keys: ".".join(map(str, keys)))
+def test_shared_values_without_end_are_refused_at_once(
+    saved: dict[str, Any], tmp_path: Path, keys: Any, make: Any
+) -> None:
+    path = tmp_path / "odd.pth"
+    intact = copy.deepcopy(saved)
+    intact[OURS]["trackers"] = {"tensorboard": [{"key": "1f"}]}
+    intact["meta"].setdefault("hook_msgs", {})
+    write(intact, keys, shared_without_end(make), path)
+    assert path.stat().st_size < 50_000
+    with pytest.raises(DamagedCheckpointError, match=f"odd.pth's '{keys[0]}' is damaged: "):
+        load(str(path))
+
+
+def test_the_random_states_of_many_ranks_are_no_nonsense(
+    saved: dict[str, Any], tmp_path: Path
+) -> None:
+    many = copy.deepcopy(saved)
+    many[OURS]["rng"] *= 10_000
+    torch.save(many, tmp_path / "epoch_1.pth")
+    assert len(load(str(tmp_path / "epoch_1.pth"))[OURS]["rng"]) == 10_000

@@ -22,6 +22,7 @@ from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.lightning_api.validation import ExtraPass
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.runner import training_loader
+from lightning_hooks.utils.arguments import shown
 
 __all__ = ["Evaluation", "TestLoop", "TrainLoop", "ValLoop"]
 
@@ -114,7 +115,7 @@ class TrainLoop(_Loop):
         loader = getattr(value, "_dataloader", None)
         if loader is None:
             raise TypeError(
-                f"train_loop.dataloader_iterator must be mmengine's iterator, got {value!r}"
+                f"train_loop.dataloader_iterator must be mmengine's iterator, got {shown(value)}"
             )
         self.native_runner.new_data_loader = None
         data.switch_loader(self.native_runner.trainer, loader)

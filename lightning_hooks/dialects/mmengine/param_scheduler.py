@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["hooks_of_param_scheduler"]
@@ -91,7 +92,7 @@ def hooks_of_param_scheduler(
 def _window(config: Any, where: str) -> tuple[str, Window]:
     """Return the field that a scheduler sets, and the scheduler's window."""
     if not isinstance(config, Mapping) or "type" not in config:
-        raise ValueError(f'{where} must be a dict with a "type", got {config!r}')
+        raise ValueError(f'{where} must be a dict with a "type", got {shown(config)}')
     arguments = dict(config)
     name = str(arguments.pop("type")).rpartition(".")[2]
     ending = next((end for end in ENDINGS if name.endswith(end)), "")

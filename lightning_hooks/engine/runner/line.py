@@ -10,6 +10,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.utils.arguments import shown
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
@@ -79,7 +80,7 @@ class Line:
         """
         has_step, mode = has_rates(runner), "train" if ended else runner.mode
         if mode not in ("train", "val", "train_epoch", "test"):
-            raise ValueError(f'runner.mode must be "train" or "val", got {runner.mode!r}')
+            raise ValueError(f'runner.mode must be "train" or "val", got {shown(runner.mode)}')
         is_step = mode == "train"
         within = not is_step and (not by_epoch or _validates_within_epochs(runner.trainer))
         step = runner.iter + (not within) - ended

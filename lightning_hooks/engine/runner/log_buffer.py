@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import averageable, packed
 
 if TYPE_CHECKING:
@@ -160,7 +161,7 @@ class LogBuffer:
         """
         # called in each step: the usual types have a short way
         if type(vars) is not dict and not isinstance(vars, Mapping):
-            raise TypeError(f"vars must be a dict, got {vars!r}")
+            raise TypeError(f"vars must be a dict, got {shown(vars)}")
         now = self.progress.completed
         for key, value in vars.items():
             is_tensor = type(value) is not float and isinstance(value, torch.Tensor)
@@ -224,7 +225,7 @@ class LogBuffer:
     def average(self, n: int = 0) -> None:
         """Average the last ``n`` values of each key, or all, into ``output``."""
         if n < 0:
-            raise ValueError(f"n must be at least 0, got {n}")
+            raise ValueError(f"n must be at least 0, got {shown(n)}")
         self.before_average()
         averages = self.means({key: n or len(v) for key, v in self.val_history.items()})
         self.output.write_averages(averages)

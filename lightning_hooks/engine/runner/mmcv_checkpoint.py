@@ -28,6 +28,7 @@ from lightning_hooks.storage.layout import (
     own_part,
     raw_weights,
 )
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.dtensors import any_sharded
 from lightning_hooks.utils.fsdp import has_slices
 from lightning_hooks.utils.plain_types import plain, plain_groups
@@ -66,7 +67,9 @@ def file_name(template: str, number: int) -> str:
     """
     name = template.format(number)
     if not is_inside(name):
-        raise ValueError(f"filename_tmpl must be the name of a file in out_dir, got {template!r}")
+        raise ValueError(
+            f"filename_tmpl must be the name of a file in out_dir, got {shown(template)}"
+        )
     return name
 
 

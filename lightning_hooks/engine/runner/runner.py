@@ -35,7 +35,7 @@ from lightning_hooks.engine.runner.optimizers import Rates, StepRates, rates
 from lightning_hooks.engine.runner.sample_log import SampleLog
 from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.storage import checkpoints, files
-from lightning_hooks.utils.arguments import check_object
+from lightning_hooks.utils.arguments import check_object, shown
 from lightning_hooks.utils.media import audio_of, figure_image, video_of
 from lightning_hooks.utils.samples import Histogram, as_table, image_of
 from lightning_hooks.utils.secrets import without_user
@@ -579,7 +579,7 @@ class Runner:
     def log_text(self, name: str, text: str) -> None:
         """Log a text, as ``train/name`` or ``val/name``."""
         if not isinstance(text, str):
-            raise TypeError(f"the text {name!r} must be a str, got {text!r:.80}")
+            raise TypeError(f"the text {name!r} must be a str, got {shown(text)}")
         self.samples.log(self.samples.with_mode(name), lambda: text)
 
     def log_audio(self, name: str, audio: Any, sample_rate: int) -> None:

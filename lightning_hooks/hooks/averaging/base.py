@@ -38,7 +38,7 @@ from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.utils import dtensors, fsdp
-from lightning_hooks.utils.arguments import check_choice, check_int, check_path
+from lightning_hooks.utils.arguments import check_choice, check_int, check_path, shown
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -178,7 +178,7 @@ class AveragingHook(Hook):
         if begin_iter and begin_epoch:
             raise ValueError(
                 "give begin_iter or begin_epoch, not both, "
-                f"got begin_iter={begin_iter} and begin_epoch={begin_epoch}"
+                f"got begin_iter={shown(begin_iter)} and begin_epoch={shown(begin_epoch)}"
             )
         check_choice("buffers", buffers, ("ignore", "average", "copy"))
         check_choice("swap", swap, ("auto", "copy"))

@@ -15,7 +15,7 @@ from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
-from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.arguments import check_number, shown
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["check_device", "check_momentum", "check_rivals", "check_strategy"]
@@ -30,7 +30,7 @@ def check_momentum(value: Any) -> None:
     """
     check_number("momentum", value)
     if not 0 < value < 1:
-        raise ValueError(f"momentum must be in (0, 1), got {value}")
+        raise ValueError(f"momentum must be in (0, 1), got {shown(value)}")
 
 
 def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = None) -> None:
@@ -63,7 +63,7 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         )
     if shards and resume_from is not None:
         raise ValueError(
-            f"resume_from={resume_from!r} does not work with {name}, which loads "
+            f"resume_from={shown(resume_from)} does not work with {name}, which loads "
             "checkpoints itself; use Trainer.fit(ckpt_path=...)"
         )
 
@@ -78,7 +78,7 @@ def check_device(device: object) -> str | None:
         # torch.device(3) has a name that torch.device refuses
         return None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
     except (RuntimeError, TypeError, ValueError):
-        message = f"device must be None or a device's name, such as 'cuda', got {device!r}"
+        message = f"device must be None or a device's name, such as 'cuda', got {shown(device)}"
         raise ValueError(message) from None
 
 

@@ -16,6 +16,7 @@ from lightning_hooks.utils.arguments import (
     check_function,
     check_int,
     check_number,
+    shown,
 )
 
 __all__ = [
@@ -152,7 +153,7 @@ class BaseEMAHook(AveragingHook):
         check_function("momentum_fun", momentum_fun)
         if "buffers" in options:
             raise TypeError(
-                f"{type(self).__name__} has no buffers={options['buffers']!r}: "
+                f"{type(self).__name__} has no buffers={shown(options['buffers'])}: "
                 "write mmdetection's skip_buffers=True or False"
             )
         super().__init__(

@@ -24,6 +24,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 from lightning_hooks.engine.lightning_api import model_state
 from lightning_hooks.engine.lightning_api.data import generators_of
 from lightning_hooks.engine.lightning_api.method_patch import MethodPatch, setting
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.random_state import isolated
 
 __all__ = ["bn_layers", "moments", "update_bn_stats"]
@@ -66,7 +67,7 @@ def update_bn_stats(
     (tensor([5.]), tensor([8.]))
     """
     if num_iters is not None and (type(num_iters) is not int or num_iters < 1):
-        raise ValueError(f"num_iters must be an int of at least 1, or None, got {num_iters!r}")
+        raise ValueError(f"num_iters must be an int of at least 1, or None, got {shown(num_iters)}")
     layers = bn_layers(model)
     devices = dict.fromkeys(_running(layer)[0].device for layer in layers)
     sums = [_Sums([x for x in layers if _running(x)[0].device == d]) for d in devices]

@@ -16,7 +16,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls, takes_batch_idx
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
-from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.progress_bar import with_bar
 from lightning_hooks.utils.random_state import isolated
 from lightning_hooks.utils.warn import warn
@@ -96,9 +96,9 @@ class PreciseBNHook(Hook):
         if num_iters is not None:
             check_int("num_iters", num_iters, 1)
         if dataloader is not None and not hasattr(dataloader, "__iter__"):
-            raise TypeError(f"dataloader must be a DataLoader or iterable, got {dataloader!r}")
+            raise TypeError(f"dataloader must be a DataLoader or iterable, got {shown(dataloader)}")
         if not (forward is None or callable(forward)):
-            raise TypeError(f"forward must be a function of (module, batch), got {forward!r}")
+            raise TypeError(f"forward must be a function of (module, batch), got {shown(forward)}")
         self.num_samples = num_samples
         self.interval = interval
         self.num_iters = num_iters
@@ -126,20 +126,20 @@ class PreciseBNHook(Hook):
         if isinstance(precise_bn, Mapping):
             if "interval" in precise_bn:
                 raise ValueError(
-                    f"precise_bn={dict(precise_bn)}: the statistics are estimated whenever a "
+                    f"precise_bn={shown(precise_bn)}: the statistics are estimated whenever a "
                     "changed average is used; leave interval out"
                 )
             try:
                 hook = cls(**precise_bn)
             except (TypeError, ValueError) as error:
-                raise type(error)(f"precise_bn={dict(precise_bn)}: {error}") from None
+                raise type(error)(f"precise_bn={shown(precise_bn)}: {error}") from None
         elif isinstance(precise_bn, int):
             check_int("precise_bn", int(precise_bn), 1)
             hook = cls() if precise_bn is True else cls(precise_bn)
         else:
             raise TypeError(
                 "precise_bn must be True, False, a number of samples or a dict of PreciseBNHook's "
-                f"arguments, got {precise_bn!r}"
+                f"arguments, got {shown(precise_bn)}"
             )
         hook.user = user
         return hook

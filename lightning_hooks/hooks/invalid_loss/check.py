@@ -24,7 +24,7 @@ from lightning_hooks.hooks.invalid_loss.rollback import Restore, Stop
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.hooks.invalid_loss.spikes import Spikes
 from lightning_hooks.utils import random_state
-from lightning_hooks.utils.arguments import check_count, check_path
+from lightning_hooks.utils.arguments import check_count, check_path, shown
 from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
@@ -135,7 +135,7 @@ class CheckInvalidLossHook(Hook):
         super().__init__()
         check_count("interval", interval)
         if not isinstance(action, str) or action not in ACTIONS:
-            raise ValueError(f"action must be one of {list(ACTIONS)}, got {action!r}")
+            raise ValueError(f"action must be one of {list(ACTIONS)}, got {shown(action)}")
         check_count("max_skips", max_skips, 0, optional=True)
         check_count("max_restores", max_restores, 0, optional=True)
         self.interval = interval

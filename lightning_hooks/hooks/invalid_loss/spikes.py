@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.utils.arguments import check_count, check_number
+from lightning_hooks.utils.arguments import check_count, check_number, shown
 from lightning_hooks.utils.nonfinite import scalar
 from lightning_hooks.utils.suggestions import suggest
 
@@ -50,11 +50,11 @@ class Spikes:
         if given is None:
             return None
         if not isinstance(given, Mapping):
-            raise TypeError(f"spike must be a dict or None, got {given!r}; write spike=dict()")
+            raise TypeError(f"spike must be a dict or None, got {shown(given)}; write spike=dict()")
         known = ["window", "ratio", "patience"]
         for key in given:
             if key not in known:
-                raise ValueError(f"spike has the unknown key {key!r}: {suggest(str(key), known)}")
+                raise ValueError(f"spike has the unknown key {shown(key)}: {suggest(key, known)}")
         return cls(**given)
 
     @torch.no_grad()

@@ -14,6 +14,7 @@ from torch.nn.utils import clip_grad_norm_
 from lightning_hooks.hooks.optimizer.norm_history import HISTORIES, NormHistory
 from lightning_hooks.hooks.updaters.param_groups import describe_groups
 from lightning_hooks.utils import foreach
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.dtensors import is_sharded, largest_of_ranks, local_part, rows_of
 from lightning_hooks.utils.fsdp import is_flattened, slices_of
 from lightning_hooks.utils.suggestions import suggest
@@ -462,33 +463,39 @@ def check_grad_clip(grad_clip: Any) -> None:
     if _is_list(grad_clip) or (isinstance(grad_clip, Mapping) and _by_name(grad_clip)):
         parts = _parts(grad_clip)
         if not parts:
-            raise ValueError(f"grad_clip={grad_clip!r} clips nothing: give None")
+            raise ValueError(f"grad_clip={shown(grad_clip)} clips nothing: give None")
         for part in parts:
             check_grad_clip(part)
         of_history = [r["type"] for r in recipes_in(grad_clip) if r.get("type") in HISTORIES]
         if of_history:
             raise ValueError(
-                f"grad_clip type {of_history[0]!r} clips all gradients of an optimizer's step "
-                f"together: give one dict(type={of_history[0]!r}, ...)"
+                f"grad_clip type {shown(of_history[0])} clips all gradients of an optimizer's step "
+                f"together: give one dict(type={shown(of_history[0])}, ...)"
             )
         types = {float(recipe.get("norm_type", 2.0)) for recipe in recipes_in(grad_clip)}
         if len(types) > 1:
-            raise ValueError(f"grad_clip must have one norm_type for all, got {sorted(types)}")
+            raise ValueError(
+                f"grad_clip must have one norm_type for all, got {shown(sorted(types))}"
+            )
     elif isinstance(grad_clip, Mapping):
         _check_recipe(grad_clip)
     else:
-        hint = f"; write dict(max_norm={grad_clip})" if isinstance(grad_clip, (int, float)) else ""
+        hint = (
+            f"; write dict(max_norm={shown(grad_clip)})"
+            if isinstance(grad_clip, (int, float))
+            else ""
+        )
         raise TypeError(
             "grad_clip must be a dict, a list of dicts (one for each parameter group) or None, "
-            f"got {grad_clip!r}{hint}"
+            f"got {shown(grad_clip)}{hint}"
         )
 
 
 def _check_recipe(recipe: Recipe) -> None:
     kind = recipe.get("type", "norm")
     kinds = {**KINDS, **HISTORIES}
-    if kind not in kinds:
-        raise ValueError(f"grad_clip has the unknown type {kind!r}: {suggest(str(kind), kinds)}")
+    if not isinstance(kind, str) or kind not in kinds:
+        raise ValueError(f"grad_clip has the unknown type {shown(kind)}: {suggest(kind, kinds)}")
     known = list(inspect.signature(kinds[kind]).parameters.values())[kind in KINDS :]
     names = [parameter.name for parameter in known]
     unknown = [key for key in recipe if key not in (*names, "type")]
@@ -501,7 +508,7 @@ def _check_recipe(recipe: Recipe) -> None:
         name, needed = parameter.name, parameter.default is parameter.empty
         number = needed or isinstance(parameter.default, float)
         if number and (needed or name in recipe) and not _is_positive(recipe.get(name)):
-            raise ValueError(f"grad_clip needs a positive {name}, got {dict(recipe)}")
+            raise ValueError(f"grad_clip needs a positive {name}, got {shown(dict(recipe))}")
 
 
 def make_history(recipe: Recipe) -> NormHistory | None:

@@ -20,7 +20,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
 from lightning_hooks.hooks.optimizer.clipping import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
-from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
@@ -272,12 +272,12 @@ def scaler_arguments(loss_scale: LossScale) -> dict[str, Any]:
         if "init_scale" in loss_scale:
             scaler_arguments(loss_scale["init_scale"])
         return dict(loss_scale)
-    if loss_scale == "dynamic":
+    if isinstance(loss_scale, str) and loss_scale == "dynamic":
         return {}
     if isinstance(loss_scale, bool) or not isinstance(loss_scale, (int, float, str)):
-        raise TypeError(f"loss_scale must be {allowed}, got {loss_scale!r}")
+        raise TypeError(f"loss_scale must be {allowed}, got {shown(loss_scale)}")
     if isinstance(loss_scale, str) or not 0 < loss_scale <= FLOAT32_MAX:  # as the scaler stores it
-        raise ValueError(f"loss_scale must be {allowed}, got {loss_scale!r}")
+        raise ValueError(f"loss_scale must be {allowed}, got {shown(loss_scale)}")
     return {"init_scale": float(loss_scale)}
 
 

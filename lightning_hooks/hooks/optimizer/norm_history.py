@@ -7,7 +7,7 @@ from typing import Protocol
 
 import torch
 
-from lightning_hooks.utils.arguments import check_count, check_number
+from lightning_hooks.utils.arguments import check_count, check_number, shown
 
 __all__ = ["HISTORIES", "NormHistory", "Percentile", "ZScore"]
 
@@ -49,7 +49,7 @@ class Percentile:
     def __init__(self, percentile: float = 10.0, window: int = 1000) -> None:
         check_number("grad_clip['percentile']", percentile, above=0)
         if percentile >= 100:
-            raise ValueError(f"grad_clip['percentile'] must be below 100, got {percentile}")
+            raise ValueError(f"grad_clip['percentile'] must be below 100, got {shown(percentile)}")
         check_count("grad_clip['window']", window)
         self._share, self._window = percentile / 100, window
         self._norms = torch.empty(0)
@@ -111,7 +111,7 @@ class ZScore:
         check_number("grad_clip['z_thresh']", z_thresh, above=0)
         check_number("grad_clip['alpha']", alpha, above=0)
         if alpha >= 1:
-            raise ValueError(f"grad_clip['alpha'] must be below 1, got {alpha}")
+            raise ValueError(f"grad_clip['alpha'] must be below 1, got {shown(alpha)}")
         check_count("grad_clip['warmup_steps']", warmup_steps, 2)
         check_number("grad_clip['max_norm']", max_norm, 0)
         self._z_thresh, self._alpha, self._warmup_steps = z_thresh, alpha, warmup_steps

@@ -20,7 +20,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_bool, check_count, check_dict, check_path
+from lightning_hooks.utils.arguments import check_bool, check_count, check_dict, check_path, shown
 
 __all__ = ["ProfilerHook"]
 
@@ -204,11 +204,11 @@ class ProfilerHook(Hook):
 
 def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     if not isinstance(names, (list, tuple)):
-        raise TypeError(f'activities must be a list such as ["cpu", "cuda"], got {names!r}')
+        raise TypeError(f'activities must be a list such as ["cpu", "cuda"], got {shown(names)}')
     known = {name.lower(): each for name, each in profiler.ProfilerActivity.__members__.items()}
     unknown = [x for x in names if not isinstance(x, str) or x.lower() not in known]
     if unknown or not names:
-        raise ValueError(f"activities must be some of {sorted(known)}, got {names!r}")
+        raise ValueError(f"activities must be some of {sorted(known)}, got {shown(names)}")
     return [known[name.lower()] for name in names]
 
 
@@ -237,11 +237,11 @@ def _checked_handler(handler: Any) -> Any:
     if handler is None or callable(handler):
         return handler
     if not isinstance(handler, Mapping):
-        raise TypeError(f"on_trace_ready must be a function, a dict or None, got {handler!r}")
+        raise TypeError(f"on_trace_ready must be a function, a dict or None, got {shown(handler)}")
     arguments = dict(handler)
     kind = arguments.pop("type", None)
     if not isinstance(kind, str) or kind not in _KINDS:
-        raise ValueError(f"on_trace_ready's type must be one of {list(_KINDS)}, got {kind!r}")
+        raise ValueError(f"on_trace_ready's type must be one of {list(_KINDS)}, got {shown(kind)}")
     try:
         inspect.signature(_KINDS[kind]).bind_partial(**arguments)
     except TypeError as error:

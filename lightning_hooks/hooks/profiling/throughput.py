@@ -17,7 +17,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_count, check_function, check_number
+from lightning_hooks.utils.arguments import check_count, check_function, check_number, shown
 
 __all__ = ["ThroughputHook"]
 
@@ -92,7 +92,7 @@ class ThroughputHook(Hook):
         check_function("tokens", tokens)
         if isinstance(flops, str):
             if flops != "measure":
-                raise ValueError(f'flops must be a number, "measure" or None, got {flops!r}')
+                raise ValueError(f'flops must be a number, "measure" or None, got {shown(flops)}')
         elif flops is not None:
             check_number("flops", flops, above=0)
         if peak_flops is not None:

@@ -43,7 +43,7 @@ from lightning_hooks.hooks.saving.ranking import (
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.storage.find_checkpoints import best_series, best_valid
-from lightning_hooks.utils.arguments import check_bool, check_int
+from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -120,7 +120,7 @@ class BestFiles(DueFiles):
         self._logged_keys: Set[str] = frozenset()  # names of the values logged in validations
         is_list = isinstance(rule, (list, tuple))
         if is_list and len(rule) != len(self.keys):
-            raise ValueError(f"rule must have one for each key of save_best, got {rule!r}")
+            raise ValueError(f"rule must have one for each key of save_best, got {shown(rule)}")
         rules = rule if is_list else [rule] * len(self.keys)
         for key, rule_of_key in reversed(list(zip(self.keys, rules, strict=True))):
             self._add(key, choose_rule(rule_of_key, key))
@@ -428,7 +428,7 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             raise TypeError("save_best must be a str or a list of str, got None")
         check_int("interval", interval)
         if interval <= 0:
-            raise ValueError(f"interval must be a positive number, but got {interval}")
+            raise ValueError(f"interval must be a positive number, but got {shown(interval)}")
         check_bool(by_epoch=by_epoch, load_at_end=load_at_end, save_optimizer=save_optimizer)
         self.load_at_end = load_at_end
         self.save_best, self.interval, self.by_epoch = save_best, interval, by_epoch

@@ -13,7 +13,7 @@ from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.storage import files, find_checkpoints, manifest, verification, weights
 from lightning_hooks.storage.file_names import is_inside
 from lightning_hooks.storage.manifest import Entry
-from lightning_hooks.utils.arguments import LARGEST, check_path
+from lightning_hooks.utils.arguments import LARGEST, check_path, shown
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = [
@@ -75,7 +75,7 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if template is None:
         return "epoch_{}.pth" if by_epoch else "iter_{}.pth"
     if not isinstance(template, str):
-        raise TypeError(f"filename_tmpl must be a str, got {template!r}")
+        raise TypeError(f"filename_tmpl must be a str, got {shown(template)}")
     text = re.sub(r"\{\{|\}\}", "", template)
     fields = re.findall(r"\{(.*?)\}", text)
     # "{}" is allowed once: a second "{}" would be another argument
@@ -84,26 +84,26 @@ def filename_template(template: Any, by_epoch: bool) -> str:
     if not (is_plain and (len(fields) == 1 or {field[:1] for field in fields} == {"0"})):
         raise ValueError(
             f"filename_tmpl must have one '{{}}' for the number, as in 'epoch_{{}}.pth', "
-            f"got {template!r}"
+            f"got {shown(template)}"
         )
     name = template.format(LARGEST)
     if not is_inside(name):
         raise ValueError(
-            f"filename_tmpl must be the name of a file in the work directory, got {template!r}"
+            f"filename_tmpl must be the name of a file in the work directory, got {shown(template)}"
         )
     if os.path.normpath(name).split(os.sep)[0] in (manifest.NAME, manifest.LATEST):
         raise ValueError(
             f"filename_tmpl must leave {manifest.NAME} and {manifest.LATEST} to the hook itself, "
-            f"got {template!r}"
+            f"got {shown(template)}"
         )
     if weights.is_safetensors(name):
         raise ValueError(
             "filename_tmpl names checkpoints, which hold more than tensors, and safetensors has a "
             'place for tensors alone; export("weights.safetensors") writes the weights, '
-            f"got {template!r}"
+            f"got {shown(template)}"
         )
     if max(len(part.encode(errors="replace")) for part in name.split("/")) > LONGEST_NAME:
-        raise ValueError(f"filename_tmpl must make shorter names, got {template!r}")
+        raise ValueError(f"filename_tmpl must make shorter names, got {shown(template)}")
     return template
 
 
@@ -116,11 +116,11 @@ def refuse_other_storage(file_client_args: Any) -> None:
     """
     args = file_client_args
     if not (args is None or isinstance(args, Mapping)):
-        raise TypeError(f"file_client_args must be a dict or None, got {args!r}")
+        raise TypeError(f"file_client_args must be a dict or None, got {shown(args)}")
     if args and (args.get("backend", "disk") != "disk" or args.get("prefix")):
         raise ValueError(
-            f"file_client_args={dict(args)!r}: only the backend 'disk' is supported; for a remote "
-            'storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
+            f"file_client_args={shown(args)}: only the backend 'disk' is supported; for a "
+            'remote storage give a path of fsspec\'s, out_dir="s3://bucket/path"'
         )
 
 

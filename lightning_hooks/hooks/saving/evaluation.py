@@ -52,7 +52,7 @@ from lightning_hooks.hooks.saving.ranking import (
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
-from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path
+from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path, shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
@@ -186,7 +186,7 @@ class EvalHook(SavingHook):
             raise TypeError(f"dataloader must be a pytorch DataLoader, but got {type(dataloader)}")
         check_int("interval", interval)
         if interval <= 0:
-            raise ValueError(f"interval must be a positive number, but got {interval}")
+            raise ValueError(f"interval must be a positive number, but got {shown(interval)}")
         if start is not None:
             check_int("start", start)
             if start < 0:
@@ -609,12 +609,12 @@ def milestones_of(interval: int, dynamic_intervals: Any) -> tuple[list[int], lis
     if any([type(number) for number in pair] != [int, int] for pair in pairs):
         raise TypeError(
             "dynamic_intervals must be a list of (milestone, interval), as in [(270, 10), (290, "
-            f"1)], got {dynamic_intervals!r}"
+            f"1)], got {shown(dynamic_intervals)}"
         )
     milestones, intervals = [0, *(m for m, _ in pairs)], [interval, *(i for _, i in pairs)]
     if any(a >= b for a, b in itertools.pairwise(milestones)) or min(intervals) < 1:
         raise ValueError(
             "dynamic_intervals must have increasing milestones above 0 and intervals of at least "
-            f"1, got {dynamic_intervals!r}"
+            f"1, got {shown(dynamic_intervals)}"
         )
     return milestones, intervals

@@ -31,7 +31,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.hooks.sync_buffers import sync_buffers
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number, shown
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
@@ -315,7 +315,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         for name, number in (("interval", interval), ("max_keep_ckpts", max_keep_ckpts)):
             check_int(name, number)
             if number < 1 and number != -1:
-                raise ValueError(f"{name} must be at least 1, or -1 for no limit, got {number}")
+                raise ValueError(
+                    f"{name} must be at least 1, or -1 for no limit, got {shown(number)}"
+                )
         check_int("save_begin", save_begin, 0)
         if isinstance(save_optimizer, str):
             check_choice("save_optimizer", save_optimizer, ["last"])
@@ -326,7 +328,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if every_minutes is not None:
             check_number("every_minutes", every_minutes, above=0)
         if not (create_symlink is None or isinstance(create_symlink, bool)):
-            raise TypeError(f"create_symlink must be a bool or None, got {create_symlink!r}")
+            raise TypeError(f"create_symlink must be a bool or None, got {shown(create_symlink)}")
         refuse_other_storage(file_client_args)
         store = CheckpointStore(background, on_saved)
         store.create_symlink, store.save_optimizer = create_symlink, bool(save_optimizer)

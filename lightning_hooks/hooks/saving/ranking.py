@@ -14,6 +14,7 @@ import torch
 from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError
 
 __all__ = [
@@ -145,10 +146,10 @@ def checked_rule(
         ValueError: if no rule is given or inferred.
     """
     if not (rule is None or isinstance(rule, str)):
-        raise TypeError(f"rule must be a str, a list of str or None, got {rule!r}")
+        raise TypeError(f"rule must be a str, a list of str or None, got {shown(rule)}")
     if rule is not None and rule not in RULES:
         write = {"min": " Write less.", "max": " Write greater."}.get(rule, "")
-        raise UnknownNameError(f"rule must be greater, less or None, but got {rule}.{write}")
+        raise UnknownNameError(f"rule must be greater, less or None, but got {shown(rule)}.{write}")
     if rule is None and key != "auto":
         return infer_rule(key, greater_keys, less_keys, less_endings)
     return rule
@@ -215,10 +216,12 @@ def number(score: Any, key: str) -> float | int | None:
         try:
             score = score.item()  # a tensor's or numpy's
         except (RuntimeError, ValueError):
-            raise TypeError(f"the score {key!r} must be one number, got {score!r}") from None
+            raise TypeError(
+                f"the score {shown(key)} must be one number, got {shown(score)}"
+            ) from None
     if score is None or isinstance(score, (int, float)):
         return score
-    raise TypeError(f"the score {key!r} must be a number, got {score!r}")
+    raise TypeError(f"the score {shown(key)} must be a number, got {shown(score)}")
 
 
 def _ranked(
@@ -250,9 +253,11 @@ def key_list(save_best: Any) -> list[str]:
         return []
     keys = list(names("save_best", save_best, ()))
     if not keys or len({best_name(key, "", 0) for key in keys}) < len(keys):
-        raise ValueError(f"save_best must have keys that make different names, got {save_best!r}")
+        raise ValueError(
+            f"save_best must have keys that make different names, got {shown(save_best)}"
+        )
     if "auto" in keys and len(keys) > 1:
-        raise ValueError(f"save_best='auto' stands alone, got {save_best!r}")
+        raise ValueError(f"save_best='auto' stands alone, got {shown(save_best)}")
     return keys
 
 
@@ -266,7 +271,7 @@ def names(argument: str, given: Any, default: Sequence[str]) -> Sequence[str]:
         return default
     listed = (given,) if isinstance(given, str) else given
     if not isinstance(listed, (list, tuple)) or not all(isinstance(x, str) for x in listed):
-        raise TypeError(f"{argument} must be a str, a list of str or None, got {given!r}")
+        raise TypeError(f"{argument} must be a str, a list of str or None, got {shown(given)}")
     return listed
 
 

@@ -21,7 +21,7 @@ from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_write
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.storage.manifest import ChooseOld, Entry
-from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.arguments import check_bool, shown
 from lightning_hooks.utils.fsdp import shares_state
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
@@ -69,7 +69,9 @@ class CheckpointStore:
     ) -> None:
         check_bool(background=background)
         if not (on_saved is None or callable(on_saved)):
-            raise TypeError(f"on_saved must be a function of the path or None, got {on_saved!r}")
+            raise TypeError(
+                f"on_saved must be a function of the path or None, got {shown(on_saved)}"
+            )
         self.on_saved = on_saved
         self.background, self.thread = background, BackgroundSaver()
         self.handover = Handover()

@@ -18,7 +18,7 @@ from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import Values, describe_optimizers, map_values
 from lightning_hooks.hooks.updaters.updater import Updater, check_share
-from lightning_hooks.utils.arguments import check_int, check_number, check_numbers
+from lightning_hooks.utils.arguments import check_int, check_number, check_numbers, shown
 
 __all__ = [
     "CosineAnnealingCooldownLrUpdaterHook",
@@ -42,7 +42,8 @@ def set_minimum(hook: Updater, minimum: float | None, ratio: float | None) -> No
     name = f"min_{hook._quantity.symbol}"
     if (minimum is None) == (ratio is None):
         raise ValueError(
-            f"give either {name} or {name}_ratio, got {name}={minimum!r} and {name}_ratio={ratio!r}"
+            f"give either {name} or {name}_ratio, got {name}={shown(minimum)} "
+            f"and {name}_ratio={shown(ratio)}"
         )
     if ratio is None:
         check_number(name, minimum)
@@ -247,10 +248,10 @@ class CosineRestartLrUpdaterHook(LrUpdaterHook):
         if len(periods) != len(restart_weights):
             raise ValueError(
                 "periods and restart_weights must have the same length, "
-                f"got {periods!r} and {restart_weights!r}"
+                f"got {shown(periods)} and {shown(restart_weights)}"
             )
         if not all(period > 0 for period in periods):
-            raise ValueError(f"periods must be positive, got {periods!r}")
+            raise ValueError(f"periods must be positive, got {shown(periods)}")
         self.periods = periods
         self.restart_weights = restart_weights
 

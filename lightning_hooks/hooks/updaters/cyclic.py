@@ -14,7 +14,7 @@ from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.param_groups import check_per_group, per_group
 from lightning_hooks.hooks.updaters.updater import check_share
 from lightning_hooks.schedules.cyclic import ANNEALINGS, one_cycle_ends
-from lightning_hooks.utils.arguments import check_bool, check_count, check_number, is_finite
+from lightning_hooks.utils.arguments import check_bool, check_count, check_number, is_finite, shown
 
 __all__ = [
     "CyclicLrUpdaterHook",
@@ -31,7 +31,7 @@ def check_anneal_strategy(value: str) -> str:
         ValueError: for an unknown name.
     """
     if not isinstance(value, str) or value not in ANNEALINGS:
-        raise ValueError(f'anneal_strategy must be "cos" or "linear", got {value!r}')
+        raise ValueError(f'anneal_strategy must be "cos" or "linear", got {shown(value)}')
     return value
 
 
@@ -66,11 +66,11 @@ def set_cycles(
     if len(ratios) == 1 and is_finite(ratios[0]):
         ratios = (ratios[0], ratios[0] / 1e5)
     if len(ratios) != 2 or not all(map(is_finite, ratios)):
-        raise ValueError(f"target_ratio must be a number or two of them, got {target_ratio!r}")
+        raise ValueError(f"target_ratio must be a number or two of them, got {shown(target_ratio)}")
     check_count("cyclic_times", cyclic_times)
     check_number("gamma", gamma)
     if not 0 < gamma <= 1:
-        raise ValueError(f"gamma must be in (0, 1], got {gamma!r}")
+        raise ValueError(f"gamma must be in (0, 1], got {shown(gamma)}")
     hook.target_ratio = ratios[0], ratios[1]
     hook.cyclic_times = cyclic_times
     hook.step_ratio_up = check_share("step_ratio_up", up, below_one=True)

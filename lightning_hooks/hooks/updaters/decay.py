@@ -14,7 +14,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.updater import Updater
-from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers
+from lightning_hooks.utils.arguments import LARGEST, check_number, check_numbers, shown
 
 __all__ = [
     "ExpLrUpdaterHook",
@@ -82,9 +82,9 @@ def check_milestones(name: str, step: Any) -> None:
     """
     milestones = step if isinstance(step, (list, tuple)) else [step]
     if not all(type(milestone) is int for milestone in milestones):
-        raise TypeError(f"{name} must be an int or a list of ints, got {step!r}")
+        raise TypeError(f"{name} must be an int or a list of ints, got {shown(step)}")
     if not all(0 < milestone <= LARGEST for milestone in milestones):
-        raise ValueError(f"{name} must be positive, got {step!r}")
+        raise ValueError(f"{name} must be positive, got {shown(step)}")
 
 
 @HOOKS.register_module()
@@ -340,16 +340,16 @@ class MultiStageLrUpdaterHook(LrUpdaterHook):
         for name in ("milestone_lrs", "milestone_iters", "gammas"):
             check_numbers(name, lists[name])
         if not isinstance(steps, (list, tuple)):
-            raise TypeError(f"steps must be a list of ints or lists of ints, got {steps!r}")
+            raise TypeError(f"steps must be a list of ints or lists of ints, got {shown(steps)}")
         lengths = {name: len(values) for name, values in lists.items()}
         if len(set(lengths.values())) > 1 or not milestone_lrs:
-            raise ValueError(f"every stage must have one value in each list, got {lengths}")
+            raise ValueError(f"every stage must have one value in each list, got {shown(lengths)}")
         for i, step in enumerate(steps):
             check_milestones(f"steps[{i}]", step)
         if not all(type(start) is int for start in milestone_iters):
-            raise TypeError(f"milestone_iters must be ints, got {milestone_iters!r}")
+            raise TypeError(f"milestone_iters must be ints, got {shown(milestone_iters)}")
         if any(a >= b for a, b in itertools.pairwise(milestone_iters)):
-            raise ValueError(f"milestone_iters must rise, got {milestone_iters!r}")
+            raise ValueError(f"milestone_iters must rise, got {shown(milestone_iters)}")
         self.milestone_lrs = milestone_lrs
         self.milestone_iters = milestone_iters
         self.steps = steps

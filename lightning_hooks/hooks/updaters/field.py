@@ -18,7 +18,7 @@ from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.hooks.updaters.lr import LARGEST_RATE, LrUpdaterHook
 from lightning_hooks.hooks.updaters.policies import policy_of, value_of
 from lightning_hooks.hooks.updaters.updater import Quantity, Updater
-from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.arguments import check_bool, shown
 from lightning_hooks.utils.suggestions import suggest
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -115,12 +115,14 @@ class FieldUpdaterHook(Updater):
         **arguments: Any,
     ) -> None:
         if not isinstance(name, str) or not name:
-            raise TypeError(f"name must be a key of the parameter groups, got {name!r}")
+            raise TypeError(f"name must be a key of the parameter groups, got {shown(name)}")
         if name in OWN_HOOKS:
             raise ValueError(f"{name} has hooks of its own: write {policy}{OWN_HOOKS[name]}(...)")
         item = name.partition(".")[2]
         if "." in name and not item.isdigit():
-            raise ValueError(f'name must be a key, or a key and a place as "betas.1", got {name!r}')
+            raise ValueError(
+                f'name must be a key, or a key and a place as "betas.1", got {shown(name)}'
+            )
         super().__init__(
             by_epoch, warmup, warmup_iters, warmup_ratio, warmup_by_epoch, by_step, total
         )

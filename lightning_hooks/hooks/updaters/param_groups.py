@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.utils.arguments import is_finite
+from lightning_hooks.utils.arguments import is_finite, shown
 
 __all__ = [
     "Values",
@@ -108,9 +108,9 @@ def check_per_group(name: str, value: Any) -> None:
     """
     if isinstance(value, dict):
         for key, item in value.items():
-            check_per_group(f"{name}[{key!r}]", item)
+            check_per_group(f"{name}[{shown(key)}]", item)
     elif not all(map(is_finite, value if isinstance(value, (list, tuple)) else [value])):
-        raise ValueError(f"{name} must be a number, a list or a dict, got {value!r}")
+        raise ValueError(f"{name} must be a number, a list or a dict, got {shown(value)}")
 
 
 def per_group(argument: str, value: Any, name: str, optimizer: Any) -> list[float]:

@@ -11,7 +11,7 @@ from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.hooks.updaters.momentum import MomentumUpdaterHook
 from lightning_hooks.hooks.updaters.policies import policy_of, value_of
 from lightning_hooks.hooks.updaters.updater import Updater
-from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.arguments import check_bool, shown
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["PhasesLrUpdaterHook", "PhasesMomentumUpdaterHook"]
@@ -25,14 +25,14 @@ def set_phases(hook: Any, phases: Any, family: type[Updater]) -> None:
         ValueError: for a wrong phase, or lengths that cannot be those of a run.
     """
     if not isinstance(phases, (list, tuple)) or not all(isinstance(p, Mapping) for p in phases):
-        raise TypeError(f"phases must be a list of dicts, got {phases!r}")
+        raise TypeError(f"phases must be a list of dicts, got {shown(phases)}")
     if not phases:
         raise ValueError("phases must have at least one phase, got []")
     hook.phases, hook.policies, windows = list(phases), [], []
     for i, phase in enumerate(phases):
         where, arguments = f"phases[{i}]", dict(phase)
         if "policy" not in arguments:
-            raise ValueError(f'{where} needs the key "policy", got {phase!r}')
+            raise ValueError(f'{where} needs the key "policy", got {shown(phase)}')
         length, restart = arguments.pop("length", None), arguments.pop("restart", False)
         check_bool(**{f"{where}['restart']": restart})
         if length is None and i + 1 < len(phases):

@@ -8,6 +8,7 @@ from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.hooks.updaters.updater import PolicyRunner, Updater
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.notes import add_note
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -38,11 +39,11 @@ def policy_of(
         TypeError: for wrong arguments.
     """
     base = family.__name__
-    kind = HOOKS.get(HOOKS.spelled(f"{policy}{base}"))
+    kind = HOOKS.get(HOOKS.spelled(f"{policy}{base}")) if isinstance(policy, str) else None
     if kind is None:
         names = [name.removesuffix(base) for name in HOOKS.module_dict if name.endswith(base)]
-        hint = suggest(str(policy), [name for name in names if name], "lightning-hooks hooks")
-        raise UnknownNameError(f"{where}: unknown policy {policy!r}; {hint}")
+        hint = suggest(policy, [name for name in names if name], "lightning-hooks hooks")
+        raise UnknownNameError(f"{where}: unknown policy {shown(policy)}; {hint}")
     for name in OF_THE_RUN:
         if name in arguments:
             raise ValueError(f"{where}: {name} is for the whole schedule, not for a policy in it")

@@ -19,7 +19,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import checks, param_groups
 from lightning_hooks.hooks.updaters.param_groups import Values
 from lightning_hooks.schedules import check_length, check_warm_up, length_of, warm_up
-from lightning_hooks.utils.arguments import check_bool
+from lightning_hooks.utils.arguments import check_bool, shown
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["PolicyRunner", "Quantity", "Updater", "check_share"]
@@ -499,7 +499,7 @@ def check_share(name: str, value: object, *, below_one: bool = False) -> float:
     number = isinstance(value, (int, float)) and not isinstance(value, bool)
     if not number or not 0 <= value <= 1 or (below_one and value == 1):  # type: ignore[operator]
         allowed = "in [0, 1)" if below_one else "between 0 and 1"
-        raise ValueError(f"{name} must be a number {allowed}, got {value!r}")
+        raise ValueError(f"{name} must be a number {allowed}, got {shown(value)}")
     return value  # type: ignore[return-value]
 
 

@@ -14,7 +14,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters.lr import LrUpdaterHook
 from lightning_hooks.storage import files
-from lightning_hooks.utils.arguments import check_choice, check_number
+from lightning_hooks.utils.arguments import check_choice, check_number, shown
 
 __all__ = ["REQUEST", "WSDLrUpdaterHook"]
 
@@ -69,7 +69,7 @@ class WSDLrUpdaterHook(LrUpdaterHook):
         schedules.check_length("decay", decay)
         check_choice("shape", shape, list(schedules.SHAPES))
         if check_number("min_lr_ratio", min_lr_ratio, least=0) > 1:
-            raise ValueError(f"min_lr_ratio must be at most 1, got {min_lr_ratio!r}")
+            raise ValueError(f"min_lr_ratio must be at most 1, got {shown(min_lr_ratio)}")
         self.decay = decay
         self.shape = shape
         self.min_lr_ratio = min_lr_ratio

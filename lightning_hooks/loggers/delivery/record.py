@@ -126,7 +126,7 @@ def from_line(line: bytes, folder: str = "") -> Record:
         values["checkpoints"] = {name: _checkpoint(name, value, folder) for name, value in sent}
         return Record(_step(fields["seq"]), _time(fields["time"]), _step(fields["step"]), **values)
     except (ArithmeticError, AttributeError, LookupError, TypeError, ValueError) as error:
-        raise ValueError(f"a line must hold a record, got {line[:80]!r}: {error}") from error
+        raise ValueError(f"a line must hold a record, got {shown(line[:80])}: {error}") from error
 
 
 def _step(value: Any) -> int:

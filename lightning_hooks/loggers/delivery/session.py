@@ -18,9 +18,9 @@ from lightning_hooks.loggers.delivery.spool import (
     count_records,
     discard,
     discard_delivered,
-    ended_spools,
     is_shared,
     read_spool,
+    spools_in,
     was_killed,
 )
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
@@ -90,11 +90,13 @@ class Session:
         A spool without records, of a process killed before the first record, is removed.
         """
         unsent, running = dict[str, tuple[str | None, int]](), dict[str, str | None]()
-        for path, head in ended_spools(self.folder, self._backend):
+        for path, head, has_ended in spools_in(self.folder, self._backend):
             with contextlib.suppress(OSError, ValueError):
-                if path == self._spool.path:  # unlocked on a file system without locks
+                if path == self._spool.path:
                     continue
-                if self._run.has_written(head):
+                if not has_ended:
+                    self._tell_of_a_use(path, head)
+                elif self._run.has_written(head):
                     self._take_over(path)
                 elif count := count_records(path, rest=True):
                     unsent[path] = head["run"], count
@@ -118,6 +120,17 @@ class Session:
                 logging.WARNING,
                 f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
                 f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
+            )
+
+    def _tell_of_a_use(self, path: str, head: Mapping[str, Any]) -> None:
+        """Name a spool of this run that another process still uses, with unsent records."""
+        count = count_records(path, rest=True) if self._run.has_written(head) else 0
+        if count:
+            self.notices.log(
+                logging.WARNING,
+                f"another process uses {path}, so that the {count} records that the run before has "
+                f"left in it are not sent; once that process has ended, to send them: "
+                f"{self._replay_command(path, head['run'])}",
             )
 
     def _take_over(self, path: str) -> None:

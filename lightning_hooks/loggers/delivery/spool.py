@@ -32,7 +32,6 @@ __all__ = [
     "create",
     "discard",
     "discard_delivered",
-    "ended_spools",
     "exclusive",
     "is_run_id",
     "is_shared",
@@ -41,6 +40,7 @@ __all__ = [
     "read_spool",
     "shared_folder",
     "spool_path",
+    "spools_in",
     "was_killed",
     "write_ack",
 ]
@@ -476,10 +476,13 @@ def spool_path(runner: Runner, backend: str) -> str:
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
 
 
-def ended_spools(folder: str, backend: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the spools of ended runs for a backend: path and description, locked meanwhile."""
+def spools_in(folder: str, backend: str) -> Iterator[tuple[str, dict[str, Any], bool]]:
+    """Yield a backend's spools: path, description, and whether the run has ended.
+
+    The spool of an ended run is locked meanwhile.
+    """
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "*.jsonl"))):
-        with contextlib.suppress(OSError, ValueError), exclusive(path):  # its run has ended
+        with contextlib.suppress(OSError, ValueError), locked(path, wait=False) as is_free:
             head, _ = read_head(path)
             if head.get("writer") == backend:
-                yield path, head
+                yield path, head, is_free is not False

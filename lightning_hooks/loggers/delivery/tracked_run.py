@@ -8,9 +8,7 @@ from typing import Any
 from uuid import uuid4
 
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import ended_spools, is_run_id
-from lightning_hooks.storage.layout import OWN_PART
-from lightning_hooks.utils.arguments import shown
+from lightning_hooks.loggers.delivery.spool import is_run_id, spools_in
 
 __all__ = ["RESUME", "TrackedRun", "runs_in"]
 
@@ -61,7 +59,8 @@ class TrackedRun:
 
     def has_left(self, folder: str, backend: str) -> bool:
         """Whether a killed process of this run has left a spool in a folder."""
-        return any(self.has_written(head) for _, head in ended_spools(folder, backend))
+        spools = spools_in(folder, backend)
+        return any(has_ended and self.has_written(head) for _, head, has_ended in spools)
 
     def includes(self, record: Record) -> bool:
         """Whether the checkpoint includes a record; later steps are logged again.
@@ -88,9 +87,5 @@ def runs_in(own_part: dict[str, Any], backend: str) -> list[dict[str, Any]]:
     >>> runs_in({"trackers": {"mlflow": [{"key": "1f"}]}}, "mlflow")
     [{'key': '1f'}]
     """
-    runs = own_part.setdefault("trackers", {}).setdefault(backend, [])
-    if not (isinstance(runs, list) and all(isinstance(run, dict) for run in runs)):
-        raise ValueError(
-            f"the checkpoint's {OWN_PART!r} is damaged: 'trackers' has no runs: {shown(runs)}"
-        )
+    runs: list[dict[str, Any]] = own_part.setdefault("trackers", {}).setdefault(backend, [])
     return runs

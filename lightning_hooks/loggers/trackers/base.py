@@ -11,7 +11,7 @@ import multiprocessing
 import os
 import pickle
 import sys
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence, Set
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,13 @@ from lightning_hooks.loggers.trackers.packages import (
     uses_package,
 )
 from lightning_hooks.loggers.trackers.table import options_of
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_dict, check_number
+from lightning_hooks.utils.arguments import (
+    check_bool,
+    check_choice,
+    check_dict,
+    check_number,
+    shown,
+)
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import describe, without_secrets
@@ -176,7 +182,7 @@ class TrackerHook(LoggerHook):
         if upload is not None:
             if "checkpoints" not in self._takes:
                 raise TypeError(
-                    f"{type(self).__name__} sends no checkpoints, got upload={upload!r}"
+                    f"{type(self).__name__} sends no checkpoints, got upload={shown(upload)}"
                 )
             self._uploads = CheckpointUploads(upload)
         # import_wandb() and its like are mmcv's, overridden by old subclasses
@@ -624,13 +630,15 @@ def with_keywords(init_kwargs: dict[str, Any] | None, **keywords: Any) -> dict[s
     given = {name: value for name, value in keywords.items() if value is not None}
     for name, value in given.items():
         if name == "tags":
-            several = isinstance(value, Collection) and not isinstance(value, str)
+            several = isinstance(value, (list, tuple, Set))
             if not several or not all(isinstance(tag, str) for tag in value):
-                raise TypeError(f"tags must be a list of str, such as ['baseline'], got {value!r}")
+                raise TypeError(
+                    f"tags must be a list of str, such as ['baseline'], got {shown(value)}"
+                )
             given[name] = list(value)
         elif isinstance(value, bool) or not isinstance(value, int if name == "port" else str):
             wanted = "an int" if name == "port" else "a str"
-            raise TypeError(f"{name} must be {wanted}, got {value!r}")
+            raise TypeError(f"{name} must be {wanted}, got {shown(value)}")
     known = check_dict("init_kwargs", init_kwargs) or {}
     for name in given.keys() & known.keys():
         raise ValueError(

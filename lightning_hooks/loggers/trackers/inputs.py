@@ -6,6 +6,7 @@ import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import masked
 
@@ -48,7 +49,7 @@ def check_run(run: Any, attribute: str, user: str) -> Any:
     if is_lightning_logger(run) and hasattr(type(run), "experiment"):
         return run
     raise TypeError(
-        f"run must be the client's run or a Lightning Logger for {user}, got {masked(run)!r}"
+        f"run must be the client's run or a Lightning Logger for {user}, got {shown(masked(run))}"
     )
 
 

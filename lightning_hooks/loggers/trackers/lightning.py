@@ -23,6 +23,7 @@ from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
 from lightning_hooks.loggers.trackers.packages import check_arguments
 from lightning_hooks.loggers.trackers.tensorboard import as_markdown
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import describe, masked, without_secrets
@@ -375,11 +376,15 @@ def _checked(logger: Any) -> Any:
     if is_lightning_logger(logger):
         return logger
     if not isinstance(logger, Mapping):
-        raise TypeError(f"logger must be a Logger of Lightning's or a dict, got {masked(logger)!r}")
+        raise TypeError(
+            f"logger must be a Logger of Lightning's or a dict, got {shown(masked(logger))}"
+        )
     config = dict(logger)
     name = config.pop("class_path", config.pop("type", None))
     if not isinstance(name, str):
-        raise TypeError(f"logger must have the name of its class as 'type', got {masked(logger)!r}")
+        raise TypeError(
+            f"logger must have the name of its class as 'type', got {shown(masked(logger))}"
+        )
     config = {"type": name, **(config.pop("init_args", None) or {}), **config}
     check_arguments(logger_class(name), _arguments(config), "LightningLoggerHook")
     return config

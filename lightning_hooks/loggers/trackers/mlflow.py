@@ -36,7 +36,7 @@ from lightning_hooks.loggers.trackers.inputs import (
 from lightning_hooks.loggers.trackers.packages import Package, environment
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import atomic_path, delete, is_local
-from lightning_hooks.utils.arguments import check_bool, check_dict
+from lightning_hooks.utils.arguments import check_bool, check_dict, shown
 from lightning_hooks.utils.media import encoded
 from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import without_secrets
@@ -522,7 +522,7 @@ class MlflowLoggerHook(TrackerHook):
         names = {"exp_name": exp_name, "tracking_uri": tracking_uri, "run_name": run_name}
         for key, value in names.items():
             if not (value is None or isinstance(value, str)):
-                raise TypeError(f"{key} must be a str or None, got {value!r}")
+                raise TypeError(f"{key} must be a str or None, got {shown(value)}")
         check_bool(log_model=log_model)
         self.exp_name = exp_name
         self._tracking_uri, self._run_name = tracking_uri, run_name

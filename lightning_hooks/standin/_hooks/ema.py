@@ -5,6 +5,7 @@ from __future__ import annotations
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.arguments import shown
 
 __all__ = ["EMAHook"]
 
@@ -37,9 +38,9 @@ class EMAHook(Hook):
         resume_from: str | None = None,
     ) -> None:
         if not isinstance(interval, int) or interval <= 0:
-            raise AssertionError(f"interval must be a positive int, got {interval!r}")
+            raise AssertionError(f"interval must be a positive int, got {shown(interval)}")
         if not 0 < momentum < 1:
-            raise AssertionError(f"momentum must be in (0, 1), got {momentum}")
+            raise AssertionError(f"momentum must be in (0, 1), got {shown(momentum)}")
         self.warm_up = warm_up
         self.interval = interval
         self.momentum = momentum**interval

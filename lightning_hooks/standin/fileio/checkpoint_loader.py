@@ -21,6 +21,7 @@ from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
 from lightning_hooks.storage.layout import check_layout
+from lightning_hooks.utils.arguments import shown
 
 __all__ = [
     "PAVI",
@@ -129,7 +130,7 @@ def load_from_torchvision(filename: str, map_location: Any = None) -> Any:
 def load_from_ceph(filename: str, map_location: Any = None, backend: str = "petrel") -> Any:
     """Load a file of S3 through fsspec, or through a storage registered for ``s3``."""
     if backend not in ("ceph", "petrel"):
-        raise ValueError(f'backend must be "ceph" or "petrel", got {backend!r}')
+        raise ValueError(f'backend must be "ceph" or "petrel", got {shown(backend)}')
     return load_from_local(filename[filename.index("s3://") :], map_location)
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, ClassVar
 
 from lightning_hooks.storage import files
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn
 
@@ -122,7 +123,7 @@ class FsspecBackend(BaseStorageBackend):
                 "`suffix` should be None when `list_dir` is True"
             )
         if not (suffix is None or isinstance(suffix, (str, tuple))):
-            raise TypeError(f"`suffix` must be a string or tuple of strings, got {suffix!r}")
+            raise TypeError(f"`suffix` must be a string or tuple of strings, got {shown(suffix)}")
         return self._entries(dir_path, list_dir, list_file, suffix, recursive)
 
     def _entries(
@@ -168,7 +169,7 @@ class PetrelBackend(FsspecBackend):
         conf_path: str | None = None,
     ) -> None:
         if not (path_mapping is None or isinstance(path_mapping, dict)):
-            raise AssertionError(f"path_mapping must be a dict or None, got {path_mapping!r}")
+            raise AssertionError(f"path_mapping must be a dict or None, got {shown(path_mapping)}")
         if conf_path is not None:
             rank_zero_warn(f"PetrelBackend reads S3 through s3fs, which does not use {conf_path}")
         self.path_mapping = path_mapping
@@ -312,7 +313,7 @@ class FileClient:
         ('s3', None)
         """
         if not isinstance(uri, (str, Path)):
-            raise AssertionError(f"uri must be a str or a Path, got {uri!r}")
+            raise AssertionError(f"uri must be a str or a Path, got {shown(uri)}")
         prefix, separator, _ = str(uri).partition("://")
         return prefix.rpartition(":")[2] if separator else None
 
@@ -336,9 +337,11 @@ class FileClient:
         if backend is None:
             return functools.partial(cls.register_backend, name, force=force, prefixes=prefixes)
         if not isinstance(name, str):
-            raise TypeError(f"the backend's name must be a string, got {name!r}")
+            raise TypeError(f"the backend's name must be a string, got {shown(name)}")
         if not (inspect.isclass(backend) and issubclass(backend, BaseStorageBackend)):
-            raise TypeError(f"backend must be a subclass of BaseStorageBackend, got {backend!r}")
+            raise TypeError(
+                f"backend must be a subclass of BaseStorageBackend, got {shown(backend)}"
+            )
         if not force and name in cls._backends:
             raise KeyError(f"{name} is already registered as a storage backend; force=True")
         cls._backends[name] = backend

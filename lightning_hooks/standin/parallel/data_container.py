@@ -10,6 +10,8 @@ import torch
 from torch.nn import functional
 from torch.utils.data import default_collate
 
+from lightning_hooks.utils.arguments import shown
+
 __all__ = [
     "DataContainer",
     "Scatter",
@@ -57,7 +59,7 @@ class DataContainer:
         pad_dims: int | None = 2,
     ) -> None:
         if pad_dims not in (None, 1, 2, 3):
-            raise AssertionError(f"pad_dims must be None, 1, 2 or 3, got {pad_dims!r}")
+            raise AssertionError(f"pad_dims must be None, 1, 2 or 3, got {shown(pad_dims)}")
         self._data = data
         self._stack = stack
         self._padding_value = padding_value

@@ -34,6 +34,7 @@ from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import checkpoints, files
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseRunner"]
@@ -131,7 +132,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
         if work_dir is not None:
             if not isinstance(work_dir, str):
-                raise TypeError(f'"work_dir" must be a str or None, got {work_dir!r}')
+                raise TypeError(f'"work_dir" must be a str or None, got {shown(work_dir)}')
             work_dir = os.path.abspath(work_dir)
             os.makedirs(work_dir, exist_ok=True)
         assert logger is not None
@@ -176,7 +177,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         if not isinstance(outputs, dict):
             raise TypeError(
                 '"batch_processor()" or "model.train_step()" and "model.val_step()" must return a '
-                f"dict, got {outputs!r}"
+                f"dict, got {shown(outputs)}"
             )
         if "log_vars" in outputs:
             self.log_buffer.update(outputs["log_vars"], outputs["num_samples"])
@@ -428,7 +429,9 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         if log_config is None:
             return
         if not {"interval", "hooks"} <= {*log_config}:
-            raise KeyError(f"write log_config = dict(interval=50, hooks=[...]), got {log_config}")
+            raise KeyError(
+                f"write log_config = dict(interval=50, hooks=[...]), got {shown(log_config)}"
+            )
         for config in log_config["hooks"]:
             self._register(config, "VERY_LOW", interval=log_config["interval"])
 
@@ -478,7 +481,7 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
     inner = unwrap(model)
     if batch_processor is not None:
         if not callable(batch_processor):
-            raise TypeError(f"batch_processor must be callable, got {batch_processor!r}")
+            raise TypeError(f"batch_processor must be callable, got {shown(batch_processor)}")
         warn(
             "batch_processor is deprecated, please implement train_step() and val_step() in the "
             "model instead.",
@@ -494,7 +497,7 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
     for name, value in named.items():
         if not (isinstance(value, torch.optim.Optimizer) or (value is None and optimizer is None)):
             where = f'optimizer["{name}"]' if named is optimizer else "optimizer"
-            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {value!r}")
+            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {shown(value)}")
     if not isinstance(logger, logging.Logger):
         raise TypeError(f"logger must be a logging.Logger object, but got {type(logger)}")
     if not (meta is None or isinstance(meta, dict)):
@@ -506,6 +509,8 @@ def _policy(config: Any, family: str) -> Any:
     if not isinstance(config, Mapping) or "type" in config:
         return config
     if "policy" not in config:
-        raise AssertionError(f'a config of a {family} needs the key "policy", got {dict(config)}')
+        raise AssertionError(
+            f'a config of a {family} needs the key "policy", got {shown(dict(config))}'
+        )
     rest = {key: value for key, value in config.items() if key != "policy"}
     return {"type": HOOKS.spelled(f"{config['policy']}{family}"), **rest}

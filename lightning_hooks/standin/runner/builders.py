@@ -13,6 +13,7 @@ from torch import nn
 
 from lightning_hooks.optim.rules import options_of
 from lightning_hooks.standin.utils.registry import Registry
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -92,7 +93,7 @@ class DefaultOptimizerConstructor:
         self, optimizer_cfg: dict[str, Any], paramwise_cfg: dict[str, Any] | None = None
     ) -> None:
         if not isinstance(optimizer_cfg, dict):
-            raise TypeError(f"optimizer_cfg must be a dict, got {optimizer_cfg!r}")
+            raise TypeError(f"optimizer_cfg must be a dict, got {shown(optimizer_cfg)}")
         self.optimizer_cfg = optimizer_cfg
         self.paramwise_cfg = {} if paramwise_cfg is None else paramwise_cfg
         self.base_lr = optimizer_cfg.get("lr")
@@ -101,10 +102,12 @@ class DefaultOptimizerConstructor:
 
     def _validate_cfg(self) -> None:
         if not isinstance(self.paramwise_cfg, dict):
-            raise TypeError(f"paramwise_cfg must be a dict or None, got {self.paramwise_cfg!r}")
+            raise TypeError(
+                f"paramwise_cfg must be a dict or None, got {shown(self.paramwise_cfg)}"
+            )
         custom = self.paramwise_cfg.get("custom_keys", {})
         if not isinstance(custom, dict):
-            raise TypeError(f"custom_keys must be a dict, got {custom!r}")
+            raise TypeError(f"custom_keys must be a dict, got {shown(custom)}")
         decaying = [k for k in self.paramwise_cfg if k.endswith("_decay_mult")]
         decaying += [k for k, rule in custom.items() if "decay_mult" in rule]
         if decaying and self.base_wd is None:
@@ -185,7 +188,7 @@ class DefaultRunnerConstructor:
         self, runner_cfg: dict[str, Any], default_args: dict[str, Any] | None = None
     ) -> None:
         if not isinstance(runner_cfg, dict):
-            raise TypeError(f"runner_cfg must be a dict, got {runner_cfg!r}")
+            raise TypeError(f"runner_cfg must be a dict, got {shown(runner_cfg)}")
         self.runner_cfg = runner_cfg
         self.default_args = default_args
 

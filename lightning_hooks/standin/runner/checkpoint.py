@@ -22,6 +22,7 @@ from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import torch_files
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import without_user
@@ -200,7 +201,7 @@ def save_checkpoint(
     filename = os.fspath(filename)
     if filename.startswith(PAVI):
         if file_client_args is not None:
-            raise ValueError(f"{PAVI} takes no file_client_args, got {file_client_args}")
+            raise ValueError(f"{PAVI} takes no file_client_args, got {shown(file_client_args)}")
         save_to_pavi(checkpoint, filename)
         return
     client = FileClient.infer_client(file_client_args, filename)

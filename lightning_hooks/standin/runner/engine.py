@@ -20,6 +20,7 @@ from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.standin.runner.strategy import distributed_arguments
 from lightning_hooks.train_step import TrainStepModule
+from lightning_hooks.utils.arguments import shown
 
 if TYPE_CHECKING:
     from lightning_hooks.standin.runner.base_runner import BaseRunner
@@ -41,7 +42,7 @@ def check_workflow(runner: BaseRunner, data_loaders: Any, workflow: Any) -> None
     if not isinstance(data_loaders, list):
         raise TypeError(f"data_loaders must be a list, got {type(data_loaders).__name__}")
     if not (isinstance(workflow, list) and all(isinstance(w, tuple) for w in workflow)):
-        raise TypeError(f"workflow must be a list of tuples, got {workflow!r}")
+        raise TypeError(f"workflow must be a list of tuples, got {shown(workflow)}")
     if not workflow or len(data_loaders) != len(workflow):
         raise ValueError(
             f"there must be a data loader for each part of the workflow, got "

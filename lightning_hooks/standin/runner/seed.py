@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
@@ -80,11 +81,11 @@ def obj_from_dict(
         default_args: Defaults for keys missing from ``info``.
     """
     if not isinstance(info, dict) or "type" not in info:
-        raise AssertionError(f'info must be a dict with the key "type", got {info!r}')
+        raise AssertionError(f'info must be a dict with the key "type", got {shown(info)}')
     arguments = {**(default_args or {}), **info}
     kind = arguments.pop("type")
     if isinstance(kind, str):
         kind = sys.modules[kind] if parent is None else getattr(parent, kind)
     elif not isinstance(kind, type):
-        raise TypeError(f"type must be a str or a class, got {kind!r}")
+        raise TypeError(f"type must be a str or a class, got {shown(kind)}")
     return kind(**arguments)

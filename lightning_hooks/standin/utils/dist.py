@@ -11,6 +11,8 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed as dist
 
+from lightning_hooks.utils.arguments import shown
+
 __all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", "master_only"]
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -51,7 +53,7 @@ def init_dist(launcher: str, backend: str = "nccl", **kwargs: Any) -> None:
         "slurm": {"RANK": "SLURM_PROCID", "WORLD_SIZE": "SLURM_NTASKS"},
     }
     if launcher not in variables:
-        raise ValueError(f"launcher must be one of {', '.join(variables)}, got {launcher!r}")
+        raise ValueError(f"launcher must be one of {', '.join(variables)}, got {shown(launcher)}")
     for ours, theirs in variables[launcher].items():
         os.environ[ours] = os.environ[theirs]
     if launcher != "pytorch":

@@ -6,6 +6,7 @@ import logging
 from typing import Any
 
 from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.utils.arguments import shown
 
 __all__ = ["get_logger", "logger_initialized", "print_log"]
 
@@ -64,6 +65,6 @@ def print_log(
     elif isinstance(logger, logging.Logger):
         logger.log(level, msg)
     elif not isinstance(logger, str):
-        raise TypeError(f'logger must be a Logger, a name, "silent" or None, got {logger!r}')
+        raise TypeError(f'logger must be a Logger, a name, "silent" or None, got {shown(logger)}')
     elif logger != "silent":
         get_logger(logger).log(level, msg)

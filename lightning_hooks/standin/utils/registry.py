@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from lightning_hooks.engine import registry as native
+from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Registry", "build_from_cfg"]
@@ -32,11 +33,13 @@ def build_from_cfg(
         Exception: the error of the constructor, with a note about the class.
     """
     if not isinstance(registry, native.Registry):
-        raise TypeError(f"registry must be an mmcv.Registry object, got {registry!r}")
+        raise TypeError(f"registry must be an mmcv.Registry object, got {shown(registry)}")
     if not (default_args is None or isinstance(default_args, Mapping)):
-        raise TypeError(f"default_args must be a dict or None, got {default_args!r}")
+        raise TypeError(f"default_args must be a dict or None, got {shown(default_args)}")
     if isinstance(cfg, Mapping) and "type" not in {**(default_args or {}), **cfg}:
-        raise KeyError(f'`cfg` or `default_args` must contain the key "type", got {dict(cfg)!r}')
+        raise KeyError(
+            f'`cfg` or `default_args` must contain the key "type", got {shown(dict(cfg))}'
+        )
     return native.build_from_cfg(cfg, registry, default_args)
 
 
@@ -74,7 +77,7 @@ class Registry(native.Registry):
     ) -> None:
         super().__init__(name)
         if not (parent is None or isinstance(parent, Registry)):
-            raise AssertionError(f"parent must be a Registry or None, got {parent!r}")
+            raise AssertionError(f"parent must be a Registry or None, got {shown(parent)}")
         self._children: dict[str, Registry] = {}
         self._scope = self.infer_scope() if scope is None else scope
         self.parent = parent
@@ -152,7 +155,7 @@ class Registry(native.Registry):
             TypeError: for anything but a class or a function.
         """
         if not isinstance(force, bool):
-            raise TypeError(f"force must be a bool, got {force!r}")
+            raise TypeError(f"force must be a bool, got {shown(force)}")
         if inspect.isclass(name):
             return self.deprecated_register_module(name, force)
         if inspect.isfunction(name):

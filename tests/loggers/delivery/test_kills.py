@@ -16,7 +16,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool import count_records, read_head
+from lightning_hooks.loggers.delivery.spool import count_records, exclusive, read_head
 from support.logs.trackers import history, inspect_wandb, read_tensorboard
 from support.processes import environment
 
@@ -107,6 +107,22 @@ def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
     assert not spool.exists()
     train(work, "TensorboardLoggerHook")  # nothing is left: no second event file
     assert len([*work.glob("tf_logs/events*")]) == 1
+
+
+def test_a_spool_in_use_by_another_process_is_named(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard")
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
+    with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
+        assert spool is not None
+    (work / "tf_logs").unlink()
+    with exclusive(str(spool)):  # as a program does that the killed process has started
+        said = train(work, "TensorboardLoggerHook")
+    assert f"another process uses {spool}, so that the 6 records" in said
+    command = f"lightning-hooks replay {spool} --to tensorboard"
+    assert command in said
+    assert spool.exists()
 
 
 def rows_of_wandb(work: Path, run: str = "*") -> dict[int, dict[str, float]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import count_records, ended_spools
+from lightning_hooks.loggers.delivery.spool import count_records, spools_in
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
 
@@ -69,7 +69,8 @@ def unsent_in(folder: Path, backend: str = "kept") -> dict[str, tuple[str | None
     """Return the run and the number of unsent records of each spool whose run has ended."""
     counts = {
         path: (head["run"], count_records(path, rest=True))
-        for path, head in ended_spools(str(folder), backend)
+        for path, head, has_ended in spools_in(str(folder), backend)
+        if has_ended
     }
     return {path: found for path, found in counts.items() if found[1]}
 
