@@ -50,9 +50,9 @@ peers: .oracle/recipe
 	.bench/bin/python -m pytest -c tests/peers/pytest.ini --rootdir . tests/peers $(ARGS)
 
 # the pages of docs/ into docs/build/index.html, all anew (else the search forgets words of the rest);
-# a warning is an error
+# a warning is an error. While writing, QUICK=1 builds the pages that have changed
 docs: $(INSTALLED)
-	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/build
+	$(BIN)/python -m sphinx -q -j 2 $(if $(QUICK),,-E) -W --keep-going -b html docs docs/build
 
 # runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
