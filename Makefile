@@ -77,9 +77,11 @@ fmt: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest
-release-check:
+# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest;
+# and a zip of the pages for people without a network, apart from dist/, which is what is uploaded
+release-check: docs
 	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
+	$(BIN)/python -m zipfile -c build/release/lightning_hooks-docs.zip docs/build/*
 
 # a user's script in the strict modes of mypy and pyright, which takes its program from npm
 types: $(INSTALLED)
