@@ -50,9 +50,9 @@ peers: .oracle/recipe
 	.bench/bin/python -m pytest -c tests/peers/pytest.ini --rootdir . tests/peers $(ARGS)
 
 # the pages of docs/ into docs/build/index.html, all anew (else the search forgets words of the rest);
-# a warning is an error
+# a warning is an error. While writing, QUICK=1 builds the pages that have changed
 docs: $(INSTALLED)
-	$(BIN)/python -m sphinx -q -E -W --keep-going -b html docs docs/build
+	$(BIN)/python -m sphinx -q -j 2 $(if $(QUICK),,-E) -W --keep-going -b html docs docs/build
 
 # runs the notebooks, or those of ARGS, anew and keeps their outputs
 notebooks: $(INSTALLED)
@@ -77,10 +77,12 @@ fmt: $(INSTALLED)
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest,
-# and the fast part here with all releases of `versions`
-release-check: versions
+# builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest;
+# the fast part here with all releases of `versions`; and a zip of the pages for people without a
+# network, apart from dist/, which is what is uploaded
+release-check: versions docs
 	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
+	$(BIN)/python -m zipfile -c build/release/lightning_hooks-docs.zip docs/build/*
 
 # a user's script in the strict modes of mypy and pyright, which takes its program from npm
 types: $(INSTALLED)

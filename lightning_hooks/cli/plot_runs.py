@@ -36,6 +36,8 @@ COLUMNS = 2
 """Panels side by side in the picture."""
 MOST_PANELS = 40
 """The maximum number of panels in a picture."""
+FEW_PANELS = 12
+"""Of more panels, the margins are not computed from the texts, which takes most of the time."""
 LARGEST = 1e300
 """The largest drawn number; with larger numbers the limits of an axis overflow."""
 
@@ -178,9 +180,10 @@ def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()
         number = f"_{len(pictures) + 1}" if pictures else ""
         pictures.append(Path(path).with_stem(f"{Path(path).stem}{number}"))
         figure = _figure(runs, dict(panels[start : start + MOST_PANELS]), 7)
-        if len(panels) > MOST_PANELS:
+        if len(figure.axes) > FEW_PANELS:
             figure.set_layout_engine(None)  # it measures each text several times
-            figure.subplots_adjust(0.12, 0.01, 0.98, 0.99, 0.25, 0.5)
+            margin = 0.5 / figure.get_figheight()
+            figure.subplots_adjust(0.12, margin, 0.98, 1 - margin, 0.25, 0.5)
         figure.savefig(pictures[-1], dpi=120)
     return pictures
 

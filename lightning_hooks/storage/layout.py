@@ -70,7 +70,12 @@ COUNTERS = dict.fromkeys(("epoch", "iter"), count)
 OPTIMIZER = {"state?": {}, "param_groups": [{"params?": list}]}
 """The state of an optimizer of torch."""
 
-PROGRESS = {key: {"*": count} for key in ("total?", "current?")}
+COUNTS = {key: {"*": count} for key in ("total?", "current?")}
+PROGRESS = {
+    **COUNTS,
+    **{"is_last_batch?": bool, "_batches_that_stepped?": count, "optimizer?": {"*": COUNTS}},
+}
+"""The progress of a loop of Lightning's, and of the optimizers in the loop."""
 
 LAYOUT: dict[str, Any] = {
     "pytorch-lightning_version?": version,

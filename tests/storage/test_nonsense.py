@@ -16,6 +16,7 @@ from lightning_hooks.storage.verification import DamagedCheckpointError, load
 from support.training import TinyModule, make_loader, make_trainer
 
 OURS = "lightning_hooks"
+OPTIMIZERS = "loops", "fit_loop", "epoch_loop.automatic_optimization.optim_progress", "optimizer"
 NONSENSE: list[tuple[list[Any], list[Any]]] = [
     (["state_dict", "meta", "loops", "callbacks", OURS], [5, [1]]),
     (["optimizer_states", "lr_schedulers"], [5, {"a": 1}, [5]]),
@@ -25,6 +26,9 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ([("optimizer_states", 0, "param_groups")], [5, [5]]),
     ([("meta", "epoch"), ("meta", "iter")], ["1", float("nan"), -1, 2**64, True, None]),
     (["global_step"], ["x", None, -1]),
+    ([("loops", "fit_loop", "epoch_loop.batch_progress", "is_last_batch")], ["x", None]),
+    ([("loops", "fit_loop", "epoch_loop.state_dict", "_batches_that_stepped")], ["x", None]),
+    ([(*OPTIMIZERS, "step"), (*OPTIMIZERS, "step", "total", "ready")], ["x", None]),
     ([("loops", "fit_loop", "epoch_progress", "total", "ready")], ["x", None, float("nan")]),
     ([("meta", "hook_msgs", "best_ckpts")], [5, {"val_loss": 5}, {"val_loss": [5]}]),
     ([("meta", "hook_msgs", "best_ckpts", "val_loss")], [[[1, 2, 3]], [["x", 5]], [[0.5, None]]]),
