@@ -152,8 +152,9 @@ class BaseEMAHook(AveragingHook):
         check_bool(skip_buffers=skip_buffers)
         check_function("momentum_fun", momentum_fun)
         if "buffers" in options:
+            buffers = options["buffers"]  # not in the call: jsonargparse follows options
             raise TypeError(
-                f"{type(self).__name__} has no buffers={shown(options['buffers'])}: "
+                f"{type(self).__name__} has no buffers={shown(buffers)}: "
                 "write mmdetection's skip_buffers=True or False"
             )
         super().__init__(
