@@ -2,7 +2,7 @@
 # make test   sets up .venv if needed and runs the tests
 .DEFAULT_GOAL := test
 .PHONY: demo test lint slow torture old-code peers docs notebooks gallery walks check fmt \
-    release-check types pythons clients golden golden-check bench clean
+    release-check types pythons clients versions golden golden-check bench clean
 
 PYTHON ?= python3
 VENV ?= .venv
@@ -78,8 +78,9 @@ fmt: $(INSTALLED)
 	$(BIN)/ruff check --fix
 
 # builds the wheel and tests it elsewhere, without extras, with the newest Lightning and the oldest;
-# and a zip of the pages for people without a network, apart from dist/, which is what is uploaded
-release-check: docs
+# the fast part here with all releases of `versions`; and a zip of the pages for people without a
+# network, apart from dist/, which is what is uploaded
+release-check: versions docs
 	PYTHON=$(PYTHON) .ci/release-check $(ARGS)
 	$(BIN)/python -m zipfile -c build/release/lightning_hooks-docs.zip docs/build/*
 
@@ -96,6 +97,11 @@ pythons:
 # the trackers' tests with the oldest clients that the extras allow and the newest, or CLIENTS
 clients: $(INSTALLED)
 	VENV=$(VENV) .ci/clients $(ARGS)
+
+# the fast part of the suite with the oldest releases, the pinned ones and the newest, or VERSIONS;
+# writes the table of docs/install.md
+versions: $(INSTALLED)
+	VENV=$(VENV) .ci/versions $(ARGS)
 
 # real mmcv 1.7.2 in .oracle: record its numbers into tests/golden/*.json
 golden:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.metadata
+import inspect
 import json
 import math
 import os
@@ -14,7 +15,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import torch
@@ -246,14 +247,17 @@ class MlflowWriter(Writer):
                     self.client.log_artifact(self.run, path, place)
 
     def send_files(self, files: Sequence[tuple[str, str]]) -> None:
-        """Store the files of a model as a model of the run.
+        """Store the files of a model as a model of the run; before MLflow 3, as files of the run.
 
         ``mlflow.pytorch.log_model`` would do the same in the store of MLflow's global state.
         """
-        from mlflow.entities import LoggedModelOutput
-
         folder = os.path.commonpath([path for path, _ in files])
         with _patient(sum(os.path.getsize(path) for path, _ in files)):
+            if not hasattr(self.client, "create_logged_model"):  # before MLflow 3
+                self.client.log_artifacts(self.run, folder, os.path.basename(folder))
+                return
+            from mlflow.entities import LoggedModelOutput
+
             if self._model_id is None:
                 run, name = self.client.get_run(self.run), os.path.basename(folder)
                 self._model_id = self.client.create_logged_model(
@@ -276,7 +280,8 @@ class MlflowWriter(Writer):
 
         with environment(**SHORT_WAITS):
             location = self.client.get_run(self.run).info.artifact_uri
-            store: Any = get_artifact_repository(location, tracking_uri=self.client.tracking_uri)
+            options = _known(get_artifact_repository, tracking_uri=self.client.tracking_uri)
+            store: Any = get_artifact_repository(location, **options)
             store.delete_artifacts(f"{_FOLDER}/{name}")
 
     def params(self, params: Mapping[str, Any]) -> None:
@@ -431,8 +436,9 @@ def _stored_samples(client: Any, run_id: str) -> set[str]:
     """Return the places of the images and tables in a run."""
     tables = json.loads(client.get_run(run_id).data.tags.get("mlflow.loggedArtifacts", "[]"))
     paths = (each.path for each in client.list_artifacts(run_id, "images"))
-    images = (re.match(r"images/(.+)\+step\+(\d+)\+", path) for path in paths)
-    places = {f"images/{each[1].replace('~', '/')}/{each[2]}" for each in images if each}
+    # MLflow 2 writes images/a#b%step%1%..., MLflow 3 images/a~b+step+1+...
+    images = (re.match(r"images/(.+)([+%])step\2(\d+)\2", path) for path in paths)
+    places = {f"images/{re.sub('[~#]', '/', each[1])}/{each[3]}" for each in images if each}
     return places | {each["path"] for each in tables}
 
 
@@ -620,10 +626,20 @@ class MlflowLoggerHook(TrackerHook):
                 *(model, path),
                 pip_requirements=[*requirements_of(model)],
                 signature=signature_of(runner.module),
-                serialization_format="pickle",
+                **_known(self.mlflow_pytorch.save_model, serialization_format="pickle"),
             )
         written = [os.path.join(at, name) for at, _, names in os.walk(path) for name in names]
         return [(file, os.path.relpath(file, folder)) for file in sorted(written)]
+
+
+def _known(function: Callable[..., Any], **arguments: Any) -> dict[str, Any]:
+    """Return the arguments that the installed release of MLflow knows by name.
+
+    >>> _known(lambda path, mode: None, mode=1, encoding="utf-8")
+    {'mode': 1}
+    """
+    known = inspect.signature(function).parameters
+    return {name: value for name, value in arguments.items() if name in known}
 
 
 def requirements_of(model: torch.nn.Module) -> Iterator[str]:

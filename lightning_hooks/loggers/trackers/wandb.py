@@ -6,6 +6,7 @@ import atexit
 import contextlib
 import glob
 import html
+import io
 import itertools
 import json
 import os
@@ -358,8 +359,9 @@ def media(
         counts = np.array(counted.counts), np.array(counted.edges)
         samples[name] = client.Histogram(np_histogram=counts)
     for name, text in record.texts.items():
-        page = f"<pre>{html.escape(text)}</pre>"
-        samples[name_of(name)] = client.Html(page, data_is_not_path=True)
+        # a file: a text could be taken for a path
+        page = io.StringIO(f"<pre>{html.escape(text)}</pre>")
+        samples[name_of(name)] = client.Html(page)
     for kind, files in ((client.Audio, record.audios), (client.Video, record.videos)):
         for name, sample in files.items():
             ending, content = encoded(sample) or ("", b"")

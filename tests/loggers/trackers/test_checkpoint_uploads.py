@@ -373,6 +373,8 @@ def test_a_model_with_an_example_input_has_a_signature(work: Path) -> None:
         hooks = [MlflowLoggerHook(timeout=60.0)]
         trainer = make_trainer(work, HookAdapter(hooks, work_dir=str(work)), max_epochs=1)
         trainer.fit(module(), make_loader(1), make_loader(1))
+        if not hasattr(mlflow.MlflowClient, "search_logged_models"):
+            pytest.skip("MLflow 2 has no LoggedModel")
         newest = max(work.glob("mlartifacts/models/*"), key=lambda path: path.stat().st_mtime_ns)
         signature = mlflow.models.get_model_info(str(newest / "artifacts")).signature
         assert (signature and str(signature.inputs)) == inputs

@@ -34,6 +34,7 @@ from support.logs.trackers import (
     history,
     in_hparams,
     inspect_wandb,
+    logged_models,
     read_tensorboard,
 )
 from support.paths import ROOT
@@ -269,7 +270,7 @@ def in_mlflow(work: Path) -> dict[str, bool]:
         for name in metrics
     }
     losses = next(steps[name] for name in ("train/loss", "train_loss") if name in steps)
-    models = client.search_logged_models(experiments)
+    models = logged_models(client, experiments)
     folders = [Path(model.artifact_location.removeprefix("file://")) for model in models]
     texts = [folder / "requirements.txt" for folder in folders]
     signatures = [signature_in(folder) for folder in folders if (folder / "MLmodel").exists()]

@@ -49,6 +49,7 @@ from support.logs.trackers import (
     close,
     fit,
     history,
+    logged_models,
     points,
     read_clearml,
     read_dvclive,
@@ -92,7 +93,8 @@ def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     import wandb
 
     config = {"lr": 7, "data": {"size": 4}}
-    with wandb.init(dir=str(work), name="mine", config=config, settings={"console": "off"}) as run:
+    own = {"name": "mine", "mode": "offline", "settings": {"console": "off"}}
+    with wandb.init(dir=str(work), config=config, **own) as run:
         hook = WandbLoggerHook({"config": {"seed": 3}}, name="hook", tags=["a"], log_artifact=False)
         fit(work, hook, module=Tuned(0.2, {"size": 8, "kind": "a"}), epochs=1)
         assert (run.name, run.tags) == ("mine", ())
@@ -192,7 +194,7 @@ def test_mlflows_registry_is_the_clients(
     monkeypatch.setenv("MLFLOW_REGISTRY_URI", registry)
     fit(work, MlflowLoggerHook(), epochs=1)
     client = client_of(work / "mlflow.db")
-    (model,) = client.search_logged_models([run_of(client).info.experiment_id])
+    (model,) = logged_models(client, [run_of(client).info.experiment_id])
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{work}/mlflow.db")
     mlflow.register_model(f"models:/{model.model_id}", "digits")
     (version,) = mlflow.MlflowClient(registry_uri=registry).search_model_versions()

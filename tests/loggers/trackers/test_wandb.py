@@ -39,6 +39,10 @@ from support.training import TinyModule, make_loader, make_trainer
 
 wandb = pytest.importorskip("wandb")
 pytestmark = REAL_CLIENTS
+keeps_runs_open = pytest.mark.skipif(
+    "x_transaction_log_flush_interval" not in wandb.Settings.__annotations__,
+    reason="before W&B 0.31 the rows of an open run are not on the disk: the fit ends its run",
+)
 
 
 def test_departure_wandb_is_offline_unless_configured(
@@ -132,6 +136,7 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     assert not (work / "spool").exists()
 
 
+@keeps_runs_open
 def test_two_hooks_have_a_run_each_and_one_stays_idle(work: Path) -> None:
     sent = Sent(interval=1)
     fit(work, sent, WandbLoggerHook(interval=1), WandbLoggerHook(interval=1))
@@ -196,6 +201,7 @@ def test_departure_global_step_is_the_axis_in_a_given_run(work: Path) -> None:
     assert [row["global_step"] for row in history(records).values()] == [2, 4, 5]
 
 
+@keeps_runs_open
 def test_a_run_that_goes_on_finds_the_rows_of_a_torn_file(tmp_path: Path) -> None:
     init = {"dir": str(tmp_path), "mode": "offline", "settings": {"console": "off"}}
     with wandb.init(id="torn", **init) as run:
@@ -291,6 +297,7 @@ def test_the_console_is_kept_unless_it_is_turned_off(
     assert ("a line for the console" in "".join(kept)) == (not console)
 
 
+@keeps_runs_open
 def test_a_fit_and_its_tests_have_one_folder(tmp_path: Path) -> None:
     hook = WandbLoggerHook({"dir": str(tmp_path)}, interval=2, log_artifact=False)
     trainer = make_trainer(tmp_path, hook)
@@ -311,6 +318,7 @@ class Evaluated(TinyModule):
         self.log("acc", 0.5)
 
 
+@keeps_runs_open
 def test_a_second_fit_is_a_run_of_its_own(work: Path) -> None:
     hook = WandbLoggerHook(interval=2, log_artifact=False)
     fit(work, hook, epochs=1)
