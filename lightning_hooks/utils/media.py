@@ -54,10 +54,10 @@ def audio_of(name: str, audio: Any, sample_rate: int) -> Audio:
     array = array[None] if array is not None and array.ndim == 1 else array
     is_sound = array is not None and array.ndim == 2 and array.shape[0] in (1, 2)
     if array is None or not is_sound or not (array.dtype.kind == "f" or array.dtype == np.int16):
-        given = f"shape {array.shape} of {array.dtype}" if array is not None else type(audio)
+        given = f"shape {array.shape} of {array.dtype}" if array is not None else shown(audio)
         raise TypeError(
             f"the audio {name!r} must be a tensor or array [T] or [C, T] with 1 or 2 channels of "
-            f"floats from -1 to 1, or int16, got {shown(given)}"
+            f"floats from -1 to 1, or int16, got {given}"
         )
     if array.dtype.kind == "f":
         array = (np.nan_to_num(array).clip(-1, 1) * 32767).round()
@@ -90,7 +90,7 @@ def video_of(name: str, video: Any, fps: float) -> Video:
         given = f"shape {array.shape}" if array is not None else f"a {type(video).__name__}"
         raise TypeError(
             f"the video {name!r} must be a tensor or array [T, C, H, W] with 1 or 3 channels, "
-            f"got {shown(given)}"
+            f"got {given}"
         )
     from PIL import Image
 

@@ -83,7 +83,7 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
     ),
     "a rule of Lightning's": (
         lambda: BestCheckpointHook("accuracy", rule="max"),
-        "rule must be greater, less or None, but got max. Write greater.",
+        "rule must be greater, less or None, but got 'max'. Write greater.",
     ),
     "a number to clip at": (
         lambda: OptimizerHook(grad_clip=1.0),  # type: ignore[arg-type]

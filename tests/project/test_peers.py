@@ -414,10 +414,10 @@ class TrainStep(torch.nn.Linear):
     [
         (0, NoValidation, lambda: [MyHook()], {}),
         (1, NoValidation, lambda: [[EMAHook()]], {}),
-        (2, NoValidation, MyHook, {}),
-        (3, NoValidation, lambda: [WithState(), WithState()], {}),
-        (4, NoValidation, lambda: [CheckpointHook(1)], {"enable_checkpointing": False}),
-        (5, lambda: TrainStep(1, 1), lambda: [EMAHook()], {}),
+        (3, NoValidation, MyHook, {}),
+        (4, NoValidation, lambda: [WithState(), WithState()], {}),
+        (5, NoValidation, lambda: [CheckpointHook(1)], {"enable_checkpointing": False}),
+        (6, lambda: TrainStep(1, 1), lambda: [EMAHook()], {}),
     ],
 )
 def test_errors_before_any_hook(
