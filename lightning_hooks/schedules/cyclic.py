@@ -49,12 +49,13 @@ def cyclic(
     [1.0, 5.5, 10.0, 7.525, 2.575, 1.0, 3.25, 5.5, 4.15, 1.45]
     """
     length = total // cyclic_times
-    at_end = position == total and not total % length  # not the start of another cycle
-    up, now = floor(step_ratio_up * length), length if at_end else position % length
+    up, now = floor(step_ratio_up * length), position % length
+    if not now and position == total:  # the end of the last cycle, not the start of another
+        now = length
     first, last = target_ratio
     # mmcv's order of operations: the last bit depends on it
     if gamma != 1.0:
-        scale = gamma ** (position // length - at_end)
+        scale = gamma ** ((position - now) // length)
         if up:
             first = 1 - scale + first * scale
         else:
