@@ -81,7 +81,7 @@ def as_script(
         comments: Comments on what of the hooks is not converted.
 
     Raises:
-        ValueError: for a model of no known project.
+        ValueError: for a model of another project than mmcls, mmdet and mmseg.
     """
     package = _package_of(config)
     builders = BUILDERS[package]
@@ -153,7 +153,7 @@ def _package_of(config: Mapping[str, Any]) -> str:
     """Return the name of the package that has the config's model.
 
     Raises:
-        ValueError: if none has, or if the config has no model.
+        ValueError: for a model of another project, or a config without a model.
     """
     model = config.get("model")
     kind = model.get("type") if isinstance(model, Mapping) else None

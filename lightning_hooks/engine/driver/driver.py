@@ -181,7 +181,7 @@ class Driver(Callback):
             return
         check_callbacks(trainer)
         roster = Roster(hook_callbacks_of(trainer), self.roster.hosted)
-        check_release(trainer)
+        check_release()
         check_private_names(trainer)
         for callback in [*roster.given, *roster.hosted]:
             _end_earlier_fit(callback, trainer)

@@ -7,7 +7,6 @@ not in Lightning                 before  so
 ``WeightAveraging``              2.6     no callback is one
 ``is_resuming`` of the fit loop  2.6.2   Lightning makes the iterator of a resumed epoch
 ``_broadcast_sigterm_tensor``    2.5.2   SIGTERM ends the rank that it reaches; a line tells
-stages of a restart              2.5     a run goes on inexactly within an epoch; a line tells
 ===============================  ======  ======================================================
 """
 
@@ -17,13 +16,11 @@ import re
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.lightning_api.entry_point import chosen_path
 from lightning_hooks.engine.lightning_api.private_names import private_import
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["check_release", "is_weight_averaging", "restarted", "resumes"]
+__all__ = ["check_release", "is_weight_averaging", "resumes"]
 
 NEWEST = "2.6"
 """The newest release that the tests run with."""
@@ -31,23 +28,13 @@ NEWEST = "2.6"
 _WeightAveraging = private_import("lightning.pytorch.callbacks", "WeightAveraging")
 
 
-def check_release(trainer: L.Trainer) -> None:
-    """Warn of a release that is newer than the tests, and of a resume that an old one cannot do.
-
-    Args:
-        trainer: A Trainer in ``setup``.
-    """
+def check_release() -> None:
+    """Warn of a release of Lightning that is newer than the tests."""
     if _release(L.__version__) > _release(NEWEST):
         rank_zero_warn(
             f"Lightning {L.__version__} is newer than {NEWEST}, the newest release that "
             "lightning_hooks was tested with; a private name that has changed is told by a line of "
             "its own"
-        )
-    resumes_run = trainer.state.fn == TrainerFn.FITTING and chosen_path(trainer) is not None
-    if resumes_run and not hasattr(trainer.fit_loop, "restarted_mid_epoch"):
-        rank_zero_warn(
-            f"Lightning {L.__version__} goes on exactly from the end of an epoch only, and without "
-            "max_steps: within an epoch it repeats events and batches, where Lightning 2.5 goes on"
         )
 
 
@@ -56,15 +43,10 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def is_weight_averaging(callback: object) -> bool:
-    """Whether a callback is an average of Lightning's, which restores the raw weights itself."""
+    """Whether a callback is Lightning's ``WeightAveraging``, which restores the raw weights."""
     return _WeightAveraging is not None and isinstance(callback, _WeightAveraging)
 
 
 def resumes(fit_loop: Any) -> bool:
     """Whether the fit loop runs the first epoch of a resumed run."""
     return bool(getattr(fit_loop, "is_resuming", False))
-
-
-def restarted(loop: Any, stage: str) -> bool:
-    """Whether a loop of the resumed run restarts in a stage, such as ``"mid_epoch"``."""
-    return bool(getattr(loop, f"restarted_{stage}", False))

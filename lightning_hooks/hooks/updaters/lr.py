@@ -140,7 +140,7 @@ class LrUpdaterHook(Updater):
         return self._value(base_lr, runner.iter, runner.max_iters)
 
     def _get_lr_in_own_length(self, runner: Runner, base_lr: float) -> float:
-        """Stand for :meth:`get_lr` with ``total=...``, which other hooks need not look for."""
+        """Return the rate of a group of a hook with ``total=...``, without warm-up."""
         return self._value(base_lr, *self._progress(runner))
 
     def get_regular_lr(self, runner: Runner) -> Values:
