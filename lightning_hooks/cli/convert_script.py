@@ -207,6 +207,10 @@ def _left_out(config: Mapping[str, Any]) -> list[str]:
         comments.append("resume_from: give trainer.fit a file of Lightning's as ckpt_path")
     if (config.get("auto_scale_lr") or {}).get("enable"):
         comments.append("auto_scale_lr: multiply cfg.optimizer.lr")
+    if config.get("cudnn_benchmark"):
+        comments.append("cudnn_benchmark: give the Trainer benchmark=True")
+    if config.get("evaluation") and not config["data"].get("val"):
+        comments.append("evaluation: the config has no data.val to evaluate")
     if config.get("sampler"):
         comments.append("sampler: give build_dataloader sampler_cfg=cfg.sampler")
     return comments

@@ -61,6 +61,7 @@ checkpoint_config = dict(interval=1)
 log_config = dict(interval=2, hooks=[dict(type="TextLoggerHook")])
 evaluation = dict(interval=1)
 workflow = [("train", 1), ("val", 1)]
+cudnn_benchmark = True
 """
 
 
@@ -85,6 +86,7 @@ def test_the_script_trains_saves_and_evaluates(
     assert app.run(["convert", "config.py", "--to", "script"]) == 0
     script = capsys.readouterr().out
     assert "    # TODO workflow: the second step is not run" in script
+    assert "    # TODO cudnn_benchmark: give the Trainer benchmark=True" in script
     (project / "train.py").write_text(script)
     run_python("train.py", folder=project)
     work_dir = project / "work_dirs" / "config"
