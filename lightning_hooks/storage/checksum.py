@@ -10,13 +10,12 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
 from lightning_hooks.storage import files
 
-__all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "flaw_of_archive"]
+__all__ = ["ARCHIVE_HEAD", "checksum", "damage", "flaw_of_archive"]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
@@ -30,21 +29,12 @@ loads the file, and when it deletes older files, and a read of a large file take
 
 
 def checksum(path: str) -> str:
-    """Return the checksum of a local file for the list of checkpoints."""
-    with files.opened(path) as file:
-        return next(checksums(file))
+    """Return the checksum of a file for the list of checkpoints, eight hexadecimal digits.
 
-
-def checksums(file: IO[bytes]) -> Iterator[str]:
-    """Yield the valid checksums of an open file, each of eight hexadecimal digits.
-
-    A torch archive has two checksums: the CRC-32 of the table of records, and the CRC-32 of all
-    bytes, which older lists contain. Any other file has the CRC-32 of all bytes alone.
+    A torch archive has the CRC-32 of the table of records, any other file that of all bytes.
     """
-    of_table = _crc32_of_table(file)
-    if of_table is not None:
-        yield of_table
-    yield _crc32_of_bytes(file)
+    with files.opened(path) as file:
+        return _crc32_of_table(file) or _crc32_of_bytes(file)
 
 
 def damage(path: str, expected: str | None) -> str:
@@ -76,16 +66,11 @@ def damage(path: str, expected: str | None) -> str:
 
 
 def _damage(path: str, expected: str | None) -> str:
+    if expected is not None and expected != (present := checksum(path)):
+        return f"is damaged: its CRC-32 is {present}, it was written with {expected}"
     with files.opened(path) as file:
-        known = checksums(file)
-        first = next(known)
-        if expected in (None, first):
-            file.seek(0)
-            is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
-            return (flaw_of_archive(file) or "") if is_archive else ""
-        if expected in known:
-            return ""
-        return f"is damaged: its CRC-32 is {first}, it was written with {expected}"
+        is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
+        return (flaw_of_archive(file) or "") if is_archive else ""
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:

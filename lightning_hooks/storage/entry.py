@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import checksums, damage
+from lightning_hooks.storage.checksum import checksum, damage
 from lightning_hooks.storage.file_names import is_inside
 
 __all__ = ["Entry", "best_series", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
@@ -30,7 +30,7 @@ class Entry:
         name: The path relative to the directory.
         size: The size in bytes; None for a folder, and for a file that another writer had not
             finished.
-        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksums`; None
+        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum`; None
             without a size, and for a remote file.
         epoch: Epochs done.
         iter: Iterations done.
@@ -125,9 +125,7 @@ def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
     path = files.join(directory, entries[0].name)
     if _misplaced(directory, entries[0]) or not os.path.isfile(files.plain(path)):
         return None
-    with files.opened(path) as file:
-        sums = {None, *checksums(file)}
-    size = files.size_of(path)
+    size, sums = files.size_of(path), (None, checksum(path))
     alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in sums}
     return next((entry for entry in reversed(alike.values()) if not flaw(directory, entry)), None)
 
@@ -184,8 +182,7 @@ def _other_contents(path: str, entry: Entry) -> str:
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
-    with files.opened(path) as file:
-        return "" if entry.crc32 in checksums(file) else "has another checksum than the list"
+    return "" if entry.crc32 == checksum(path) else "has another checksum than the list"
 
 
 # -- folders of shards -----------------------------------------------------------------------------
