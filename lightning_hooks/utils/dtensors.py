@@ -12,6 +12,7 @@ import torch
 
 __all__ = [
     "any_sharded",
+    "empty_like",
     "gathered",
     "is_sharded",
     "largest_of_ranks",
@@ -62,6 +63,11 @@ def sharded_like(tensor: Any, local: torch.Tensor) -> torch.Tensor:
         stride=tensor.stride(),
     )
     return spread
+
+
+def empty_like(tensor: Any, dtype: torch.dtype) -> torch.Tensor:
+    """Return a tensor with the shape, sharding and device of another tensor, and any values."""
+    return sharded_like(tensor, torch.empty_like(local_part(tensor), dtype=dtype))
 
 
 def shard_of(whole: torch.Tensor, tensor: Any, dtype: torch.dtype | None = None) -> torch.Tensor:
