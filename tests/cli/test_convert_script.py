@@ -150,7 +150,7 @@ def test_a_model_of_no_known_project_is_refused(
 @pytest.mark.parametrize(
     ("key", "value", "message"),
     [
-        ("data", 3, "data must be a dict, got 3"),
+        ("data", 3, "data must be a dict or None, got 3"),
         ("data", None, "the config has no data.train"),
         ("evaluation", [1], "evaluation must be a dict"),
         ("auto_scale_lr", 3, "auto_scale_lr must be a dict"),
