@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.storage import files, manifest, torch_files, verification, weights
+from lightning_hooks.storage import (
+    files,
+    find_checkpoints,
+    manifest,
+    torch_files,
+    verification,
+    weights,
+)
 from lightning_hooks.storage.entry import Entry, flaw
 
 __all__ = ["average_checkpoints", "best_files", "last_files"]
@@ -56,7 +63,7 @@ def average_checkpoints(
     Source: "Averaging Weights Leads to Wider Optima" (2018) and "Model soups" (2022), as fairseq's
     ``average_checkpoints.py``.
     """
-    names = [os.path.expanduser(os.fspath(path)) for path in paths]
+    names = [files.plain(os.fspath(path)) for path in paths]
     if len(names) < 2:
         raise ValueError(f"an average needs at least two files, got {names}")
     if out is not None:
@@ -79,7 +86,7 @@ def average_checkpoints(
     kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
     soup = {**kept, "state_dict": {**state, **means}}
     if out is not None:
-        _write(soup, os.path.expanduser(os.fspath(out)), names)
+        _write(soup, files.plain(os.fspath(out)), names)
     return soup
 
 
@@ -112,29 +119,28 @@ def _check_same(
 
 def best_files(directory: str, count: int) -> list[str]:
     """Return the paths of the best files of the run that has saved one last, the best first."""
-    scored = [e for e in manifest.read(directory) if isinstance(e.score, (int, float))]
-    of_run = [e for e in scored if (e.run, e.series) == (scored[-1].run, scored[-1].series)]
-    greater_first = any(entry.rule == "greater" for entry in of_run)
-    best_first = sorted(of_run, key=lambda entry: entry.score or 0, reverse=greater_first)
-    return _intact(directory, best_first, count)
+    return _intact(directory, find_checkpoints.best_first(directory), count)
 
 
 def last_files(directory: str, count: int) -> list[str]:
     """Return the paths of the last files of the newest run, the oldest first."""
-    entries = [entry for entry in manifest.read(directory) if entry.score is None]
-    of_run = [entry for entry in entries if entry.run == entries[-1].run]
+    entries = manifest.read(directory)
+    named = [*manifest.by_name(entry for entry in entries if entry.score is None).values()]
+    of_run = [entry for entry in named if entry.run == named[-1].run]
     return _intact(directory, of_run[::-1], count)[::-1]
 
 
 def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
-    by_name = {entry.name: entry for entry in reversed(entries)}  # the last entry of each name
-    names = dict.fromkeys(entry.name for entry in entries)
-    listed = [by_name[name] for name in names][:count]
-    for entry in listed:
+    """Return the paths of the first files.
+
+    Raises:
+        DamagedCheckpointError: if one of them is damaged or missing.
+        ValueError: if there are fewer.
+    """
+    for entry in entries[:count]:
         if problem := flaw(directory, entry):
-            raise verification.DamagedCheckpointError(
-                f"{files.join(directory, entry.name)} {problem}"
-            )
-    if len(listed) < count:
-        raise ValueError(f"{directory} has {len(listed)} such files in its list, of {count}")
-    return [files.join(directory, entry.name) for entry in listed]
+            path = files.join(directory, entry.name)
+            raise verification.DamagedCheckpointError(f"{path} {problem}")
+    if len(entries) < count:
+        raise ValueError(f"{directory} has {len(entries)} such files in its list, of {count}")
+    return [files.join(directory, entry.name) for entry in entries[:count]]

@@ -16,10 +16,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import checksums, damage, damage_of
+from lightning_hooks.storage.checksum import checksum, damage
 from lightning_hooks.storage.file_names import is_inside
 
-__all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
+__all__ = ["Entry", "best_series", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +30,7 @@ class Entry:
         name: The path relative to the directory.
         size: The size in bytes; None for a folder, and for a file that another writer had not
             finished.
-        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksums`; None
+        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum`; None
             without a size, and for a remote file.
         epoch: Epochs done.
         iter: Iterations done.
@@ -53,6 +53,16 @@ class Entry:
     resumable: bool = True
     score: int | float | None = None
     rule: str | None = None
+
+    @property
+    def metric(self) -> str:
+        """The name of the score."""
+        return self.series.removeprefix(best_series(""))
+
+
+def best_series(key: str) -> str:
+    """Return the name of the series of best files by a key."""
+    return f"best {key}"
 
 
 _KINDS = typing.get_type_hints(Entry)
@@ -96,10 +106,7 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
         problem = problem or _other_size(entry, files.size_of(path))
         if problem or not in_full or entry.size is None:
             return problem
-        if files.is_local(path):
-            return damage_of(path.removeprefix("file://"), entry.crc32)
-        with files.opened(path) as file:
-            return damage(file, entry.crc32)
+        return damage(path, entry.crc32)
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
@@ -116,11 +123,9 @@ def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
         entries: The entries of a local file.
     """
     path = files.join(directory, entries[0].name)
-    if _misplaced(directory, entries[0]) or not os.path.isfile(path.removeprefix("file://")):
+    if _misplaced(directory, entries[0]) or not os.path.isfile(files.plain(path)):
         return None
-    with files.opened(path) as file:
-        sums = {None, *checksums(file)}
-    size = files.size_of(path)
+    size, sums = files.size_of(path), (None, checksum(path))
     alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in sums}
     return next((entry for entry in reversed(alike.values()) if not flaw(directory, entry)), None)
 
@@ -152,7 +157,7 @@ def _misplaced(directory: str, entry: Entry) -> str:
     """Return the reason not to follow the name of an entry, or an empty string."""
     if not files.is_local(directory):
         return ""
-    real = os.path.realpath(directory.removeprefix("file://"))
+    real = os.path.realpath(files.plain(directory))
     path = os.path.join(real, *entry.name.split("/"))
     if os.path.realpath(path) != path:
         return "is behind a symbolic link"
@@ -162,7 +167,7 @@ def _misplaced(directory: str, entry: Entry) -> str:
 
 
 def _is_local_folder(path: str) -> bool:
-    return files.is_local(path) and os.path.isdir(path.removeprefix("file://"))
+    return files.is_local(path) and os.path.isdir(files.plain(path))
 
 
 def _other_size(entry: Entry, size: int | None) -> str:
@@ -177,8 +182,7 @@ def _other_contents(path: str, entry: Entry) -> str:
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
-    with files.opened(path) as file:
-        return "" if entry.crc32 in checksums(file) else "has another checksum than the list"
+    return "" if entry.crc32 == checksum(path) else "has another checksum than the list"
 
 
 # -- folders of shards -----------------------------------------------------------------------------
@@ -189,12 +193,12 @@ _LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and De
 
 def is_folder_of_shards(path: str) -> bool:
     """Return whether a local folder is a checkpoint in parts, one of each rank."""
-    path = path.removeprefix("file://")
+    path = files.plain(path)
     return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
 
 
 def _remove_shards(path: str) -> str:
-    path = path.removeprefix("file://")
+    path = files.plain(path)
     with os.scandir(path) as listing:
         parts = [*listing]
     shards = [p for p in parts if _SHARD.fullmatch(p.name) and p.is_file(follow_symlinks=False)]

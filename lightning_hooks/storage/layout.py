@@ -116,6 +116,7 @@ LAYOUT: dict[str, Any] = {
             ]
         ],
         "data?": [[torch.Tensor]],
+        "parts?": count,
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [
             {

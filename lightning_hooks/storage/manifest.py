@@ -15,7 +15,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lightning_hooks.storage import files
@@ -28,6 +28,7 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
+    "by_name",
     "flaw",
     "is_run",
     "opened",
@@ -244,6 +245,15 @@ def read(directory: str) -> list[Entry]:
     """
     path = files.join(os.fspath(directory), NAME)
     return Manifest(path, files.read_bytes(path)).entries
+
+
+def by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the last entry of each name, oldest first."""
+    last: dict[str, Entry] = {}
+    for entry in entries:
+        last.pop(entry.name, None)
+        last[entry.name] = entry
+    return last
 
 
 def is_run(name: object) -> bool:

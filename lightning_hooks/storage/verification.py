@@ -219,7 +219,7 @@ def _refusal(path: str, for_fit: bool) -> str:
 def _target_of_link(directory: str) -> str:
     """Return the target of ``latest.pth``, an empty string without the link."""
     try:
-        return os.readlink(os.path.join(directory.removeprefix("file://"), manifest.LATEST))
+        return os.readlink(os.path.join(files.plain(directory), manifest.LATEST))
     except OSError:
         return ""
 
@@ -242,7 +242,7 @@ def _listed_at(path: str) -> tuple[str, str]:
     local = files.is_local(path)
     paths: Any = os.path if local else posixpath
     if local:  # a link to the latest, too
-        path = os.path.realpath(path.removeprefix("file://"))
+        path = os.path.realpath(files.plain(path))
     directory, name = paths.split(path)
     parent, folder = paths.split(directory)  # for a filename_tmpl with a directory
     own, outer = (files.exists(files.join(d, manifest.NAME)) for d in (directory, parent or "."))

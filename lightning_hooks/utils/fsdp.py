@@ -14,15 +14,18 @@ from typing import Any
 import torch
 from torch import nn
 
+from lightning_hooks.utils import dtensors
+
 __all__ = [
     "flat_parameters",
     "flattened",
     "has_slices",
     "is_flattened",
-    "load_whole",
+    "load",
     "local_slice",
     "prepare",
     "reshard",
+    "sharded_state",
     "shares_state",
     "slices_of",
     "state_here",
@@ -135,11 +138,38 @@ def whole_state(model: nn.Module, everywhere: bool = False) -> dict[str, Any]:
     return {key: _cloned(value) for key, value in state.items()}
 
 
-def load_whole(model: nn.Module, state: Mapping[str, Any]) -> None:
-    """Load whole tensors, present on every rank, into a wrapped model. Collective."""
+def sharded_state(model: Any) -> dict[str, Any]:
+    """Return a copy of the state dict of a wrapped model, sharded by rows as DTensors. Collective.
+
+    Args:
+        model: The model.
+    """
     reshard(model)
-    with _whole(model, everywhere=True):
-        model.load_state_dict(state, strict=False)
+    with _sharded(model):
+        state = model.state_dict()
+    return {key: _as_dtensor(value, model.compute_device) for key, value in state.items()}
+
+
+def load(model: nn.Module, state: Mapping[str, Any]) -> None:
+    """Load sharded tensors, or whole ones present on every rank, into a wrapped model. Collective.
+
+    Args:
+        model: The model.
+        state: Values of :func:`sharded_state` or :func:`whole_state`; the model keeps its own
+            values for missing keys.
+    """
+    reshard(model)
+    if not dtensors.any_sharded(state.values()):
+        with _whole(model, everywhere=True):
+            model.load_state_dict(state, strict=False)
+        return
+    with _sharded(model):
+        own = model.state_dict()
+        for key, value in own.items():
+            if key in state and isinstance(value, torch.Tensor):
+                rows = dtensors.local_part(state[key])
+                _local_rows(value, rows.device).copy_(rows)
+        model.load_state_dict(own, strict=False)
 
 
 def _whole(model: nn.Module, everywhere: bool) -> AbstractContextManager[Any]:
@@ -152,6 +182,48 @@ def _whole(model: nn.Module, everywhere: bool) -> AbstractContextManager[Any]:
     kind = StateDictType.FULL_STATE_DICT
     config = FullStateDictConfig(offload_to_cpu=not everywhere, rank0_only=not everywhere)
     return FullyShardedDataParallel.state_dict_type(model, kind, config)
+
+
+def _sharded(model: nn.Module) -> AbstractContextManager[Any]:
+    from torch.distributed.fsdp import (
+        FullyShardedDataParallel,
+        ShardedStateDictConfig,
+        StateDictType,
+    )
+
+    config = ShardedStateDictConfig(offload_to_cpu=False)  # NCCL gathers on a GPU alone
+    return FullyShardedDataParallel.state_dict_type(model, StateDictType.SHARDED_STATE_DICT, config)
+
+
+def _is_sharded_tensor(value: Any) -> bool:
+    """Whether a value is a ShardedTensor, which FSDP has without a device mesh."""
+    return hasattr(value, "local_shards")
+
+
+def _local_rows(value: Any, device: torch.device) -> torch.Tensor:
+    """Return the rows of a value that this rank holds; no rows are on the given device."""
+    if not _is_sharded_tensor(value):
+        return dtensors.local_part(value)
+    shards = value.local_shards()
+    if not shards:
+        return torch.empty((0, *value.shape[1:]), dtype=value.dtype, device=device)
+    rows: torch.Tensor = shards[0].tensor
+    return rows
+
+
+def _as_dtensor(value: Any, device: torch.device) -> Any:
+    """Return a ShardedTensor, of which each rank has a chunk of rows, as a DTensor."""
+    if not _is_sharded_tensor(value):
+        return _cloned(value)
+    from torch.distributed.device_mesh import DeviceMesh
+    from torch.distributed.tensor import DTensor, Shard
+
+    rows = _local_rows(value, device)
+    mesh = DeviceMesh.from_group(value._process_group, rows.device.type)
+    stride = torch.empty(value.shape, device="meta").stride()
+    return DTensor.from_local(
+        rows, mesh, [Shard(0)], run_check=False, shape=value.shape, stride=stride
+    )
 
 
 def _cloned(value: Any) -> Any:

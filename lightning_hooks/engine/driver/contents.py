@@ -46,11 +46,12 @@ from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.engine.roster import hook_callbacks_of
+from lightning_hooks.storage import state_parts
 from lightning_hooks.storage.layout import OWN_PART, RAW, has_average, own_part
 from lightning_hooks.utils import dtensors, fsdp
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["Contents", "HookStates", "restore_raw_weights"]
+__all__ = ["Contents", "HookStates", "present_state", "restore_raw_weights"]
 
 
 class Participant(Protocol):
@@ -118,8 +119,14 @@ class Contents:
             DamagedCheckpointError: for a value of another form than expected.
         """
         file = CheckpointFile(checkpoint, own_part(checkpoint), self._trainer)
+        state_parts.from_parts(checkpoint, file.own_part, self._find_parts)
         for participant in reversed(self.participants()):
             participant._take_from_file(file)
+
+    def _find_parts(self) -> tuple[str, dict[str, Any]]:
+        """Return the path of a directory, rank 0's, and the module's state dict."""
+        trainer = self._trainer
+        return str(trainer.strategy.broadcast(trainer.ckpt_path)), present_state(trainer)
 
 
 class HookStates:
@@ -158,6 +165,13 @@ class HookStates:
             rank_zero_warn(warning)
 
 
+def present_state(trainer: L.Trainer) -> dict[str, Any]:
+    """Return the module's state dict, sharded as the parameters are. Collective under FSDP."""
+    if isinstance(trainer.strategy, FSDPStrategy) and trainer.strategy.model is not None:
+        return fsdp.sharded_state(trainer.strategy.model)
+    return trainer.lightning_module.state_dict()
+
+
 def restore_raw_weights(file: CheckpointFile) -> bool:
     """Have the module load the raw weights in place of the average.
 
@@ -180,7 +194,7 @@ def restore_raw_weights(file: CheckpointFile) -> bool:
         dtensors.load_whole(file.module, raw)
     elif isinstance(strategy, FSDPStrategy):
         assert strategy.model is not None
-        fsdp.load_whole(strategy.model, raw)
+        fsdp.load(strategy.model, raw)
     else:
         raise ValueError(
             f"the checkpoint's 'state_dict' is an average, and {type(strategy).__name__} "

@@ -15,7 +15,7 @@ from lightning.pytorch.strategies import FSDPStrategy
 from lightning.pytorch.trainer.states import TrainerFn, TrainerStatus
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
-from lightning_hooks.engine.driver.contents import restore_raw_weights
+from lightning_hooks.engine.driver.contents import present_state, restore_raw_weights
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
@@ -37,7 +37,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.storage import torch_files, weights
 from lightning_hooks.storage.handover import Handover
-from lightning_hooks.utils import dtensors, fsdp
+from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path, shown
 from lightning_hooks.utils.attributes import weak_property
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -86,10 +86,9 @@ class AveragingHook(Hook):
 
     With ``ModelParallelStrategy`` and ``FSDPStrategy`` each rank averages its shards, or its slices
     of flat parameters; the only collective of a step is the vote on NaN. A checkpoint of one file
-    has all averages whole, gathered on rank 0's CPU; in a checkpoint directory the ``state_dict``
-    is sharded, and ``meta.pt``, read by every rank on resume, has the other averages whole. Refused
-    are directories of ``FSDPStrategy``, and ``DeepSpeedStrategy``, which partitions the trained
-    weights and keeps the weights in another precision.
+    has all averages whole, gathered on rank 0's CPU; a checkpoint directory has them in parts, as
+    the weights, and another number of ranks can resume. Refused is ``DeepSpeedStrategy``, which
+    partitions the trained weights and keeps the weights in another precision.
 
     Args:
         interval: Optimizer steps from one update to the next.
@@ -127,9 +126,9 @@ class AveragingHook(Hook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for DeepSpeed, for FSDP with
-            ``state_dict_type="sharded"``, for ``resume_from`` where parameters are sharded, or
-            beside a hook that swaps as mmcv's EMAHook does.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed, for
+            ``resume_from`` where parameters are sharded, or beside a hook that swaps as mmcv's
+            EMAHook does.
     """
 
     _reads_step = False
@@ -578,7 +577,7 @@ class AveragingHook(Hook):
         if hooks[0] is not self:
             return
         path = str(file.trainer.ckpt_path)
-        averages = find_averages(file.contents, _present_state(file.trainer), hooks, path)
+        averages = find_averages(file.contents, present_state(file.trainer), hooks, path)
         for hook, saved in zip(hooks, averages, strict=True):
             hook._take(saved, for_fit=file.resumes)
         if file.resumes and any(saved is not None and saved.is_validated for saved in averages):
@@ -598,13 +597,6 @@ class AveragingHook(Hook):
         state = super().__getstate__()
         kept = {k: v for k, v in state.items() if not k.startswith("_") or k in ARGUMENTS}
         return {**kept, "_handover": self._handover.of_copy()}
-
-
-def _present_state(trainer: L.Trainer) -> dict[str, Any]:
-    """Return the module's state dict; under FSDP's strategy a whole one, gathered."""
-    if isinstance(trainer.strategy, FSDPStrategy) and trainer.strategy.model is not None:
-        return fsdp.whole_state(trainer.strategy.model, everywhere=True)
-    return trainer.lightning_module.state_dict()
 
 
 def _evaluated(trainer: L.Trainer) -> AveragingHook | None:

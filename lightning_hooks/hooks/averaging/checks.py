@@ -13,7 +13,6 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
-from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.utils.arguments import check_number, shown
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -42,9 +41,8 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
         resume_from: The checkpoint that the hook loads itself.
 
     Raises:
-        ValueError: for DeepSpeed and other strategies with partitioned parameters, for FSDP with
-            directories, and with ``resume_from`` for a strategy with its own way to load
-            checkpoints.
+        ValueError: for DeepSpeed and other strategies with partitioned parameters, and with
+            ``resume_from`` for a strategy with its own way to load checkpoints.
     """
     strategy = trainer.strategy
     shards = strategy.restore_checkpoint_after_setup
@@ -54,12 +52,6 @@ def check_strategy(hook: Hook, trainer: L.Trainer, resume_from: str | None = Non
             f"{type(hook).__name__} does not work with {name}, whose parameters are not the "
             "module's own; use ModelParallelStrategy, with torch's fully_shard() in "
             "configure_model(), 'fsdp' or 'ddp'; docs/extending.md has an average for DeepSpeed"
-        )
-    if isinstance(strategy, FSDPStrategy) and writes_directories(strategy):
-        raise ValueError(
-            f"{type(hook).__name__} does not work with {name}(state_dict_type='sharded'), as a "
-            "directory has no place for a second set of slices; write state_dict_type='full', or "
-            "use ModelParallelStrategy"
         )
     if shards and resume_from is not None:
         raise ValueError(

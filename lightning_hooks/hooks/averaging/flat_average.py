@@ -2,25 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any, TypeAlias
 
 import lightning as L
 import torch
 
 from lightning_hooks.engine.hook_states import Identity
+from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage, averaged
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import fsdp
 
 __all__ = ["FlatAverage"]
 
+ReadState: TypeAlias = Callable[[Any], dict[str, Any]]
+"""A function of the wrapped model that returns a state dict, whole or sharded."""
+
 
 class FlatAverage(ModuleAverage):
     """A second set of values for a module whose parameters FSDP (``FSDPStrategy``) has flattened.
 
-    Each rank averages its slices; nothing is gathered in a step. State dicts are whole, in the
-    parameters' own types: all ranks gather them, and rank 0 gets the values.
+    Each rank averages its slices; nothing is gathered in a step. State dicts have the parameters'
+    own types. They are whole: all ranks gather them, and rank 0 gets the values. For a checkpoint
+    directory they are sharded.
 
     Args:
         module: The module, in a fit with the strategy.
@@ -72,7 +78,7 @@ class FlatAverage(ModuleAverage):
         slices = [self._local(tensor) for tensor in self._tensors]
         held = [*slices, *self._model.buffers()]
         own = [value.clone() for value in held]
-        fsdp.load_whole(self._model, start)
+        fsdp.load(self._model, start)
         self._reshard()
         values = {
             id(tensor): local.to(types[id(tensor)], copy=True)
@@ -82,7 +88,10 @@ class FlatAverage(ModuleAverage):
         return values
 
     def _state_dict_with(
-        self, values: Sequence[torch.Tensor], exact: bool = False, everywhere: bool = False
+        self,
+        values: Sequence[torch.Tensor],
+        exact: bool = False,
+        read: ReadState = fsdp.whole_state,
     ) -> dict[str, Any]:
         with torch.inference_mode(False), torch.no_grad():
             self._reshard()
@@ -90,23 +99,28 @@ class FlatAverage(ModuleAverage):
             own = [value.clone() for value in slices]
             _copy(slices, values)
             try:
-                return fsdp.whole_state(self._model, everywhere)
+                return read(self._model)
             finally:
                 self._reshard()
                 _copy(slices, own)
 
     def everywhere(self) -> dict[str, Any]:
         """Return the state dict with the average's values, on every rank."""
-        return self._state_dict_with(self.swap.replacement, everywhere=True)
+        read = partial(fsdp.whole_state, everywhere=True)
+        return self._state_dict_with(self.swap.replacement, read=read)
 
     def live(self) -> dict[str, torch.Tensor]:
         """Return the average's live tensors, of this rank, by their places."""
         return {str(place): value for place, value in enumerate(self.swap.replacement)}
 
     def saved(self, of: Identity | None = None, is_validated: bool = False) -> SavedAverage:
-        """Return the average for a checkpoint of a hook; rank 0 gets the values."""
-        raw = self.raw_state_dict() if is_validated else {}
-        return SavedAverage(of, self.state_dict(), self.steps, self.updates, is_validated, {}, raw)
+        """Return the average for a checkpoint of a hook: sharded, or whole on rank 0."""
+        in_parts = writes_directories(self.module.trainer.strategy)
+        read = fsdp.sharded_state if in_parts else fsdp.whole_state
+        values = self.swap.replacement if self.has_begun else self.swap.raw
+        state = self._state_dict_with(values, read=read)
+        raw = self._state_dict_with(self.swap.raw, read=read) if is_validated else {}
+        return SavedAverage(of, state, self.steps, self.updates, is_validated, raw=raw)
 
 
 def _copy(into: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:

@@ -10,7 +10,8 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.storage import layout
+from lightning_hooks.engine.lightning_api.precision import writes_directories
+from lightning_hooks.storage import layout, state_parts
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
@@ -61,10 +62,10 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
     """
     checkpoint = file.contents
     state = checkpoint.get("state_dict", {})
-    is_spread = dtensors.any_sharded(state.values())  # a checkpoint directory
+    is_directory = writes_directories(file.trainer.strategy)
 
-    def in_file(tensors: Mapping[str, Any], spread: bool = False) -> dict[str, Any]:
-        if spread:
+    def in_file(tensors: Mapping[str, Any]) -> dict[str, Any]:
+        if is_directory:
             tensors = {dtensors.uncompiled_key(key): value for key, value in tensors.items()}
         else:
             tensors = dtensors.gathered(tensors)
@@ -73,13 +74,15 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
     records = file.own_part["averages"] = []
     for average in averages:
         if average.is_validated and average.tensors:
-            checkpoint["state_dict"] = in_file(average.tensors, is_spread)
+            checkpoint["state_dict"] = in_file(average.tensors)
             checkpoint[layout.RAW] = in_file(average.raw or state)
             checkpoint[layout.STATE] = {"n_averaged": torch.tensor(average.updates)}
             tensors = None
         else:
             tensors = in_file(average.tensors)
         records.append(average.record(tensors, in_file(average.exact)))
+    if is_directory:
+        state_parts.in_parts(checkpoint, file.own_part)
 
 
 def read_averages(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> list[SavedAverage]:

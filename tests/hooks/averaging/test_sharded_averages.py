@@ -10,6 +10,7 @@ import torch
 from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 
 from lightning_hooks import EMAHook
+from support.directories import read_checkpoint
 from support.probes import equal
 from support.processes import Job
 from support.training import TinyModule, make_loader, make_trainer
@@ -47,9 +48,7 @@ def found(runs: dict[str, Path]) -> dict[str, list[dict[str, Any]]]:
 def checkpoint(runs: dict[str, Path], kind: str, name: str) -> dict[str, Any]:
     path = runs[kind] / name
     assert path.is_dir() == (kind == "directory")
-    file = path / "meta.pt" if path.is_dir() else path
-    loaded: dict[str, Any] = torch.load(file, weights_only=True)
-    return loaded
+    return read_checkpoint(path)
 
 
 def seen(rank: dict[str, Any], part: str) -> dict[str, Any]:
@@ -103,8 +102,7 @@ def test_a_checkpoint_has_whole_averages_and_raw_weights(
     runs: Any, found: Any, kind: str, name: str
 ) -> None:
     file, one = checkpoint(runs, kind, name), checkpoint_of_one(runs, name)
-    parts = ["current_model_state", *(["state_dict"] if kind == "file" else [])]
-    for part in parts:  # of a directory Lightning reads the state_dict, below
+    for part in ("current_model_state", "state_dict"):
         torch.testing.assert_close(file[part], one[part], rtol=1e-6, atol=1e-9)
     second, want = (f["lightning_hooks"]["averages"][1]["state_dict"] for f in (file, one))
     torch.testing.assert_close(second, want, rtol=1e-6, atol=1e-9)
@@ -138,6 +136,12 @@ def test_an_export_is_whole(runs: Any, found: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_tensors_of_an_export_are_gathered_together(found: Any, kind: str) -> None:
+    for rank in found[kind]:
+        assert rank["export"] == {"all_gather_into_tensor": 1, "barrier": 1, "full_tensor": 0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_sharded_module_takes_the_average_too(found: Any, kind: str) -> None:
     for rank in found[kind]:
         same(rank["applied"], rank["fit"]["averages"][0])
@@ -151,8 +155,7 @@ def test_an_error_in_validation_leaves_the_raw_weights(runs: Any, found: Any, ki
         assert not equal(run["raw"], run["averages"][0])
     file = checkpoint(runs, kind, "broken_weights")  # written after the error
     same(file["current_model_state"], found[kind][0]["broken"]["raw"])
-    if kind != "directory":
-        same(file["state_dict"], found[kind][0]["broken"]["averages"][0])
+    same(file["state_dict"], found[kind][0]["broken"]["averages"][0])
 
 
 @pytest.mark.parametrize("kind", ["whole", *KINDS])

@@ -23,6 +23,12 @@ from support.fsdp_on_cpu import FSDPOnCPU
 from support.training import TinyModule, make_loader, make_trainer
 
 SHARDINGS = ("FULL_SHARD", "SHARD_GRAD_OP", "NO_SHARD")
+KINDS: dict[str, dict[str, Any]] = {
+    "file": {"use_orig_params": True},
+    "directory": {"use_orig_params": True, "state_dict_type": "sharded"},
+    "flat": {"use_orig_params": False},
+}
+"""What a strategy is given; of a flat parameter the optimizer's state is in no single file."""
 
 
 class Module(TinyModule):
@@ -149,21 +155,21 @@ def main(out: Path) -> None:
     warnings.simplefilter("ignore")
     rank, found = os.environ["LOCAL_RANK"], {}
     for sharding in SHARDINGS:
-        for use_orig_params in (True, False):
-            here = out / f"{sharding}_{use_orig_params}"
+        for kind, given in KINDS.items():
+            here = out / f"{sharding}_{kind}"
             here.mkdir(exist_ok=True)
 
-            def strategy(kind: str = sharding, original: bool = use_orig_params) -> Any:
+            def strategy(sharding: str = sharding, given: Any = given) -> Any:
                 policy = ModuleWrapPolicy([nn.Linear])
-                return FSDPOnCPU(
-                    auto_wrap_policy=policy, sharding_strategy=kind, use_orig_params=original
-                )
+                return FSDPOnCPU(auto_wrap_policy=policy, sharding_strategy=sharding, **given)
 
-            saves = [Saves(here)] if use_orig_params else []
+            saves = [Saves(here)] if kind != "flat" else []
             found[here.name] = run(here, strategy(), *saves, devices=2)
-            if use_orig_params:
+            if saves:
                 on = run(here, strategy(), devices=2, ckpt=here / "half.ckpt")
                 found[f"{here.name} resumed"] = on
+            if kind == "directory":
+                continue
             options = {"bad_step": 4, "devices": 2}
             check = CheckInvalidLossHook(interval=1, action="restore")
             found[f"{here.name} restored"] = run(out, strategy(), check, **options)

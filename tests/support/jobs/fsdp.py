@@ -250,8 +250,7 @@ def loads_best(kind: str, out: Path) -> dict[str, Any]:
     found = {}
     strategies = {"file": {}} if kind == "ddp" else written(kind)
     for what, strategy in strategies.items():
-        refused = kind == "fsdp" and what == "directory"
-        for average in [[]] if refused else [[], [lh.EMAHook(momentum=0.3, warm_up=0)]]:
+        for average in [[], [lh.EMAHook(momentum=0.3, warm_up=0)]]:
             hooks, module = [lh.BestCheckpointHook("acc", load_at_end=True)], FirstIsBest()
             here = out / f"{what} {len(average)}"
             trainer = train(kind, here, *hooks, *average, module=module, strategy=strategy)
@@ -408,8 +407,6 @@ def refuses(kind: str, out: Path) -> dict[str, Any]:
         flat: dict[str, Any] = {"strategy": {"use_orig_params": False}}
         groups: Any = [{"max_norm": 1.0}]
         cases |= {
-            "EMA": lambda: _said(kind, out, lh.EMAHook(), strategy=remote),
-            "SWA": lambda: _said(kind, out, lh.StochasticWeightAverageHook(), strategy=remote),
             "backward": lambda: _said(kind, out, lh.GradientCumulativeOptimizerHook(2)),
             "groups": lambda: _said(kind, out, lh.OptimizerHook(groups)),
             "parts": lambda: _said(
