@@ -89,11 +89,11 @@ def record(
     Args:
         target: The place and the fields of the entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
-        size: The size of the file in bytes; None to measure the file of another writer.
-        crc32: The file's checksum, with ``size``.
+        size: The size of the file in bytes; None for a folder, or to measure another writer's file.
+        crc32: The checksum; None to measure another writer's file.
         rename: Renames the temporary file, for a file not yet in place.
     """
-    if size is None:
+    if size is None and crc32 is None:
         size, crc32 = _measured(target.path)
     time = datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
     new = Entry(

@@ -159,7 +159,7 @@ def _gathered_rows(tensors: Sequence[Any], group: Any) -> Iterator[torch.Tensor]
         chunks.append(chunk.flatten())
     sent = torch.cat(chunks)
     received = sent.new_empty(ranks, sent.numel())
-    torch.distributed.all_gather_into_tensor(received.view(-1), sent, group)
+    torch.distributed.all_gather([*received.unbind()], sent, group)
     sizes = [chunk.numel() for chunk in chunks]
     for tensor, parts in zip(tensors, received.split_with_sizes(sizes, dim=1), strict=True):
         whole = sent.new_empty(tensor.shape)

@@ -464,7 +464,7 @@ def is_shared(folder: str) -> bool:
 
 def spool_path(runner: Runner, backend: str) -> str:
     """Return the path of a run's spool on the local machine."""
-    work_dir = runner.work_dir.removeprefix("file://")
+    work_dir = runner.work_dir
     if not is_local(work_dir):  # nothing can be appended there
         work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
