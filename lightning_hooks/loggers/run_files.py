@@ -58,7 +58,11 @@ def _open(path: str, flags: int) -> int:
 def append(path: str, data: bytes, local: bool = True) -> None:
     """Append to a local or remote file; a full disk takes no part of the data."""
     if not local:
-        with fsspec.open(path, "ab") as remote:
+        try:
+            remote = fsspec.open(path, "ab").open()
+        except FileNotFoundError:  # some file systems append to existing files alone
+            remote = fsspec.open(path, "wb").open()
+        with remote:
             remote.write(data)
         return
     file = _open(path, _APPENDING)  # fsspec would take half a millisecond, open() twice the calls
