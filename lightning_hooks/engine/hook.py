@@ -183,8 +183,8 @@ class Hook(HookCallback):
         if owner is cls or not issubclass(owner, Hook):
             cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
         if cls.__module__.startswith("lightning_hooks.") and "__init__" in vars(cls):
-            # arguments kept as _<name>, for old subclasses that use the name, are read by the name;
-            # an annotated attribute is kept under the name: a property would slow its reads
+            # an argument kept as _<name>, for old subclasses that use the name, is read by name;
+            # an annotated attribute is kept under the name, and is read faster without a property
             for name in parameter_names(cls.__init__)[1:]:
                 if not hasattr(cls, name) and name not in cls.__annotations__:
                     setattr(cls, name, weak_property(attrgetter(f"_{name}")))

@@ -46,8 +46,8 @@ def average_checkpoints(
             alone, and the files' names as metadata.
 
     Raises:
-        ValueError: for fewer than two files, for files with other keys or shapes, with the names
-            of both, and for another ending of ``out``.
+        ValueError: for fewer than two files, for files with other keys, shapes or kinds of
+            numbers, with the names of both, and for another ending of ``out``.
         ImportError: for ``.safetensors`` without the package.
         FileNotFoundError: for a missing file.
         RuntimeError: for a damaged file.
@@ -77,11 +77,11 @@ def average_checkpoints(
         numbers = {k: v for k, v in tensors.items() if v.is_floating_point() or v.is_complex()}
         if number == 0:
             sums = {k: v.to(_wide(v.dtype), copy=True) for k, v in numbers.items()}
-            shapes = {k: v.shape for k, v in tensors.items()}
+            forms = {k: _form(v) for k, v in tensors.items()}
             continue
-        _check_same(shapes, {k: v.shape for k, v in tensors.items()}, names[0], name)
+        _check_same(forms, {k: _form(v) for k, v in tensors.items()}, names[0], name)
         for key, value in numbers.items():
-            sums[key] += value
+            sums[key] += value.to(sums[key].dtype)
     means = {k: (v / len(names)).to(state[k].dtype) for k, v in sums.items()}
     kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
     soup = {**kept, "state_dict": {**state, **means}}
@@ -99,20 +99,25 @@ def _write(soup: dict[str, Any], path: str, names: Sequence[str]) -> None:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+    """Return float32, or the type itself if wider; torch promotes no type of eight bits."""
+    is_narrow = dtype.is_floating_point and dtype.itemsize < 4
+    return torch.float32 if is_narrow else torch.promote_types(dtype, torch.float32)
 
 
-def _check_same(
-    first: dict[str, torch.Size], other: dict[str, torch.Size], name: str, other_name: str
-) -> None:
-    for shapes, where, lacking in ((first, name, other_name), (other, other_name, name)):
-        missing = sorted(shapes.keys() - first.keys()) or sorted(shapes.keys() - other.keys())
+def _form(tensor: torch.Tensor) -> str:
+    kind = "" if tensor.is_floating_point() else " of integers"
+    return f"{[*tensor.shape]}{' of complex numbers' if tensor.is_complex() else kind}"
+
+
+def _check_same(first: dict[str, str], other: dict[str, str], name: str, other_name: str) -> None:
+    for forms, where, lacking in ((first, name, other_name), (other, other_name, name)):
+        missing = sorted(forms.keys() - first.keys()) or sorted(forms.keys() - other.keys())
         if missing:
             raise ValueError(f"{where} has the weight {missing[0]!r}, and {lacking} has not")
-    for key, shape in first.items():
-        if other[key] != shape:
+    for key, form in first.items():
+        if other[key] != form:
             raise ValueError(
-                f"the weight {key!r} has the shape {[*shape]} in {name}, and {[*other[key]]} in "
+                f"the weight {key!r} has the shape {form} in {name}, and {other[key]} in "
                 f"{other_name}"
             )
 

@@ -10,12 +10,21 @@ from __future__ import annotations
 import os
 import time
 import zlib
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
 from lightning_hooks.storage import files
 
-__all__ = ["ARCHIVE_HEAD", "checksum", "damage", "flaw_of_archive"]
+__all__ = [
+    "ARCHIVE_HEAD",
+    "checksum",
+    "crc32_of_bytes",
+    "damage",
+    "flaw_of_archive",
+    "remembered",
+]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
@@ -34,7 +43,7 @@ def checksum(path: str) -> str:
     A torch archive has the CRC-32 of the table of records, any other file that of all bytes.
     """
     with files.opened(path) as file:
-        return _crc32_of_table(file) or _crc32_of_bytes(file)
+        return _crc32_of_table(file) or crc32_of_bytes(file)
 
 
 def damage(path: str, expected: str | None) -> str:
@@ -53,12 +62,31 @@ def damage(path: str, expected: str | None) -> str:
     if not files.is_local(path):
         return _damage(path, expected)
     status = os.stat(files.plain(path))
-    place = (path, status.st_dev, status.st_ino)
-    seen = (*place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, expected)
+    return remembered([(path, status)], expected, partial(_damage, path, expected))
+
+
+def remembered(
+    statuses: Sequence[tuple[str, os.stat_result]], expected: str | None, find: Callable[[], str]
+) -> str:
+    """Return the damage of local files; do not look for it again in files found intact.
+
+    Args:
+        statuses: The paths of the files, each with its status.
+        expected: The checksum in the list.
+        find: Reads the files and describes the damage.
+    """
+    seen = (
+        expected,
+        *(
+            (path, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+            for path, s in statuses
+        ),
+    )
     if seen in _intact:
         return ""
-    problem = _damage(path, expected)
-    if not problem and time.time() - max(status.st_mtime, status.st_ctime) > SETTLED:
+    problem = find()
+    changed = max((max(s.st_mtime, s.st_ctime) for _, s in statuses), default=0.0)
+    if not problem and time.time() - changed > SETTLED:
         if len(_intact) >= MOST_REMEMBERED:
             _intact.clear()
         _intact.add(seen)
@@ -86,7 +114,8 @@ def _crc32_of_table(file: IO[bytes]) -> str | None:
     return f"{zlib.crc32(repr(table).encode(errors='replace')):08x}"
 
 
-def _crc32_of_bytes(file: IO[bytes]) -> str:
+def crc32_of_bytes(file: IO[bytes]) -> str:
+    """Return the CRC-32 of an open file, eight hexadecimal digits."""
     value = 0
     file.seek(0)
     while chunk := file.read(CHUNK):

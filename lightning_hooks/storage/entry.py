@@ -9,17 +9,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import posixpath
-import re
 import reprlib
 import typing
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, shards
 from lightning_hooks.storage.checksum import checksum, damage
 from lightning_hooks.storage.file_names import is_inside
 
-__all__ = ["Entry", "best_series", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
+__all__ = ["Entry", "best_series", "flaw", "intact_of", "parse", "remove"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Entry:
         name: The path relative to the directory.
         size: The size in bytes; None for a folder, and for a file that another writer had not
             finished.
-        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum`; None
-            without a size, and for a remote file.
+        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum`, and of a
+            folder :func:`~.shards.checksum`; None for a remote or an unfinished file.
         epoch: Epochs done.
         iter: Iterations done.
         time: When the file was listed, ISO 8601; orders nothing.
@@ -101,8 +100,9 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
     try:
         problem = _misplaced(directory, entry)
         if not problem and _is_local_folder(path):
-            is_whole = entry.size is None and is_folder_of_shards(path)
-            return "" if is_whole else "is a folder, and no checkpoint"
+            if entry.size is not None or not shards.is_folder_of_shards(path):
+                return "is a folder, and no checkpoint"
+            return shards.damage(path, entry.crc32) if in_full and entry.crc32 else ""
         problem = problem or _other_size(entry, files.size_of(path))
         if problem or not in_full or entry.size is None:
             return problem
@@ -141,7 +141,7 @@ def remove(directory: str, entry: Entry) -> str:
     try:
         problem = _misplaced(directory, entry)
         if not problem and _is_local_folder(path):
-            return _remove_shards(path) if entry.size is None else "is a folder"
+            return shards.remove(path) if entry.size is None else "is a folder"
         problem = problem or _other_size(entry, files.size_of(path))
         problem = problem or _other_contents(path, entry)
         if not problem:
@@ -183,28 +183,3 @@ def _other_contents(path: str, entry: Entry) -> str:
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
     return "" if entry.crc32 == checksum(path) else "has another checksum than the list"
-
-
-# -- folders of shards -----------------------------------------------------------------------------
-
-_SHARD = re.compile(r"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp")
-_LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and DeepSpeed
-
-
-def is_folder_of_shards(path: str) -> bool:
-    """Return whether a local folder is a checkpoint in parts, one of each rank."""
-    path = files.plain(path)
-    return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
-
-
-def _remove_shards(path: str) -> str:
-    path = files.plain(path)
-    with os.scandir(path) as listing:
-        parts = [*listing]
-    shards = [p for p in parts if _SHARD.fullmatch(p.name) and p.is_file(follow_symlinks=False)]
-    if not parts or len(shards) != len(parts):
-        return "is a folder with more in it than the shards of a checkpoint"
-    for part in shards:
-        os.unlink(part.path)
-    os.rmdir(path)
-    return ""

@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
 from lightning_hooks.loggers.run_files import append
-from lightning_hooks.storage.files import delete, is_local, join, locked
+from lightning_hooks.storage.files import delete, is_local, join
+from lightning_hooks.storage.locks import locked
 from lightning_hooks.utils.regular_files import regular
 
 if TYPE_CHECKING:
@@ -464,7 +465,7 @@ def is_shared(folder: str) -> bool:
 
 def spool_path(runner: Runner, backend: str) -> str:
     """Return the path of a run's spool on the local machine."""
-    work_dir = runner.work_dir.removeprefix("file://")
+    work_dir = runner.work_dir
     if not is_local(work_dir):  # nothing can be appended there
         work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")
