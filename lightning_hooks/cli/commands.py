@@ -107,7 +107,10 @@ def decay(given: Namespace) -> int:
     if not Path(given.run_dir).is_dir():
         raise FileNotFoundError(f"there is no folder {given.run_dir!r}")
     (Path(given.run_dir) / DECAY_REQUEST).touch()
-    print(f"the run in {given.run_dir} decays from its next epoch or validation on")
+    print(
+        f"a WSDLrUpdaterHook with the work dir {given.run_dir} decays from the next epoch or "
+        "validation on"
+    )
     return 0
 
 

@@ -10,6 +10,7 @@ import torch
 
 from lightning_hooks.storage import files, manifest, torch_files, verification, weights
 from lightning_hooks.storage.entry import Entry, flaw
+from lightning_hooks.utils.arguments import check_path, shown
 
 __all__ = ["average_checkpoints", "best_files", "last_files"]
 
@@ -39,6 +40,7 @@ def average_checkpoints(
             alone, and the files' names as metadata.
 
     Raises:
+        TypeError: unless the paths are a list of paths.
         ValueError: for fewer than two files, for files with other keys or shapes, with the names
             of both, and for another ending of ``out``.
         ImportError: for ``.safetensors`` without the package.
@@ -56,7 +58,9 @@ def average_checkpoints(
     Source: "Averaging Weights Leads to Wider Optima" (2018) and "Model soups" (2022), as fairseq's
     ``average_checkpoints.py``.
     """
-    names = [os.path.expanduser(os.fspath(path)) for path in paths]
+    if not isinstance(paths, (list, tuple)):
+        raise TypeError(f"paths must be a list of paths, got {shown(paths)}")
+    names = [str(check_path(f"paths[{i}]", path)) for i, path in enumerate(paths)]
     if len(names) < 2:
         raise ValueError(f"an average needs at least two files, got {names}")
     if out is not None:
@@ -116,17 +120,17 @@ def best_files(directory: str, count: int) -> list[str]:
     of_run = [e for e in scored if (e.run, e.series) == (scored[-1].run, scored[-1].series)]
     greater_first = any(entry.rule == "greater" for entry in of_run)
     best_first = sorted(of_run, key=lambda entry: entry.score or 0, reverse=greater_first)
-    return _intact(directory, best_first, count)
+    return _intact(directory, best_first, count, "best")
 
 
 def last_files(directory: str, count: int) -> list[str]:
     """Return the paths of the last files of the newest run, the oldest first."""
     entries = [entry for entry in manifest.read(directory) if entry.score is None]
     of_run = [entry for entry in entries if entry.run == entries[-1].run]
-    return _intact(directory, of_run[::-1], count)[::-1]
+    return _intact(directory, of_run[::-1], count, "last")[::-1]
 
 
-def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
+def _intact(directory: str, entries: Sequence[Entry], count: int, kind: str) -> list[str]:
     by_name = {entry.name: entry for entry in reversed(entries)}  # the last entry of each name
     names = dict.fromkeys(entry.name for entry in entries)
     listed = [by_name[name] for name in names][:count]
@@ -136,5 +140,7 @@ def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
                 f"{files.join(directory, entry.name)} {problem}"
             )
     if len(listed) < count:
-        raise ValueError(f"{directory} has {len(listed)} such files in its list, of {count}")
+        raise ValueError(
+            f"{directory} has {len(listed)} {kind} files in its list {manifest.NAME}, not {count}"
+        )
     return [files.join(directory, entry.name) for entry in listed]
