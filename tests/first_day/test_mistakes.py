@@ -163,14 +163,6 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: CheckpointHook(rule="less"),
         "rule='less' has no effect without save_best",
     ),
-    "skips of another action": (
-        lambda: CheckInvalidLossHook(max_skips=3),
-        'max_skips=3 has no effect without action="skip"',
-    ),
-    "restores of another action": (
-        lambda: CheckInvalidLossHook(action="skip", max_restores=1),
-        'max_restores=1 has no effect without action="restore"',
-    ),
     "a warm-up in words": (
         lambda: EMAHook(warm_up="linear"),  # type: ignore[arg-type]
         "warm_up must be an int of at least 0 or 'fast', got 'linear'",

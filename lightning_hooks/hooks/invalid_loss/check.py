@@ -25,7 +25,7 @@ from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.hooks.invalid_loss.spikes import Spikes
 from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.utils import random_state
-from lightning_hooks.utils.arguments import check_count, check_needed, check_path, shown
+from lightning_hooks.utils.arguments import check_count, check_path, shown
 from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
@@ -92,8 +92,8 @@ class CheckInvalidLossHook(Hook):
             from which on spikes are bad. None for NaN and infinite losses alone.
 
     Raises:
-        ValueError: for arguments out of range, or for another action; when training starts, for a
-            strategy or optimizer whose steps cannot be skipped.
+        ValueError: for arguments out of range; when training starts, for a strategy or optimizer
+            whose steps cannot be skipped.
         InvalidLossError: in training.
 
     Source: mmdetection's ``CheckInvalidLossHook``.
@@ -139,10 +139,6 @@ class CheckInvalidLossHook(Hook):
             raise ValueError(f"action must be one of {list(ACTIONS)}, got {shown(action)}")
         check_count("max_skips", max_skips, 0, optional=True)
         check_count("max_restores", max_restores, 0, optional=True)
-        if action != "skip":
-            check_needed('action="skip"', max_skips=(max_skips, 10))
-        if action != "restore":
-            check_needed('action="restore"', max_restores=(max_restores, 3))
         self.interval = interval
         self.action = action
         self.max_skips = max_skips
