@@ -22,6 +22,7 @@ from lightning_hooks import (
     HookAdapter,
     IterTimerHook,
     TextLoggerHook,
+    newest_valid,
 )
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.driver import Driver
@@ -141,6 +142,16 @@ def test_a_run_begins_with_one_line_and_ends_with_the_place_of_its_files(
     ]
     assert said == ["Best", "Saving"]
     assert last == f"the files of this run are in {tmp_path}"
+
+
+def test_a_work_dir_may_be_a_url_of_a_file(tmp_path: Path) -> None:
+    hooks = HookAdapter([CheckpointHook(), TextLoggerHook()], work_dir=f"file://{tmp_path}/run")
+    fit(tmp_path, hooks, max_epochs=1)
+    assert {"epoch_1.pth", "checkpoints.json"} <= {
+        path.name for path in (tmp_path / "run").iterdir()
+    }
+    assert newest_valid(f"file://{tmp_path}/run") == str(tmp_path / "run" / "epoch_1.pth")
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
 
 
 def test_checkpoints_elsewhere_are_named_in_the_first_line(tmp_path: Path, caplog: Any) -> None:

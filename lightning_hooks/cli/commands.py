@@ -106,7 +106,9 @@ def decay(given: Namespace) -> int:
     """Have a run with a WSDLrUpdaterHook start its decay, and end with it."""
     if not Path(given.run_dir).is_dir():
         raise FileNotFoundError(f"there is no folder {given.run_dir!r}")
-    (Path(given.run_dir) / DECAY_REQUEST).touch()
+    from lightning_hooks.storage.files import write_bytes
+
+    write_bytes(str(Path(given.run_dir, DECAY_REQUEST)), b"")  # in place of a link, not through it
     print(
         f"a WSDLrUpdaterHook with the work dir {given.run_dir} decays from the next epoch or "
         "validation on"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import keyword
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -14,10 +15,11 @@ from lightning_hooks.config.full_config import hooks_from_config
 from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import FAMILIES, default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
+from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
-__all__ = ["call", "convert", "header", "hooks_and_trainer", "source", "split_unknown"]
+__all__ = ["argument", "call", "convert", "header", "hooks_and_trainer", "source", "split_unknown"]
 
 WIDTH = 100
 OURS = "lightning_hooks"
@@ -71,7 +73,8 @@ def split_unknown(
         comments.append(f"# not converted: {kind} is not registered{instead}; {advice}")
         return {"grad_clip": value["grad_clip"]} if clips else None
 
-    return {**config, **{key: known(config[key]) for key in keys}}, comments
+    config = {**config, **{key: known(config[key]) for key in keys}}
+    return config, [*map(printable, comments)]  # a type may have several lines
 
 
 def _comment(what: str, error: BaseException) -> str:
@@ -145,9 +148,9 @@ def hooks_and_trainer(
         arguments.append("by_epoch=False")
     work_dir = work_dir if runner.work_dir is None else runner.work_dir
     if work_dir is not None:
-        arguments.append(f"work_dir={json.dumps(work_dir)}")
+        arguments.append(argument("work_dir", work_dir, imports))
     trainer = {**hooks.trainer_kwargs, **options}
-    given = ["callbacks=[hooks]", *(f"{key}={value!r}" for key, value in trainer.items())]
+    given = ["callbacks=[hooks]", *(argument(*item, imports) for item in trainer.items())]
     return [call("hooks = HookAdapter", arguments), call("trainer = L.Trainer", given)]
 
 
@@ -175,9 +178,10 @@ def _hook(config: Any, priority: Any, imports: dict[str, set[str]]) -> str:
     hook_type = arguments.pop("type")
     cls: Any = HOOKS.get(hook_type) if isinstance(hook_type, str) else hook_type
     name = _imported(cls, imports)
-    given = [f"{key}={source(value, key, imports)}" for key, value in arguments.items()]
+    given = [argument(*item, imports) for item in arguments.items()]
     if arguments.keys() & {*ORDER_KEYS}:  # keys of a config dict that the class does not take
-        return call("dict", [f"type={name}", *given, f"priority={priority!r}"], indent=12)
+        given = [f"type={name}", *given, argument("priority", priority, imports)]
+        return call("dict", given, indent=12)
     text = call(name, given, indent=12)
     if get_priority(priority) == default_priority(cls.__new__(cls)):
         return text
@@ -193,6 +197,17 @@ def _imported(value: Any, imports: dict[str, set[str]]) -> str:
     return name
 
 
+def argument(key: str, value: Any, imports: dict[str, set[str]]) -> str:
+    """Return a keyword argument as Python; a key may be no name.
+
+    >>> argument("interval", 1, {}), argument("a b", 1, {}), argument("if", 1, {})
+    ('interval=1', '**{"a b": 1}', '**{"if": 1}')
+    """
+    if isinstance(key, str) and key.isidentifier() and not keyword.iskeyword(key):
+        return f"{key}={source(value, key, imports)}"
+    return f"**{source({key: value}, key, imports)}"
+
+
 def source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
     """Return a value as Python."""
     if isinstance(value, Mapping):
@@ -204,10 +219,13 @@ def source(value: Any, key: str, imports: dict[str, set[str]]) -> str:
             return f"[{', '.join(items)}]"
         return f"({', '.join(items)}{',' * (len(items) == 1)})"
     if isinstance(value, str):
-        return json.dumps(value, ensure_ascii=False)
-    if value is None or isinstance(value, (bool, int)):
+        return printable(json.dumps(value, ensure_ascii=False))
+    if value is None or isinstance(value, bool):
         return repr(value)
+    if isinstance(value, int):
+        return int.__repr__(value)  # of an enumeration, too
     if isinstance(value, float):
+        value = float(value)
         return repr(value) if abs(value) < float("inf") else f'float("{value}")'
     importable = inspect.isclass(value) or inspect.isfunction(value)
     if importable and value.__qualname__ == value.__name__ != "<lambda>":

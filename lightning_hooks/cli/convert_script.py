@@ -8,14 +8,14 @@ what the config has and the script has not.
 from __future__ import annotations
 
 import importlib
-import json
 import textwrap
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from lightning_hooks.cli.convert import OURS, call, header, hooks_and_trainer, source
+from lightning_hooks.cli.convert import OURS, argument, call, header, hooks_and_trainer, source
 from lightning_hooks.config.training_hooks import ConfiguredHooks
+from lightning_hooks.utils.arguments import check_dict
 
 __all__ = ["as_script"]
 
@@ -82,7 +82,12 @@ def as_script(
 
     Raises:
         ValueError: for a model of another project than mmcls, mmdet and mmseg.
+        TypeError: for a part of the config that is no dict.
     """
+    for key in ("model", "data", "evaluation", "auto_scale_lr"):
+        check_dict(key, config.get(key))
+    if "train" not in (config.get("data") or {}):
+        raise ValueError("the config has no data.train, so there is nothing to train on")
     package = _package_of(config)
     builders = BUILDERS[package]
     imports: dict[str, set[str]] = {
@@ -100,7 +105,7 @@ def as_script(
     if config.get("evaluation") and config["data"].get("val"):
         imports[f"{package}.core"] = imports.get(f"{package}.core", set()) | {"EvalHook"}
         given = {**config["evaluation"], "by_epoch": by_epoch}
-        arguments = [f"{key}={source(value, key, imports)}" for key, value in given.items()]
+        arguments = [argument(*item, imports) for item in given.items()]
         evaluation = [f'({call("EvalHook", ["val_loader", *arguments])}, "LOW")']
         val_lines = [
             "val_dataset = build_dataset(cfg.data.val, dict(test_mode=True))",
@@ -108,9 +113,11 @@ def as_script(
         ]
     work_dir = str(Path("work_dirs", Path(path).stem))
     body = hooks_and_trainer(hooks, imports, evaluation, work_dir, devices=1)
+    quoted = source(path, "path", imports)
+    title = f"Train {quoted[1:-1]} with Lightning; written by lightning-hooks convert --to script."
     train = {} if package != "mmdet" or by_epoch else {"runner_type": "IterBasedRunner"}
     main = [
-        f"cfg = Config.fromfile({json.dumps(path)})",
+        f"cfg = Config.fromfile({quoted})",
         *[f"# TODO {comment.removeprefix('# ')}" for comment in [*comments, *_left_out(config)]],
         "L.seed_everything(SEED)",
         f"model = {builders.model}(cfg.model{builders.further})",
@@ -128,13 +135,13 @@ def as_script(
     ]
     return "\n".join(
         [
-            f'"""Train {path} with Lightning; written by lightning-hooks convert --to script."""',
+            f'"""{title}"""',
             "",
             "from functools import partial",
             "",
             *header(imports),
             "",
-            f"SEED = {config.get('seed') or 0}",
+            f"SEED = {source(config.get('seed') or 0, 'seed', imports)}",
             "",
             "",
             UNPACKED,
@@ -156,7 +163,7 @@ def _package_of(config: Mapping[str, Any]) -> str:
         ValueError: for a model of another project, or a config without a model.
     """
     model = config.get("model")
-    kind = model.get("type") if isinstance(model, Mapping) else None
+    kind = str((model or {}).get("type"))
     missing = []
     for package, builders in BUILDERS.items():
         try:
@@ -193,7 +200,7 @@ def _loader(
         **data.get(f"{part}_dataloader", {}),
         **{"num_gpus": 1, "dist": False},
     }
-    given = [f"{key}={source(value, key, imports)}" for key, value in arguments.items()]
+    given = [argument(*item, imports) for item in arguments.items()]
     made = call(f"{name} = build_dataloader", [dataset, *given, "seed=SEED"])
     return f"{made}\n{name}.collate_fn = partial(unpacked, {name}.collate_fn)"
 

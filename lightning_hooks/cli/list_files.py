@@ -20,14 +20,13 @@ def listed_files(directory: str) -> list[dict[str, Any]]:
     Raises:
         FileNotFoundError: if no checkpoint is listed; with what is there.
     """
-    entries = {entry.name: entry for entry in manifest.read(directory)}  # the last of each name
+    entries = manifest.by_name(manifest.read(directory))
     if not entries:
         raise find_checkpoints.nothing_found(directory, "checkpoint")
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of damaged files, which have a word of their own
         kinds = {"last": find_checkpoints.newest_valid(directory)}
-        for series in {entry.series for entry in entries.values() if entry.score is not None}:
-            key = series.removeprefix(find_checkpoints.best_series(""))
+        for key in {entry.metric for entry in entries.values() if entry.score is not None}:
             kinds[f"best {key}"] = find_checkpoints.best_valid(directory, key)
     rows = []
     for entry in entries.values():

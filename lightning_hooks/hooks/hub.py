@@ -24,7 +24,7 @@ from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.export import weights_in
-from lightning_hooks.storage import files, find_checkpoints, weights
+from lightning_hooks.storage import files, weights
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number, shown
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import describe, masked
@@ -209,8 +209,7 @@ class HubCheckpointHook(Hook):
         entry = weights.entry_of(path)
         if entry is None:
             return caption, {}
-        key = entry.series.removeprefix(find_checkpoints.best_series(""))
-        score = "" if entry.score is None else f" ({key} {entry.score:.6g})"
+        score = "" if entry.score is None else f" ({entry.metric} {entry.score:.6g})"
         done = f"after epoch {entry.epoch} and iteration {entry.iter}"
         return f"{caption}{score}, {done}", self._metrics.get(entry.iter, {})
 

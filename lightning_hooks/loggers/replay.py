@@ -5,11 +5,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.spool import (
+    StoredRecords,
     discard_delivered,
     exclusive,
     read_head,
@@ -85,7 +86,7 @@ def replay(
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
-    records: Sequence[Record]
+    records: list[Record] | StoredRecords
     if is_neptune_run(path):
         records, failed, left = read_neptune(path)
         if left:
@@ -128,7 +129,7 @@ def _deliver(
 
 def _send_to(
     to: Writer | str,
-    records: Sequence[Record],
+    records: list[Record] | StoredRecords,
     failed: bool,
     on_sent: Callable[[int, int], None] | None,
     options: dict[str, Any],
@@ -151,7 +152,9 @@ def _send_to(
 
 
 def _send(
-    writer: Writer, records: Sequence[Record], on_sent: Callable[[int, int], None] | None
+    writer: Writer,
+    records: list[Record] | StoredRecords,
+    on_sent: Callable[[int, int], None] | None,
 ) -> None:
     refused: set[str] = set()
 

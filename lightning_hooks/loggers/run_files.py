@@ -58,7 +58,11 @@ def _open(path: str, flags: int) -> int:
 def append(path: str, data: bytes, local: bool = True) -> None:
     """Append to a local or remote file; a full disk takes no part of the data."""
     if not local:
-        with fsspec.open(path, "ab") as remote:
+        try:
+            remote = fsspec.open(path, "ab").open()
+        except FileNotFoundError:  # some file systems append to existing files alone
+            remote = fsspec.open(path, "wb").open()
+        with remote:
             remote.write(data)
         return
     file = _open(path, _APPENDING)  # fsspec would take half a millisecond, open() twice the calls
@@ -183,7 +187,7 @@ def claim_timestamp(runner: Runner, names: Collection[str] = ()) -> None:
         runner: The runner.
         names: Names of files in the checkpoint, to choose among several timestamps of the run.
     """
-    folder, run = runner.work_dir.removeprefix("file://"), runner.run_id.encode()
+    folder, run = runner.work_dir, runner.run_id.encode()
     stem, number = runner.timestamp, 1
     if stem == runner.unclaimed_timestamp:
         earlier = [s for s in _timestamps(folder) if run in read(_list(folder, s)).split()]
@@ -223,7 +227,7 @@ def files_of_run(runner: Runner, suffix: str | tuple[str, ...]) -> Iterator[str]
     Hidden files and folders and trackers' folders are left out. If the work dir is the current
     folder, which has other files too, only names with the run's timestamp as prefix are yielded.
     """
-    work_dir = runner.work_dir.removeprefix("file://")
+    work_dir = runner.work_dir
     if not is_local(work_dir) or not os.path.isdir(work_dir):
         return
     prefix = runner.timestamp if os.path.samefile(work_dir, os.curdir) else ""
@@ -250,7 +254,7 @@ def copy_files(
         suffix: Endings of the names of the files.
         keep_local: Whether the files stay in the work dir too.
     """
-    work_dir = runner.work_dir.removeprefix("file://")
+    work_dir = runner.work_dir
     target = join(out_dir, os.path.basename(work_dir.rstrip("/" + os.sep)))
     try:
         for name in files_of_run(runner, suffix):

@@ -381,4 +381,4 @@ class TextLoggerHook(LoggerHook):
 
 
 def _path(runner: Runner, suffix: str) -> str:
-    return join(runner.work_dir.removeprefix("file://"), runner.timestamp + suffix)
+    return join(runner.work_dir, runner.timestamp + suffix)

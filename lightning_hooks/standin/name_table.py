@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import functools
 import importlib
+import importlib.resources
 import re
 from collections.abc import Mapping
-from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
 
@@ -35,7 +35,7 @@ __all__ = [
 
 # -- the names of mmcv ---------------------------------------------------------------------------
 
-FILE = Path(__file__).with_name("mmcv_names.txt")
+FILE = importlib.resources.files("lightning_hooks.standin") / "mmcv_names.txt"
 """All modules of mmcv 1.7.2 with their public names.
 
 The file has a line for each module, with the names defined there and, after a colon, the imported
@@ -234,8 +234,10 @@ def _exports() -> dict[str, str]:
     """
     by_module = {}
     for folder in _FOLDERS:
-        for file in sorted(Path(__file__).with_name(folder).glob("*.py"), reverse=True):
-            module = f"{_STANDIN}.{folder}.{file.stem}".removesuffix(".__init__")
+        files = (importlib.resources.files(_STANDIN) / folder).iterdir()
+        sources = {file.name: file for file in files if file.name.endswith(".py")}
+        for name, file in sorted(sources.items(), reverse=True):
+            module = f"{_STANDIN}.{folder}.{name}".removesuffix(".py").removesuffix(".__init__")
             lists = re.findall(r"^__all__ \+?= \[(.*?)\]", file.read_text("utf-8"), re.M | re.S)
             by_module[module] = " ".join(re.findall(r'"(\w+)"', "".join(lists)))
     return by_module

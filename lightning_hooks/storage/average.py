@@ -8,7 +8,14 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.storage import files, manifest, torch_files, verification, weights
+from lightning_hooks.storage import (
+    files,
+    find_checkpoints,
+    manifest,
+    torch_files,
+    verification,
+    weights,
+)
 from lightning_hooks.storage.entry import Entry, flaw
 from lightning_hooks.utils.arguments import check_path, shown
 
@@ -41,8 +48,8 @@ def average_checkpoints(
 
     Raises:
         TypeError: unless the paths are a list of paths.
-        ValueError: for fewer than two files, for files with other keys or shapes, with the names
-            of both, and for another ending of ``out``.
+        ValueError: for fewer than two files, for files with other keys, shapes or kinds of
+            numbers, with the names of both, and for another ending of ``out``.
         ImportError: for ``.safetensors`` without the package.
         FileNotFoundError: for a missing file.
         RuntimeError: for a damaged file.
@@ -60,7 +67,7 @@ def average_checkpoints(
     """
     if not isinstance(paths, (list, tuple)):
         raise TypeError(f"paths must be a list of paths, got {shown(paths)}")
-    names = [str(check_path(f"paths[{i}]", path)) for i, path in enumerate(paths)]
+    names = [files.plain(str(check_path(f"paths[{i}]", path))) for i, path in enumerate(paths)]
     if len(names) < 2:
         raise ValueError(f"an average needs at least two files, got {names}")
     if out is not None:
@@ -74,16 +81,16 @@ def average_checkpoints(
         numbers = {k: v for k, v in tensors.items() if v.is_floating_point() or v.is_complex()}
         if number == 0:
             sums = {k: v.to(_wide(v.dtype), copy=True) for k, v in numbers.items()}
-            shapes = {k: v.shape for k, v in tensors.items()}
+            forms = {k: _form(v) for k, v in tensors.items()}
             continue
-        _check_same(shapes, {k: v.shape for k, v in tensors.items()}, names[0], name)
+        _check_same(forms, {k: _form(v) for k, v in tensors.items()}, names[0], name)
         for key, value in numbers.items():
-            sums[key] += value
+            sums[key] += value.to(sums[key].dtype)
     means = {k: (v / len(names)).to(state[k].dtype) for k, v in sums.items()}
     kept = {key: checkpoint[key] for key in KEPT if key in checkpoint}
     soup = {**kept, "state_dict": {**state, **means}}
     if out is not None:
-        _write(soup, os.path.expanduser(os.fspath(out)), names)
+        _write(soup, files.plain(os.fspath(out)), names)
     return soup
 
 
@@ -96,51 +103,55 @@ def _write(soup: dict[str, Any], path: str, names: Sequence[str]) -> None:
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
-    return torch.promote_types(dtype, torch.float32)
+    """Return float32, or the type itself if wider; torch promotes no type of eight bits."""
+    is_narrow = dtype.is_floating_point and dtype.itemsize < 4
+    return torch.float32 if is_narrow else torch.promote_types(dtype, torch.float32)
 
 
-def _check_same(
-    first: dict[str, torch.Size], other: dict[str, torch.Size], name: str, other_name: str
-) -> None:
-    for shapes, where, lacking in ((first, name, other_name), (other, other_name, name)):
-        missing = sorted(shapes.keys() - first.keys()) or sorted(shapes.keys() - other.keys())
+def _form(tensor: torch.Tensor) -> str:
+    kind = "" if tensor.is_floating_point() else " of integers"
+    return f"{[*tensor.shape]}{' of complex numbers' if tensor.is_complex() else kind}"
+
+
+def _check_same(first: dict[str, str], other: dict[str, str], name: str, other_name: str) -> None:
+    for forms, where, lacking in ((first, name, other_name), (other, other_name, name)):
+        missing = sorted(forms.keys() - first.keys()) or sorted(forms.keys() - other.keys())
         if missing:
             raise ValueError(f"{where} has the weight {missing[0]!r}, and {lacking} has not")
-    for key, shape in first.items():
-        if other[key] != shape:
+    for key, form in first.items():
+        if other[key] != form:
             raise ValueError(
-                f"the weight {key!r} has the shape {[*shape]} in {name}, and {[*other[key]]} in "
+                f"the weight {key!r} has the shape {form} in {name}, and {other[key]} in "
                 f"{other_name}"
             )
 
 
 def best_files(directory: str, count: int) -> list[str]:
     """Return the paths of the best files of the run that has saved one last, the best first."""
-    scored = [e for e in manifest.read(directory) if isinstance(e.score, (int, float))]
-    of_run = [e for e in scored if (e.run, e.series) == (scored[-1].run, scored[-1].series)]
-    greater_first = any(entry.rule == "greater" for entry in of_run)
-    best_first = sorted(of_run, key=lambda entry: entry.score or 0, reverse=greater_first)
-    return _intact(directory, best_first, count, "best")
+    return _intact(directory, find_checkpoints.best_first(directory), count, "best")
 
 
 def last_files(directory: str, count: int) -> list[str]:
     """Return the paths of the last files of the newest run, the oldest first."""
-    entries = [entry for entry in manifest.read(directory) if entry.score is None]
-    of_run = [entry for entry in entries if entry.run == entries[-1].run]
+    entries = manifest.read(directory)
+    named = [*manifest.by_name(entry for entry in entries if entry.score is None).values()]
+    of_run = [entry for entry in named if entry.run == named[-1].run]
     return _intact(directory, of_run[::-1], count, "last")[::-1]
 
 
 def _intact(directory: str, entries: Sequence[Entry], count: int, kind: str) -> list[str]:
-    by_name = {entry.name: entry for entry in reversed(entries)}  # the last entry of each name
-    names = dict.fromkeys(entry.name for entry in entries)
-    listed = [by_name[name] for name in names][:count]
-    for entry in listed:
+    """Return the paths of the first files.
+
+    Raises:
+        DamagedCheckpointError: if one of them is damaged or missing.
+        ValueError: if there are fewer.
+    """
+    for entry in entries[:count]:
         if problem := flaw(directory, entry):
-            raise verification.DamagedCheckpointError(
-                f"{files.join(directory, entry.name)} {problem}"
-            )
-    if len(listed) < count:
+            path = files.join(directory, entry.name)
+            raise verification.DamagedCheckpointError(f"{path} {problem}")
+    if len(entries) < count:
         raise ValueError(
-            f"{directory} has {len(listed)} {kind} files in its list {manifest.NAME}, not {count}"
+            f"{directory} has {len(entries)} {kind} files in its list {manifest.NAME}, not {count}"
         )
-    return [files.join(directory, entry.name) for entry in listed]
+    return [files.join(directory, entry.name) for entry in entries[:count]]

@@ -89,11 +89,11 @@ def record(
     Args:
         target: The place and the fields of the entry.
         meta: The epochs and iterations done: ``epoch``, ``iter``.
-        size: The size of the file in bytes; None to measure the file of another writer.
-        crc32: The file's checksum, with ``size``.
+        size: The size of the file in bytes; None for a folder, or to measure another writer's file.
+        crc32: The checksum; None to measure another writer's file.
         rename: Renames the temporary file, for a file not yet in place.
     """
-    if size is None:
+    if size is None and crc32 is None:
         size, crc32 = _measured(target.path)
     time = datetime.datetime.now().astimezone().isoformat(timespec="microseconds")
     new = Entry(
@@ -106,7 +106,7 @@ def record(
         listed.write()
         rename()
         if target.is_latest and is_newest and files.is_local(target.directory):
-            _link(target.directory.removeprefix("file://"), target.name)
+            _link(files.plain(target.directory), target.name)
         return listed.prune(target.run, target.series, target.choose_old)
 
 
@@ -160,7 +160,7 @@ def clean_up(
     Returns:
         The names of superseded files.
     """
-    is_local, path = files.is_local(directory), directory.removeprefix("file://")
+    is_local, path = files.is_local(directory), files.plain(directory)
     if not ((os.path.isdir(path) and os.listdir(path)) if is_local else resumed_at > 0):
         return []  # the usual case: a new directory
     with manifest.opened(directory) as listed:

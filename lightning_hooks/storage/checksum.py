@@ -10,13 +10,21 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Sequence
+from functools import partial
 from typing import IO
 from zipfile import ZipFile, ZipInfo
 
-from lightning_hooks.utils.regular_files import regular
+from lightning_hooks.storage import files
 
-__all__ = ["ARCHIVE_HEAD", "checksum", "checksums", "damage", "damage_of", "flaw_of_archive"]
+__all__ = [
+    "ARCHIVE_HEAD",
+    "checksum",
+    "crc32_of_bytes",
+    "damage",
+    "flaw_of_archive",
+    "remembered",
+]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
@@ -30,62 +38,67 @@ loads the file, and when it deletes older files, and a read of a large file take
 
 
 def checksum(path: str) -> str:
-    """Return the checksum of a local file for the list of checkpoints."""
-    with open(path.removeprefix("file://"), "rb", opener=regular) as file:
-        return next(checksums(file))
+    """Return the checksum of a file for the list of checkpoints, eight hexadecimal digits.
 
-
-def checksums(file: IO[bytes]) -> Iterator[str]:
-    """Yield the valid checksums of an open file, each of eight hexadecimal digits.
-
-    A torch archive has two checksums: the CRC-32 of the table of records, and the CRC-32 of all
-    bytes, which older lists contain. Any other file has the CRC-32 of all bytes alone.
+    A torch archive has the CRC-32 of the table of records, any other file that of all bytes.
     """
-    of_table = _crc32_of_table(file)
-    if of_table is not None:
-        yield of_table
-    yield _crc32_of_bytes(file)
+    with files.opened(path) as file:
+        return _crc32_of_table(file) or crc32_of_bytes(file)
 
 
-def damage(file: IO[bytes], expected: str | None) -> str:
-    """Describe the damage of an open file: a wrong checksum, or a record with a wrong CRC-32.
+def damage(path: str, expected: str | None) -> str:
+    """Describe the damage of a file: a wrong checksum, or a record with a wrong CRC-32.
+
+    A local file found intact is read again if its place, size or time of change differs, or if the
+    file was changed less than ``SETTLED`` seconds before it was read.
 
     Args:
-        file: The file.
+        path: The file.
         expected: The checksum in the list; None to compare the records alone.
 
     Returns:
         An empty string for an intact file.
     """
-    known = checksums(file)
-    first = next(known)
-    if expected in (None, first):
-        file.seek(0)
-        is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
-        return (flaw_of_archive(file) or "") if is_archive else ""
-    if expected in known:
-        return ""
-    return f"is damaged: its CRC-32 is {first}, it was written with {expected}"
+    if not files.is_local(path):
+        return _damage(path, expected)
+    status = os.stat(files.plain(path))
+    return remembered([(path, status)], expected, partial(_damage, path, expected))
 
 
-def damage_of(path: str, expected: str | None) -> str:
-    """Describe the damage of a local file, as :func:`damage` does; read an intact file once.
+def remembered(
+    statuses: Sequence[tuple[str, os.stat_result]], expected: str | None, find: Callable[[], str]
+) -> str:
+    """Return the damage of local files; do not look for it again in files found intact.
 
-    A file is read again if its place, size or time of change differs, or if the file was changed
-    less than ``SETTLED`` seconds before it was read.
+    Args:
+        statuses: The paths of the files, each with its status.
+        expected: The checksum in the list.
+        find: Reads the files and describes the damage.
     """
-    status = os.stat(path)
-    place = (path, status.st_dev, status.st_ino)
-    seen = (*place, status.st_size, status.st_mtime_ns, status.st_ctime_ns, expected)
+    seen = (
+        expected,
+        *(
+            (path, s.st_dev, s.st_ino, s.st_size, s.st_mtime_ns, s.st_ctime_ns)
+            for path, s in statuses
+        ),
+    )
     if seen in _intact:
         return ""
-    with open(path, "rb", opener=regular) as file:
-        problem = damage(file, expected)
-    if not problem and time.time() - max(status.st_mtime, status.st_ctime) > SETTLED:
+    problem = find()
+    changed = max((max(s.st_mtime, s.st_ctime) for _, s in statuses), default=0.0)
+    if not problem and time.time() - changed > SETTLED:
         if len(_intact) >= MOST_REMEMBERED:
             _intact.clear()
         _intact.add(seen)
     return problem
+
+
+def _damage(path: str, expected: str | None) -> str:
+    if expected is not None and expected != (present := checksum(path)):
+        return f"is damaged: its CRC-32 is {present}, it was written with {expected}"
+    with files.opened(path) as file:
+        is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
+        return (flaw_of_archive(file) or "") if is_archive else ""
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:
@@ -101,7 +114,8 @@ def _crc32_of_table(file: IO[bytes]) -> str | None:
     return f"{zlib.crc32(repr(table).encode(errors='replace')):08x}"
 
 
-def _crc32_of_bytes(file: IO[bytes]) -> str:
+def crc32_of_bytes(file: IO[bytes]) -> str:
+    """Return the CRC-32 of an open file, eight hexadecimal digits."""
     value = 0
     file.seek(0)
     while chunk := file.read(CHUNK):

@@ -9,17 +9,16 @@ from __future__ import annotations
 import dataclasses
 import os
 import posixpath
-import re
 import reprlib
 import typing
 from collections.abc import Sequence
 from typing import Any
 
-from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import checksums, damage, damage_of
+from lightning_hooks.storage import files, shards
+from lightning_hooks.storage.checksum import checksum, damage
 from lightning_hooks.storage.file_names import is_inside
 
-__all__ = ["Entry", "flaw", "intact_of", "is_folder_of_shards", "parse", "remove"]
+__all__ = ["Entry", "best_series", "flaw", "intact_of", "parse", "remove"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,8 +29,8 @@ class Entry:
         name: The path relative to the directory.
         size: The size in bytes; None for a folder, and for a file that another writer had not
             finished.
-        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksums`; None
-            without a size, and for a remote file.
+        crc32: The checksum, eight hexadecimal digits, see :func:`~.checksum.checksum`, and of a
+            folder :func:`~.shards.checksum`; None for a remote or an unfinished file.
         epoch: Epochs done.
         iter: Iterations done.
         time: When the file was listed, ISO 8601; orders nothing.
@@ -53,6 +52,16 @@ class Entry:
     resumable: bool = True
     score: int | float | None = None
     rule: str | None = None
+
+    @property
+    def metric(self) -> str:
+        """The name of the score."""
+        return self.series.removeprefix(best_series(""))
+
+
+def best_series(key: str) -> str:
+    """Return the name of the series of best files by a key."""
+    return f"best {key}"
 
 
 _KINDS = typing.get_type_hints(Entry)
@@ -91,15 +100,13 @@ def flaw(directory: str, entry: Entry, *, in_full: bool = True) -> str:
     try:
         problem = _misplaced(directory, entry)
         if not problem and _is_local_folder(path):
-            is_whole = entry.size is None and is_folder_of_shards(path)
-            return "" if is_whole else "is a folder, and no checkpoint"
+            if entry.size is not None or not shards.is_folder_of_shards(path):
+                return "is a folder, and no checkpoint"
+            return shards.damage(path, entry.crc32) if in_full and entry.crc32 else ""
         problem = problem or _other_size(entry, files.size_of(path))
         if problem or not in_full or entry.size is None:
             return problem
-        if files.is_local(path):
-            return damage_of(path.removeprefix("file://"), entry.crc32)
-        with files.opened(path) as file:
-            return damage(file, entry.crc32)
+        return damage(path, entry.crc32)
     except FileNotFoundError:
         return "is missing"
     except OSError as error:
@@ -116,11 +123,9 @@ def intact_of(directory: str, entries: Sequence[Entry]) -> Entry | None:
         entries: The entries of a local file.
     """
     path = files.join(directory, entries[0].name)
-    if _misplaced(directory, entries[0]) or not os.path.isfile(path.removeprefix("file://")):
+    if _misplaced(directory, entries[0]) or not os.path.isfile(files.plain(path)):
         return None
-    with files.opened(path) as file:
-        sums = {None, *checksums(file)}
-    size = files.size_of(path)
+    size, sums = files.size_of(path), (None, checksum(path))
     alike = {(e.size, e.crc32): e for e in entries if e.size == size and e.crc32 in sums}
     return next((entry for entry in reversed(alike.values()) if not flaw(directory, entry)), None)
 
@@ -136,7 +141,7 @@ def remove(directory: str, entry: Entry) -> str:
     try:
         problem = _misplaced(directory, entry)
         if not problem and _is_local_folder(path):
-            return _remove_shards(path) if entry.size is None else "is a folder"
+            return shards.remove(path) if entry.size is None else "is a folder"
         problem = problem or _other_size(entry, files.size_of(path))
         problem = problem or _other_contents(path, entry)
         if not problem:
@@ -152,7 +157,7 @@ def _misplaced(directory: str, entry: Entry) -> str:
     """Return the reason not to follow the name of an entry, or an empty string."""
     if not files.is_local(directory):
         return ""
-    real = os.path.realpath(directory.removeprefix("file://"))
+    real = os.path.realpath(files.plain(directory))
     path = os.path.join(real, *entry.name.split("/"))
     if os.path.realpath(path) != path:
         return "is behind a symbolic link"
@@ -162,7 +167,7 @@ def _misplaced(directory: str, entry: Entry) -> str:
 
 
 def _is_local_folder(path: str) -> bool:
-    return files.is_local(path) and os.path.isdir(path.removeprefix("file://"))
+    return files.is_local(path) and os.path.isdir(files.plain(path))
 
 
 def _other_size(entry: Entry, size: int | None) -> str:
@@ -177,30 +182,4 @@ def _other_contents(path: str, entry: Entry) -> str:
         return "" if entry.size else "has no size in the list"
     if entry.size is None or entry.crc32 is None:
         return "has no size and checksum in the list"
-    with files.opened(path) as file:
-        return "" if entry.crc32 in checksums(file) else "has another checksum than the list"
-
-
-# -- folders of shards -----------------------------------------------------------------------------
-
-_SHARD = re.compile(r"\.metadata(\.tmp)?|meta\.pt|__\d+_\d+\.distcp")
-_LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and DeepSpeed
-
-
-def is_folder_of_shards(path: str) -> bool:
-    """Return whether a local folder is a checkpoint in parts, one of each rank."""
-    path = path.removeprefix("file://")
-    return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
-
-
-def _remove_shards(path: str) -> str:
-    path = path.removeprefix("file://")
-    with os.scandir(path) as listing:
-        parts = [*listing]
-    shards = [p for p in parts if _SHARD.fullmatch(p.name) and p.is_file(follow_symlinks=False)]
-    if not parts or len(shards) != len(parts):
-        return "is a folder with more in it than the shards of a checkpoint"
-    for part in shards:
-        os.unlink(part.path)
-    os.rmdir(path)
-    return ""
+    return "" if entry.crc32 == checksum(path) else "has another checksum than the list"

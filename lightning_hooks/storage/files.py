@@ -24,6 +24,7 @@ from lightning_hooks.utils.warn import warn
 __all__ = [
     "atomic_path",
     "atomic_write",
+    "delete",
     "exclusive",
     "exists",
     "filesystem",
@@ -33,6 +34,7 @@ __all__ = [
     "locked_path",
     "make_directory",
     "opened",
+    "plain",
     "read_bytes",
     "remove",
     "require_writable",
@@ -51,6 +53,15 @@ def is_local(path: str) -> bool:
     return "://" not in path or path.startswith("file://")
 
 
+def plain(path: str) -> str:
+    """Return a local path without ``file://`` and ``~``; a remote path stays.
+
+    >>> plain("file:///tmp/a.ckpt"), plain("s3://bucket/a.ckpt"), plain("")
+    ('/tmp/a.ckpt', 's3://bucket/a.ckpt', '.')
+    """
+    return os.path.expanduser(path.removeprefix("file://")) or "."
+
+
 def join(directory: str, *names: str) -> str:
     """Join the parts of a path in a local or remote directory."""
     path = os.path if is_local(directory) else posixpath
@@ -60,8 +71,7 @@ def join(directory: str, *names: str) -> str:
 def filesystem(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of a path, without cached listings, and the inner path."""
     if is_local(path):  # no URL: "::" in a local path chains nothing
-        local = os.path.expanduser(path.removeprefix("file://"))
-        return fsspec.filesystem("file"), os.path.abspath(local)
+        return fsspec.filesystem("file"), os.path.abspath(plain(path))
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
@@ -70,7 +80,7 @@ def filesystem(path: str) -> tuple[Any, str]:
 def opened(path: str) -> Any:
     """Return a local regular file or a remote file, open for reading its bytes."""
     if is_local(path):  # without fsspec: read at each start of a fit
-        return open(os.path.expanduser(path.removeprefix("file://")), "rb", opener=regular)
+        return open(plain(path), "rb", opener=regular)
     fs, target = filesystem(path)
     return fs.open(target, "rb")
 
@@ -130,7 +140,7 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
         path: The final path.
         tag: A part of the temporary path ``<path>.<tag>.tmp``; random by default.
     """
-    path = os.path.abspath(path.removeprefix("file://"))
+    path = os.path.abspath(plain(path))
     directory = os.path.dirname(path)
     make_directory(directory)
     temporary = f"{path}.{tag or uuid4().hex[:8]}.tmp"
@@ -207,7 +217,7 @@ def require_writable(directory: str) -> None:
     """
     if not is_local(directory):
         return
-    path = os.path.abspath(directory.removeprefix("file://"))
+    path = os.path.abspath(plain(directory))
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     if not os.path.isdir(path):
@@ -351,7 +361,7 @@ def exclusive(path: str) -> Iterator[bytes | None]:
     """
     with _THREADS, contextlib.ExitStack() as stack:
         if is_local(path):
-            directory = os.path.dirname(os.path.abspath(path.removeprefix("file://")))
+            directory = os.path.dirname(os.path.abspath(plain(path)))
             make_directory(directory)
             stack.enter_context(locked(directory))
         yield read_bytes(path)

@@ -7,16 +7,17 @@ import itertools
 import os
 import re
 import string
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage.entry import Entry, best_series
 from lightning_hooks.utils.arguments import check_path
 from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "best_checkpoint",
-    "best_series",
+    "best_first",
     "best_valid",
     "last_checkpoint",
     "newest_entry",
@@ -75,8 +76,7 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
     >>> nothing_found("no/such/place", "best checkpoint")
     FileNotFoundError('no/such/place has no intact best checkpoint: the directory is missing')
     """
-    listed = [*dict.fromkeys(entry.name for entry in manifest.read(directory))]
-    if listed:
+    if listed := manifest.by_name(manifest.read(directory)):
         there = f"its list has {', '.join(listed)}"
     elif not files.exists(directory):
         there = "the directory is missing"
@@ -88,35 +88,33 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
     return FileNotFoundError(f"{without_user(directory)} has no intact {kind}: {there}")
 
 
-def best_series(key: str) -> str:
-    """Return the name of the series of best files by a key; see :class:`~.manifest.Entry`."""
-    return f"best {key}"
-
-
 def best_valid(directory: str, key: str | None = None) -> str | None:
     """Return the path of the best intact checkpoint, None without any.
 
-    Use the run that most recently saved a best checkpoint. Warn of better files that are damaged or
-    missing.
+    Warn of better files that are damaged or missing.
 
     Args:
         directory: The directory of the files.
         key: The name of the score; None for the key of the latest best file.
     """
-    series = best_series(key or "")
-    scored = {  # the last entry of each name
-        entry.name: entry
-        for entry in manifest.read(directory)
-        if isinstance(entry.score, (int, float))
-        and (entry.series == series if key else entry.series.startswith(series))
-    }
-    last = next(reversed(scored.values()), None)
-    if last is None:
-        return None
-    of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
-    best_first = sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
-    best = _first_valid(directory, best_first)
+    best = _first_intact(directory, best_first(directory, key))
     return None if best is None else files.join(directory, best.name)
+
+
+def best_first(directory: str, key: str | None = None) -> list[Entry]:
+    """Return the best files of the run that has saved one last, the best first."""
+    series = best_series(key or "")
+    scored = manifest.by_name(
+        entry
+        for entry in manifest.read(directory)
+        if entry.score is not None
+        and (entry.series == series if key else entry.series.startswith(series))
+    )
+    if not scored:
+        return []
+    last = next(reversed(scored.values()))
+    of_run = [e for e in scored.values() if (e.run, e.series) == (last.run, last.series)]
+    return sorted(of_run, key=lambda e: e.score or 0, reverse=last.rule == "greater")
 
 
 def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
@@ -129,17 +127,35 @@ def newest_valid(directory: str, *, resumable: bool = False) -> str | None:
         directory: A ``CheckpointHook``'s directory.
         resumable: Whether to skip files of ``save_optimizer=False``, for loading weights only.
     """
-    directory = os.path.expanduser(directory)
+    directory = files.plain(os.fspath(directory))
     newest = newest_entry(directory, resumable=resumable)
     return None if newest is None else files.join(directory, newest.name)
 
 
-def newest_entry(directory: str, *, resumable: bool = False) -> manifest.Entry | None:
+def newest_entry(directory: str, *, resumable: bool = False) -> Entry | None:
     """Return the entry of the file that :func:`newest_valid` finds, None without any."""
     entries = [entry for entry in manifest.read(directory) if entry.resumable or not resumable]
     ties = itertools.groupby(reversed(entries), key=lambda entry: (entry.run, entry.iter))
-    newest_first = [sorted(tie, key=lambda entry: entry.score is not None) for _, tie in ties]
-    return _first_valid(directory, [*itertools.chain(*newest_first)])
+    newest_first = (sorted(tie, key=lambda entry: entry.score is not None) for _, tie in ties)
+    return _first_intact(directory, itertools.chain.from_iterable(newest_first))
+
+
+def _first_intact(directory: str, entries: Iterable[Entry]) -> Entry | None:
+    """Return the entry of the first intact file; warn of the damaged files before."""
+    problems: dict[str, str] = {}  # by path: several hooks may list a file
+    intact, outcome = None, "no valid checkpoint is left"
+    for entry in entries:
+        path = files.join(directory, entry.name)
+        problem = manifest.flaw(directory, entry)
+        if not problem:
+            problems.pop(path, None)  # from the entry of a file that was never renamed
+            intact, outcome = entry, f"{path} is taken instead"
+            break
+        problems[path] = problem
+    if problems:
+        told = "; ".join(f"{path} {problem}" for path, problem in problems.items())
+        warn(f"{told}: {outcome}")
+    return intact
 
 
 def numbered(directory: str, template: str) -> list[tuple[str, int]]:
@@ -148,31 +164,10 @@ def numbered(directory: str, template: str) -> list[tuple[str, int]]:
     wildcard = "".join(glob.escape(text) + "*" * (field is not None) for text, field in parts)
     pattern = "".join(re.escape(text) + r"(\d+)" * (field is not None) for text, field in parts)
     if files.is_local(directory):  # in a third of fsspec's time, at each start of a fit
-        names = glob.glob(wildcard, root_dir=directory.removeprefix("file://"))
+        names = glob.glob(wildcard, root_dir=files.plain(directory))
     else:
         fs, target = files.filesystem(directory)
         paths = fs.glob(f"{glob.escape(target)}/{wildcard}")
         names = [str(path)[len(target.rstrip("/")) + 1 :] for path in paths]
     matches = [(name, re.fullmatch(pattern, name.replace(os.sep, "/"))) for name in names]
     return [(name, int(match[1])) for name, match in matches if match]
-
-
-def _first_valid(directory: str, entries: Sequence[manifest.Entry]) -> manifest.Entry | None:
-    """Return the entry of the first intact file; warn of the damaged files before."""
-    passed: dict[str, str] = {}  # by path: several hooks may list a file
-    for entry in entries:
-        path = files.join(directory, entry.name)
-        problem = manifest.flaw(directory, entry)
-        if not problem:
-            passed.pop(path, None)  # from the entry of a file that was never renamed
-            if passed:
-                warn(f"{_problems(passed)}: {path} is taken instead")
-            return entry
-        passed[path] = problem
-    if passed:
-        warn(f"{_problems(passed)}: no valid checkpoint is left")
-    return None
-
-
-def _problems(passed: Mapping[str, str]) -> str:
-    return "; ".join(f"{path} {problem}" for path, problem in passed.items())

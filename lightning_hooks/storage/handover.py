@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from multiprocessing.context import get_spawning_popen
 from typing import Any
 
-from lightning_hooks.storage import torch_files
+from lightning_hooks.storage import files, torch_files
 
 __all__ = ["Handover"]
 
@@ -50,5 +50,4 @@ class Handover:
 
 def _remove(path: str, home: int) -> None:
     if os.getpid() == home:
-        with contextlib.suppress(OSError):
-            os.remove(path)
+        files.delete(path)

@@ -15,7 +15,7 @@ import dataclasses
 import json
 import os
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from lightning_hooks.storage import files
@@ -28,6 +28,7 @@ __all__ = [
     "ChooseOld",
     "Entry",
     "Manifest",
+    "by_name",
     "flaw",
     "is_run",
     "opened",
@@ -249,6 +250,15 @@ def read(directory: str) -> list[Entry]:
     except NotADirectoryError:
         files.require_writable(os.fspath(directory))  # names the file that is no folder
         raise
+
+
+def by_name(entries: Iterable[Entry]) -> dict[str, Entry]:
+    """Return the last entry of each name, oldest first."""
+    last: dict[str, Entry] = {}
+    for entry in entries:
+        last.pop(entry.name, None)
+        last[entry.name] = entry
+    return last
 
 
 def is_run(name: object) -> bool:

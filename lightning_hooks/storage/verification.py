@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from lightning_hooks.storage import files, find_checkpoints, manifest, torch_files
-from lightning_hooks.storage.entry import is_folder_of_shards
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.storage.shards import is_folder_of_shards
 from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
@@ -93,7 +93,7 @@ def load(
 def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
     """Check a checkpoint before a strategy with shards reads the checkpoint.
 
-    In a directory, only the file beside the shards is checked.
+    A directory is compared with the list beside it; its shards have no checksums in them.
 
     Raises:
         FileNotFoundError: for a missing file.
@@ -106,6 +106,8 @@ def verify(path: str, for_fit: bool, weights_only: bool = True) -> None:
         if for_fit:
             require_resumable(path, checkpoint)
         return
+    if problem := _flaw(path):
+        raise DamagedCheckpointError(f"{without_user(path)} {problem}{_advice(path)}")
     meta = os.path.join(path, "meta.pt")  # without this file, the strategy refuses the directory
     if os.path.exists(meta):
         rest = torch_files.load_torch(meta, "cpu", weights_only)
@@ -219,7 +221,7 @@ def _refusal(path: str, for_fit: bool) -> str:
 def _target_of_link(directory: str) -> str:
     """Return the target of ``latest.pth``, an empty string without the link."""
     try:
-        return os.readlink(os.path.join(directory.removeprefix("file://"), manifest.LATEST))
+        return os.readlink(os.path.join(files.plain(directory), manifest.LATEST))
     except OSError:
         return ""
 
@@ -233,7 +235,7 @@ def _flaw(path: str) -> str | None:
         for entry in entries
     }
     if not flaws or ("" in flaws and flaws[""] is None):  # the list has no checksum
-        return torch_files.flaw(path)
+        return None if os.path.isdir(path) else torch_files.flaw(path)
     return "" if "" in flaws else [*flaws][-1]
 
 
@@ -242,7 +244,7 @@ def _listed_at(path: str) -> tuple[str, str]:
     local = files.is_local(path)
     paths: Any = os.path if local else posixpath
     if local:  # a link to the latest, too
-        path = os.path.realpath(path.removeprefix("file://"))
+        path = os.path.realpath(files.plain(path))
     directory, name = paths.split(path)
     parent, folder = paths.split(directory)  # for a filename_tmpl with a directory
     own, outer = (files.exists(files.join(d, manifest.NAME)) for d in (directory, parent or "."))

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from lightning_hooks.storage import files, manifest
-from lightning_hooks.storage.find_checkpoints import best_series
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils import dtensors
 
@@ -83,7 +82,7 @@ def write_weights(
     Raises:
         ValueError: for a value that safetensors has no place for.
     """
-    path = os.path.expanduser(path)
+    path = files.plain(path)
     if is_safetensors(path):
         _require_tensors(state, path)  # on all ranks: some may hold nothing later
     whole = dtensors.gathered(state)
@@ -140,7 +139,7 @@ def _compact(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 def entry_of(path: str) -> manifest.Entry | None:
     """Return the last entry of a file in the list of its directory."""
     directory, name = os.path.split(path)
-    return {entry.name: entry for entry in manifest.read(directory)}.get(name)
+    return manifest.by_name(manifest.read(directory)).get(name)
 
 
 def facts_of(path: str) -> dict[str, str]:
@@ -149,10 +148,5 @@ def facts_of(path: str) -> dict[str, str]:
     if entry is None:
         return {}
     facts = {"run": entry.run, "epoch": str(entry.epoch), "iter": str(entry.iter)}
-    if entry.score is None:
-        return facts
-    return {
-        **facts,
-        "metric": entry.series.removeprefix(best_series("")),
-        "score": f"{entry.score}",
-    }
+    scored = {} if entry.score is None else {"metric": entry.metric, "score": f"{entry.score}"}
+    return {**facts, **scored}

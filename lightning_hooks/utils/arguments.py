@@ -246,7 +246,7 @@ def check_object(hook: object) -> None:
 
 
 def check_path(name: str, value: object) -> str | None:
-    r"""Return a path as a string, with the home directory for ``~``; None stays None.
+    r"""Return a path as a string, without ``file://``, the home directory for ``~``; None stays.
 
     >>> check_path("out_dir", "a\0b")
     Traceback (most recent call last):
@@ -259,4 +259,4 @@ def check_path(name: str, value: object) -> str | None:
         raise TypeError(f"{name} must be a path or None, got {shown(value)}")
     if "\0" in path:
         raise ValueError(f"{name} must be a path without a null character, got {shown(path)}")
-    return os.path.expanduser(path)
+    return os.path.expanduser(path.removeprefix("file://"))

@@ -5,7 +5,8 @@ Functions marked as collective must be called on all ranks, in the same order.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 import torch
@@ -24,6 +25,10 @@ __all__ = [
     "sharded_like",
     "uncompiled_key",
 ]
+
+
+TOGETHER = 2**26
+"""The most bytes of whole tensors that are gathered together, unless one alone has more."""
 
 
 def is_sharded(value: Any) -> bool:
@@ -95,7 +100,7 @@ def shard_of(whole: torch.Tensor, tensor: Any, dtype: torch.dtype | None = None)
 
 
 def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, Any]:
-    """Return a state dict with whole tensors on the CPU. Collective; tensors are gathered singly.
+    """Return a state dict with whole tensors on the CPU. Collective.
 
     A state dict without a DTensor is returned as a copy. Otherwise the keys are the keys of
     distributed checkpoints, see :func:`uncompiled_key`.
@@ -108,13 +113,58 @@ def gathered(state: Mapping[str, Any], everywhere: bool = False) -> dict[str, An
     if not any_sharded(state.values()):
         return dict(state)
     keeps = everywhere or torch.distributed.get_rank() == 0
-    gathered = {}
-    for key, value in state.items():
-        whole = value.full_tensor() if is_sharded(value) else value
+    names = [key for key, value in state.items() if is_sharded(value)]
+    whole = dict(state) if keeps else {}
+    for name, tensor in zip(names, _whole_tensors([state[name] for name in names]), strict=True):
         if keeps:
-            whole = whole.cpu() if isinstance(whole, torch.Tensor) else whole
-            gathered[uncompiled_key(key)] = whole
-    return gathered
+            whole[name] = tensor
+    return {
+        uncompiled_key(key): value.cpu() if isinstance(value, torch.Tensor) else value
+        for key, value in whole.items()
+    }
+
+
+def _whole_tensors(tensors: Iterable[Any]) -> Iterator[torch.Tensor]:
+    """Yield tensors whole: a collective for many that are sharded by rows, as FSDP2 does."""
+    for (group, _), alike in groupby(tensors, lambda tensor: (_rows_group(tensor), tensor.dtype)):
+        if group is None:
+            yield from (tensor.full_tensor() for tensor in alike)
+            continue
+        together: list[Any] = []
+        for tensor in alike:
+            if together and sum(other.nbytes for other in together) + tensor.nbytes > TOGETHER:
+                yield from _gathered_rows(together, group)
+                together = []
+            together.append(tensor)
+        yield from _gathered_rows(together, group)
+
+
+def _rows_group(tensor: Any) -> Any:
+    """Return the process group whose ranks have chunks of rows; None for another sharding."""
+    from torch.distributed.tensor import Replicate, Shard
+
+    sharded = [i for i, placement in enumerate(tensor.placements) if placement != Replicate()]
+    if [tensor.placements[i] for i in sharded] != [Shard(0)]:
+        return None
+    return tensor.device_mesh.get_group(sharded[0])
+
+
+def _gathered_rows(tensors: Sequence[Any], group: Any) -> Iterator[torch.Tensor]:
+    """Yield tensors of a type whole, gathered in one collective."""
+    ranks, chunks = group.size(), []
+    for tensor in tensors:
+        local = local_part(tensor).detach()
+        chunk = local.new_zeros((-(-tensor.shape[0] // ranks), *tensor.shape[1:]))
+        chunk[: local.shape[0]] = local  # the last ranks may have fewer rows
+        chunks.append(chunk.flatten())
+    sent = torch.cat(chunks)
+    received = sent.new_empty(ranks, sent.numel())
+    torch.distributed.all_gather([*received.unbind()], sent, group)
+    sizes = [chunk.numel() for chunk in chunks]
+    for tensor, parts in zip(tensors, received.split_with_sizes(sizes, dim=1), strict=True):
+        whole = sent.new_empty(tensor.shape)
+        whole.view(-1).copy_(parts.flatten()[: whole.numel()])
+        yield whole
 
 
 def load_whole(module: torch.nn.Module, state: Mapping[str, torch.Tensor]) -> None:

@@ -121,7 +121,7 @@ def _with_texts(value: Any, convert: Callable[[str], str]) -> Any:
     return value
 
 
-def describe(error: Exception) -> str:
+def describe(error: BaseException) -> str:
     r"""Return an error of a client on a single line, without secrets.
 
     >>> describe(OSError("http://me:1234@host/x\nis down"))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import sys
 from collections.abc import Iterator
@@ -102,6 +103,41 @@ def test_the_script_trains_saves_and_evaluates(
     assert {"epoch_1.pth", "epoch_2.pth"} <= {path.name for path in work_dir.iterdir()}
 
 
+NAMES = [
+    'a".json',
+    "a\n'.json",
+    'a"""\n__import__("os").mkdir("hit")\n".json',
+    "a\\.json",
+    "ä 學 \U0001f600 \u2028.json",
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_no_name_and_no_value_of_a_config_becomes_code(
+    project: Path, capsys: pytest.CaptureFixture[str], name: str
+) -> None:
+    hit = '__import__("os").mkdir("hit")'
+    keys = (f"a=1), {hit}, (b", f"a\n{hit}", "if", "\u2028\U0001f600", '"', "\\")
+    config = {
+        "model": {"type": "Line", "width": 3},
+        "data": {"train": {"count": 8}, "val": {"count": 4}, **dict.fromkeys(keys, 1)},
+        "optimizer": {"type": "SGD", "lr": 0.01},
+        "total_epochs": 1,
+        "work_dir": f'\U0001f600\\"\n{hit}',
+        "seed": f"0\n{hit}",
+        "custom_hooks": [{"type": f"Odd\r\n{hit}\nHook"}],
+        "custom_imports": {"imports": [f"odd\n{hit}"]},
+        "evaluation": dict.fromkeys(keys, f'"\n{hit}'),
+    }
+    (project / name).write_text(json.dumps(config))
+    assert app.run(["convert", name, "--to", "script"]) == 0
+    tree = ast.parse(capsys.readouterr().out)
+    calls = [node.func for node in ast.walk(tree) if isinstance(node, ast.Call)]
+    assert "mkdir" not in [call.attr for call in calls if isinstance(call, ast.Attribute)]
+    texts = {node.value for node in ast.walk(tree) if isinstance(node, ast.Constant)}
+    assert {name, config["work_dir"], config["seed"], *keys} <= texts
+
+
 def test_a_model_of_no_known_project_is_refused(
     project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -109,3 +145,21 @@ def test_a_model_of_no_known_project_is_refused(
     assert app.run(["convert", "config.py", "--to", "script"]) != 0
     error = capsys.readouterr().err
     assert "model.type='Curve' is a model of none of mmcls, mmdet, mmseg" in error
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "message"),
+    [
+        ("data", 3, "data must be a dict or None, got 3"),
+        ("data", None, "the config has no data.train"),
+        ("evaluation", [1], "evaluation must be a dict"),
+        ("auto_scale_lr", 3, "auto_scale_lr must be a dict"),
+        ("model", {"type": ["x"]}, "is a model of none of"),
+    ],
+)
+def test_a_part_of_another_type_is_refused_by_its_key(
+    project: Path, capsys: pytest.CaptureFixture[str], key: str, value: object, message: str
+) -> None:
+    (project / "config.py").write_text(f"{CONFIG}\n{key} = {value!r}")
+    assert app.run(["convert", "config.py", "--to", "script"]) == 2
+    assert message in capsys.readouterr().err

@@ -162,6 +162,32 @@ def test_of_many_quantities_those_that_changed_most_are_drawn(
     assert len([*tmp_path.glob("curves*.png")]) == 3
 
 
+def test_a_picture_of_very_many_quantities_has_names_and_ranges(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plot_runs, "MOST_PANELS", 3)
+    names = "same", "m$1", "nothing", "rises"
+    values = (1.0, 1.0), (200.0, 100.0), (float("nan"), 10**400), (-2.5, 4)
+    rows = [
+        row(
+            mode,
+            epoch,
+            1,
+            **{name: both[epoch - 1] for name, both in zip(names, values, strict=True)},
+        )
+        for epoch in (1, 2)
+        for mode in ("train", "val")
+    ]
+    runs = [read_run(written(tmp_path / name, *rows)) for name in ("first", "second")]
+    with pytest.importorskip("matplotlib").rc_context({"svg.fonttype": "none"}):
+        pictures = plot_runs.draw_runs(runs, tmp_path / "all.svg")
+    first, second = (path.read_text() for path in pictures)
+    for text in ("same: 1 to 1", "m$1: 100 to 200", "nothing: nan to nan", "2 val", "2: second"):
+        assert f">{text}<" in first
+    assert ">rises: -2.5 to 4<" in second
+    assert ">epochs 1 to 2<" in second
+
+
 def test_all_is_for_runs(capsys: pytest.CaptureFixture[str]) -> None:
     assert run("plot", "config.py", "--all") == 2
     assert "--keys is for runs, as is --all" in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""The gallery has a picture for each kind of schedule, and its lines draw them.
+"""The gallery has pictures of schedules and of a run, and its lines draw them.
 
 ``make gallery`` runs this file as a program: it draws the pictures of the page anew. ``make slow``
 runs all lines of the page, ``make test`` the first.
@@ -9,6 +9,8 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
+import subprocess
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,10 @@ from support.paths import ROOT
 PAGE = (ROOT / "docs" / "gallery.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```(python|sh)\n(.*?)^```$", PAGE, re.M | re.S)
 PICTURES = ROOT / "docs" / "pictures" / "gallery"
+BROWSER = shutil.which("chromium") or shutil.which("google-chrome")
+"""The browser that draws the page of a report."""
+QUIET = {"accelerator": "cpu", "logger": False, "enable_model_summary": False}
+QUIET |= {"enable_progress_bar": False}
 
 
 def draw(blocks: list[tuple[str, str]]) -> list[Path]:
@@ -31,8 +37,12 @@ def draw(blocks: list[tuple[str, str]]) -> list[Path]:
             exec(compile(code, "gallery.md", "exec"), names)
         else:
             with pytest.raises(SystemExit) as end:
-                main(shlex.split(code)[1:])
+                main(shlex.split(code.replace("\\\n", " "))[1:])
             assert not end.value.code
+    if BROWSER and Path("report.html").exists():
+        page = Path("report.html").absolute().as_uri()
+        options = ["--headless", "--no-sandbox", "--hide-scrollbars", "--window-size=860,1200"]
+        subprocess.run([BROWSER, *options, "--screenshot=report.png", page], check=True)
     return sorted(Path().glob("*.png"))
 
 
@@ -47,7 +57,7 @@ def size(picture: Path) -> tuple[int, int]:
 def test_each_picture_is_kept_and_small() -> None:
     shown = re.findall(r"^!\[.+\]\(pictures/gallery/(\w+\.png)\)$", PAGE, re.M)
     drawn = re.findall(r"(\w+\.png)\b(?!\))", PAGE)
-    assert shown == drawn
+    assert shown == [*drawn, "report.png"]
     assert {*shown} == {path.name for path in PICTURES.iterdir()}
     assert all(path.stat().st_size < 60_000 for path in PICTURES.iterdir())
 
@@ -75,11 +85,11 @@ def test_the_first_lines_draw_the_first_picture(
 def test_all_lines_draw_the_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("matplotlib")
     monkeypatch.chdir(tmp_path)
-    quiet = {"logger": False, "enable_model_summary": False, "accelerator": "cpu"}
-    for name, value in (quiet | {"enable_progress_bar": False}).items():
+    for name, value in QUIET.items():
         monkeypatch.setenv(f"PL_TRAINER_{name.upper()}", str(value))
     found = draw(BLOCKS)
-    assert [path.name for path in found] == sorted(path.name for path in PICTURES.iterdir())
+    drawn = {path.name for path in PICTURES.iterdir()} - ({"report.png"} if not BROWSER else set())
+    assert {path.name for path in found} == drawn
     assert [size(path) for path in found] == [size(PICTURES / path.name) for path in found]
 
 
@@ -88,6 +98,7 @@ if __name__ == "__main__":
 
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
+        os.environ |= {f"PL_TRAINER_{name.upper()}": str(value) for name, value in QUIET.items()}
         for picture in draw(BLOCKS):
             small = Image.open(picture).convert("RGB").quantize(64)
             small.save(PICTURES / picture.name, optimize=True)

@@ -1,8 +1,9 @@
-"""A user's script with every public hook passes mypy and pyright in strict mode."""
+"""A script passes mypy and pyright in strict mode; editors complete each argument of a hook."""
 
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import re
 import shutil
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_hooks import HOOKS
 from support.paths import ROOT
 
 pytestmark = pytest.mark.slow
@@ -116,3 +118,22 @@ def test_a_users_script_passes_in_strict_mode(
     wrong = errors_in(command, tmp_path, WRONG)
     assert [line for line, _ in wrong] == [3, 4]
     assert "untill_epoch" in wrong[0][1]
+
+
+def test_an_editor_completes_each_argument_with_a_line_of_its_own() -> None:
+    jedi = pytest.importorskip("jedi")
+    project = jedi.Project(str(ROOT), added_sys_path=[str(ROOT)])
+    without: dict[str, set[str]] = {}
+    for hook in HOOKS.module_dict.values():
+        if not hook.__module__.startswith(("lightning_hooks.hooks.", "lightning_hooks.loggers.")):
+            continue
+        code = f"from {hook.__module__} import {hook.__name__}\n{hook.__name__}("
+        (shown,) = jedi.Script(code, project=project).get_signatures()
+        docs = "\n".join(inspect.getdoc(base) or "" for base in hook.__mro__[:-1])
+        lines = {*re.findall(r"^ +\**(\w+): ", docs, re.M)}
+        names = {each.name for each in shown.params} - {"args", "kwargs"}  # of no argument
+        if missing := names - lines:
+            without[hook.__name__] = missing
+    assert not without
+    (average,) = jedi.Script("from lightning_hooks import EMAHook\nEMAHook(").get_signatures()
+    assert {"momentum", "interval", "buffers", "precise_bn"} <= {p.name for p in average.params}

@@ -112,3 +112,19 @@ def test_a_run_with_too_few_files_is_named(
         main(["average", str(folder), *arguments, "--out", str(tmp_path / "soup.pth")])
     assert stopped.value.code == 2
     assert line in capsys.readouterr().err
+
+
+def test_floats_and_integers_of_one_name_have_no_mean(tmp_path: Path) -> None:
+    paths = [tmp_path / "a.pth", tmp_path / "b.pth"]
+    for path, dtype in zip(paths, (torch.float32, torch.bool), strict=True):
+        torch.save({"w": torch.ones(2, dtype=dtype)}, path)
+    for order in (paths, paths[::-1]):
+        with pytest.raises(ValueError, match=r"'w' has .*\[2\] of integers in"):
+            average_checkpoints(order)
+
+
+def test_floats_of_eight_bits_have_a_mean(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{value}.pth" for value in (1, 3)]
+    for path in paths:
+        torch.save({"w": torch.tensor([float(path.stem)]).to(torch.float8_e4m3fn)}, path)
+    assert average_checkpoints(paths)["state_dict"]["w"].float().tolist() == [2.0]

@@ -19,6 +19,7 @@ from lightning_hooks.engine.lightning_api import callback_list, data
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
+from lightning_hooks.engine.lightning_api.releases import val_check_batch
 from lightning_hooks.engine.lightning_api.validation import ExtraPass
 from lightning_hooks.engine.runner.model_wrapper import takes_batch_idx
 from lightning_hooks.engine.runner.runner import training_loader
@@ -99,8 +100,8 @@ class TrainLoop(_Loop):
     def val_interval(self) -> Any:
         """Number of epochs, or iterations, between two validations."""
         trainer = self.native_runner.trainer
-        by_iter = not self.native_runner.counts_epochs and trainer.val_check_batch
-        return trainer.val_check_batch if by_iter else trainer.check_val_every_n_epoch
+        batches = None if self.native_runner.counts_epochs else val_check_batch(trainer)
+        return batches or trainer.check_val_every_n_epoch
 
     @property
     def dataloader(self) -> Any:

@@ -5,6 +5,7 @@ not in Lightning                 before  so
 ===============================  ======  ======================================================
 ``fit(weights_only=...)``        2.6     a file with other objects than tensors is refused
 ``WeightAveraging``              2.6     no callback is one
+``val_check_batch`` before fit   2.6     asked by ``val_check_batch()``: None, as in 2.6
 ``is_resuming`` of the fit loop  2.6.2   Lightning makes the iterator of a resumed epoch
 ``_broadcast_sigterm_tensor``    2.5.2   SIGTERM ends the rank that it reaches; a line tells
 ===============================  ======  ======================================================
@@ -20,7 +21,7 @@ import lightning as L
 from lightning_hooks.engine.lightning_api.private_names import private_import
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["check_release", "is_weight_averaging", "resumes"]
+__all__ = ["check_release", "is_weight_averaging", "resumes", "val_check_batch"]
 
 NEWEST = "2.6"
 """The newest release that the tests run with."""
@@ -50,3 +51,8 @@ def is_weight_averaging(callback: object) -> bool:
 def resumes(fit_loop: Any) -> bool:
     """Whether the fit loop runs the first epoch of a resumed run."""
     return bool(getattr(fit_loop, "is_resuming", False))
+
+
+def val_check_batch(trainer: L.Trainer) -> int | float | None:
+    """Return the number of batches between two validations; None by time, and before a fit."""
+    return getattr(trainer, "val_check_batch", None)

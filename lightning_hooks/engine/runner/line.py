@@ -10,6 +10,7 @@ import lightning as L
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.lightning_api.releases import val_check_batch
 from lightning_hooks.utils.arguments import shown
 
 if TYPE_CHECKING:
@@ -120,7 +121,7 @@ class Line:
 
 def _validates_within_epochs(trainer: L.Trainer) -> bool:
     """Whether the Trainer validates at other places than the ends of epochs."""
-    every = trainer.val_check_batch
+    every = val_check_batch(trainer)
     return bool(
         trainer.check_val_every_n_epoch is None
         or every is None  # by time

@@ -42,7 +42,8 @@ from lightning_hooks.hooks.saving.ranking import (
 )
 from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
-from lightning_hooks.storage.find_checkpoints import best_series, best_valid
+from lightning_hooks.storage.entry import best_series
+from lightning_hooks.storage.find_checkpoints import best_valid
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.secrets import without_user

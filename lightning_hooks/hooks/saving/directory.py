@@ -58,7 +58,7 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
     """
     directory = out_dir or work_dir
     if files.is_local(directory):
-        directory = os.path.abspath(directory.removeprefix("file://"))
+        directory = os.path.abspath(directory)
     if directory == work_dir:
         return directory
     return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))

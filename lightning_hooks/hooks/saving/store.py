@@ -15,12 +15,13 @@ from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, precision
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import directory_of, report_other_runs
-from lightning_hooks.storage import checkpoints, files, manifest
+from lightning_hooks.storage import checkpoints, files, manifest, shards
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, shown
 from lightning_hooks.utils.fsdp import shares_state
 from lightning_hooks.utils.secrets import describe
@@ -192,12 +193,13 @@ class CheckpointStore:
                 save(checkpoint)
 
         _dump(trainer, target, take)
+        crc32 = _checksum_of_parts(trainer, target.path) if self.in_parts else None
         if trainer.is_global_zero and not taken:
-            self._report(target, line, self._record(trainer, target))
+            self._report(target, line, self._record(trainer, target, crc32))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
 
-    def _record(self, trainer: L.Trainer, target: Target) -> list[str]:
+    def _record(self, trainer: L.Trainer, target: Target, crc32: str | None) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
         strategy = trainer.strategy
         wait_for_writer(strategy)
@@ -208,7 +210,7 @@ class CheckpointStore:
                 "training waits",
             )
         meta = {"epoch": trainer.current_epoch, "iter": self.runner.iter}
-        return checkpoints.record(target, meta)
+        return checkpoints.record(target, meta, crc32=crc32)
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
@@ -261,6 +263,13 @@ def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], st
         own_io = replace_writer(trainer.strategy, take)
         stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
         trainer.save_checkpoint(target.path, weights_only=not target.resumable)
+
+
+def _checksum_of_parts(trainer: L.Trainer, path: str) -> str | None:
+    """Return the checksum of a directory on rank 0; each rank reads its own parts. Collective."""
+    own = shards.parts(path, trainer.global_rank, trainer.world_size)
+    of_ranks = ranks.collected(own, trainer.world_size)
+    return shards.checksum(part for parts in of_ranks for part in parts)
 
 
 def _check_strategy(

@@ -103,6 +103,9 @@ class CyclicLrUpdaterHook(LrUpdaterHook):
 
     _value, _check, _needs_length, _counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
+    cyclic_times: int
+    step_ratio_up: float
+    gamma: float
 
     def __init__(
         self,
@@ -143,6 +146,9 @@ class CyclicMomentumUpdaterHook(MomentumUpdaterHook):
 
     _value, _check, _needs_length, _counts_iterations = cyclic, check_cycles, True, True
     target_ratio: tuple[float, float]
+    cyclic_times: int
+    step_ratio_up: float
+    gamma: float
 
     def __init__(
         self,

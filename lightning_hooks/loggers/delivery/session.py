@@ -89,7 +89,8 @@ class Session:
 
         A spool without records, of a process killed before the first record, is removed.
         """
-        unsent, running = dict[str, tuple[str | None, int]](), dict[str, str | None]()
+        unsent, running = dict[str, str | None](), dict[str, str | None]()
+        records = 0
         for path, head, has_ended in spools_in(self.folder, self._backend):
             with contextlib.suppress(OSError, ValueError):
                 if path == self._spool.path:
@@ -99,7 +100,8 @@ class Session:
                 elif self._run.has_written(head):
                     self._take_over(path)
                 elif count := count_records(path, rest=True):
-                    unsent[path] = head["run"], count
+                    unsent[path] = head["run"]
+                    records += count
                 elif self._spool.is_locked and not count_records(path):
                     discard(path)
                 elif self._spool.is_locked and was_killed(path):
@@ -107,31 +109,33 @@ class Session:
                         running[path] = head["run"]
                     else:
                         discard(path)
-        if running and not is_shared(self.folder):
-            commands = (self._replay_command(path, run_id) for path, run_id in running.items())
-            self.notices.log(
-                logging.WARNING,
-                f"{self._backend} may show a killed run as running; to end it: "
-                f"{' && '.join(commands)}",
-            )
-        if unsent and not is_shared(self.folder):  # whose spools may be of other programs
-            commands = (self._replay_command(path, run_id) for path, (run_id, _) in unsent.items())
-            self.notices.log(
-                logging.WARNING,
-                f"earlier runs have left {sum(count for _, count in unsent.values())} records that "
-                f"{self._backend} has not taken; to send them: {' && '.join(commands)}",
-            )
+        if is_shared(self.folder):  # whose spools may be of other programs
+            return
+        if running:
+            text = f"{self._backend} may show a killed run as running; to end it"
+            self._tell_the_commands(text, running)
+        if unsent:
+            text = f"earlier runs have left {records} records that {self._backend} has not taken"
+            self._tell_the_commands(f"{text}; to send them", unsent)
 
     def _tell_of_a_use(self, path: str, head: Mapping[str, Any]) -> None:
         """Name a spool of this run that another process still uses, with unsent records."""
         count = count_records(path, rest=True) if self._run.has_written(head) else 0
         if count:
-            self.notices.log(
-                logging.WARNING,
+            text = (
                 f"another process uses {path}, so that the {count} records that the run before has "
-                f"left in it are not sent; once that process has ended, to send them: "
-                f"{self._replay_command(path, head['run'])}",
+                "left in it are not sent; once that process has ended, to send them"
             )
+            self._tell_the_commands(text, {path: head["run"]})
+
+    def _tell_the_commands(self, text: str, spools: Mapping[str, str | None]) -> None:
+        """Warn, with the command to send each spool of another run, given with the run's id."""
+        options = {name: _without(self._run.key, v) for name, v in self._options.items()}
+        commands = [
+            replay_command(path, self._backend, _with_run(options, run_id))
+            for path, run_id in spools.items()
+        ]
+        self.notices.log(logging.WARNING, f"{text}: {' && '.join(commands)}")
 
     def _take_over(self, path: str) -> None:
         """Move a killed process's unsent records, with the original times, to this spool."""
@@ -148,11 +152,6 @@ class Session:
                     upload.discard()
         if self._spool.error is None:
             discard_delivered(path, head)
-
-    def _replay_command(self, path: str, run_id: str | None) -> str:
-        """Return the command to send another run's spool."""
-        options = {name: _without(self._run.key, v) for name, v in self._options.items()}
-        return replay_command(path, self._backend, _with_run(options, run_id))
 
     # -- the run ---------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
@@ -325,7 +325,7 @@ def count_records(path: str, *, rest: bool = False) -> int:
     return sum(not line.startswith((b'{"run"', b'{"end"')) for line, _ in lines)
 
 
-class StoredRecords(Sequence[Record]):
+class StoredRecords:
     """The records between two positions of a spool, read from the file one by one.
 
     Args:
@@ -341,9 +341,9 @@ class StoredRecords(Sequence[Record]):
         """The number of lines that are no records; they are left out."""
         self.outcome: dict[str, Any] | None = None
         """The end of the run, None after a kill."""
-        self._count = sum(1 for _ in self._read())
+        self._count = sum(1 for _ in self)
 
-    def _read(self) -> Iterator[Record]:
+    def __iter__(self) -> Iterator[Record]:
         self.damaged = 0
         with open(self._path, "rb", buffering=0, opener=regular) as file:
             for line, end in lines_of(file, self._start, self._size):
@@ -359,14 +359,8 @@ class StoredRecords(Sequence[Record]):
                     else:
                         yield record
 
-    def __iter__(self) -> Iterator[Record]:
-        return self._read()
-
     def __len__(self) -> int:
         return self._count
-
-    def __getitem__(self, index: Any) -> Any:
-        return [*self][index]
 
 
 def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], StoredRecords, bool]:
@@ -470,7 +464,7 @@ def is_shared(folder: str) -> bool:
 
 def spool_path(runner: Runner, backend: str) -> str:
     """Return the path of a run's spool on the local machine."""
-    work_dir = runner.work_dir.removeprefix("file://")
+    work_dir = runner.work_dir
     if not is_local(work_dir):  # nothing can be appended there
         work_dir = shared_folder()
     return join(work_dir, "spool", f"{runner.timestamp}-{backend}.jsonl")

@@ -6,6 +6,7 @@ import contextlib
 import importlib.metadata
 import inspect
 import json
+import logging.config
 import math
 import os
 import re
@@ -21,6 +22,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import torch
 from filelock import FileLock
 
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.engine.runner.model_wrapper import unwrap
@@ -364,7 +366,9 @@ def _make_tables(uri: str) -> None:
 
     engine = utils.create_sqlalchemy_engine_with_retry(uri)  # type: ignore[no-untyped-call]
     try:
-        utils._initialize_tables(engine)  # type: ignore[no-untyped-call]
+        # MLflow 2 would replace the program's handlers of the root logger
+        with setting(logging.config, fileConfig=lambda *args, **kwargs: None):
+            utils._initialize_tables(engine)  # type: ignore[no-untyped-call]
     finally:
         engine.dispose()
 

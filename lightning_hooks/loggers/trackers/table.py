@@ -55,7 +55,7 @@ TRACKERS: Mapping[str, Tracker] = {
     "dvclive": Tracker("DvcliveWriter", "dvclive>=3.44", {"dir": "options/dir"}),
     "lightning": Tracker("LightningWriter", "", {"logger": "logger"}),
     "mlflow": Tracker(
-        *("MlflowWriter", "mlflow>=3.12"),
+        *("MlflowWriter", "mlflow>=2.17"),
         {"tracking_uri": "uri", "experiment": "experiment", "name": "tags/mlflow.runName"}
         | {"run_id": "run_id label"},
     ),
@@ -64,7 +64,7 @@ TRACKERS: Mapping[str, Tracker] = {
         {"project": "init/project", "mode": "init/mode", "dir": "folder", "name": "init/name"}
         | {"run_id": "custom_run_id init/custom_run_id"},
     ),
-    "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.18", {"dir": "log_dir"}),
+    "tensorboard": Tracker("TensorboardWriter", "tensorboard>=2.14", {"dir": "log_dir"}),
     "trackio": Tracker(
         *("TrackioWriter", "trackio>=0.43"),
         {"project": "init/project", "name": "init/name", "run_id": "run_id init/name"},
@@ -75,7 +75,7 @@ TRACKERS: Mapping[str, Tracker] = {
         | {"run_id": "run_id"},
     ),
     "wandb": Tracker(
-        *("WandbWriter", "wandb>=0.31"),
+        *("WandbWriter", "wandb>=0.19.10"),
         {name: f"init/{name} init/settings/{name}" for name in ("project", "entity", "mode")}
         | {"server": "init/settings/base_url", "dir": "init/dir", "name": "init/name"}
         | {"run_id": "run_id init/id"},

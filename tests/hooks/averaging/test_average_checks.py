@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import Callback, EMAWeightAveraging, StochasticWeightAveraging
+from lightning.pytorch.callbacks import Callback, StochasticWeightAveraging
 
 from lightning_hooks import (
     ClosureHook,
@@ -20,6 +20,7 @@ from lightning_hooks import (
     MomentumAnnealingEMAHook,
 )
 from lightning_hooks.standin._hooks.ema import EMAHook as MmcvEMAHook
+from support.lightning_releases import ema_weight_averaging
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 
@@ -27,7 +28,7 @@ from support.training import NoValidation, TinyModule, fit, make_loader, make_tr
 @pytest.mark.parametrize("name", ["EMAWeightAveraging", "StochasticWeightAveraging"])
 def test_lightnings_averages_are_rivals(tmp_path: Path, name: str, host: bool) -> None:
     swa = name == "StochasticWeightAveraging"
-    other = StochasticWeightAveraging(swa_lrs=0.03) if swa else EMAWeightAveraging(decay=0.5)
+    other = StochasticWeightAveraging(swa_lrs=0.03) if swa else ema_weight_averaging(0.5)
     hook = EMAHook(momentum=0.5)
     trainer = make_trainer(tmp_path, HookAdapter([hook]) if host else hook, other)
     with pytest.warns(UserWarning, match=f"{name} and EMAHook both set the weights"):

@@ -10,7 +10,8 @@ import pytest
 import torch
 from lightning.pytorch.strategies import ModelParallelStrategy
 
-from lightning_hooks import EMAHook, StochasticWeightAverageHook
+from lightning_hooks import EMAHook, StochasticWeightAverageHook, newest_valid
+from lightning_hooks.storage import manifest
 from support.directories import consolidated, read_checkpoint
 from support.jobs.moved_directories import STRATEGIES, LowModule, Module, read, train
 from support.processes import run_job
@@ -49,6 +50,13 @@ def test_meta_pt_has_no_weights(strategy: str, moved: Any) -> None:
         meta["lightning_hooks"]["averages"][1]["state_dict"],
     ]
     assert {value.device.type for state in states for value in state.values()} == {"meta"}
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_the_parts_of_all_ranks_are_listed_as_intact(strategy: str, moved: Any) -> None:
+    (entry,) = manifest.read(str(moved[1] / strategy))
+    assert entry.crc32 is not None
+    assert newest_valid(moved[1] / strategy) == str(moved[1] / strategy / "epoch_3.pth")
 
 
 def test_a_directory_with_averages_in_meta_pt_resumes(moved: Any, tmp_path: Path) -> None:

@@ -202,8 +202,7 @@ def test_evaluated_from_a_file_nothing_is_estimated_again(tmp_path: Path) -> Non
     trainer = fit(tmp_path, average, CheckpointHook(), **run)
     again, look = Module(), Look()
     trainer.callbacks.append(look)
-    path, quiet = str(tmp_path / "latest.pth"), {"verbose": False, "weights_only": True}
-    trainer.validate(again, make_loader(1), ckpt_path=path, **quiet)
+    trainer.validate(again, make_loader(1), str(tmp_path / "latest.pth"), verbose=False)
     assert look.validated == [True]
     assert again.forwards == 0
     assert not is_precise(module)

@@ -136,6 +136,12 @@ def test_an_export_is_whole(runs: Any, found: Any, kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KINDS)
+def test_the_tensors_of_an_export_are_gathered_together(found: Any, kind: str) -> None:
+    for rank in found[kind]:
+        assert rank["export"] == {"all_gather": 1, "barrier": 1, "full_tensor": 0}
+
+
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_sharded_module_takes_the_average_too(found: Any, kind: str) -> None:
     for rank in found[kind]:
         same(rank["applied"], rank["fit"]["averages"][0])

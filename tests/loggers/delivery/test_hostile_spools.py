@@ -185,8 +185,8 @@ def test_an_old_spool_without_checksums_is_read(tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
     lines = [json.dumps({"run": HEAD}), '{"seq": 0, "time": 1.0, "step": 3, "scalars": {"a": 1}}']
     path.write_text("\n".join([*lines, '{"end": {"failed": false}}', ""]))
-    _, records, failed = read_spool(str(path))
-    assert (records[0].scalars, failed) == ({"a": 1.0}, False)
+    _, (record,), failed = read_spool(str(path))
+    assert (record.scalars, failed) == ({"a": 1.0}, False)
 
 
 def test_counting_what_is_left_reads_no_record(

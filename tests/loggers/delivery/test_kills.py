@@ -90,15 +90,21 @@ def train(work: Path, tracker: str) -> str:
     return (work / "said").read_text()
 
 
-def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
+def left_by_a_kill(work: Path) -> Path:
+    """Kill a run of which TensorBoard has taken nothing; return the spool."""
     pytest.importorskip("tensorboard")
-    work = tmp_path / "work"
     work.mkdir()
     (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
     with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
         assert spool is not None
-        assert count_records(str(spool), rest=True) == 6
     (work / "tf_logs").unlink()
+    return spool
+
+
+def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
+    work = tmp_path / "work"
+    spool = left_by_a_kill(work)
+    assert count_records(str(spool), rest=True) == 6
     train(work, "TensorboardLoggerHook")
     rows = read_tensorboard(work / "tf_logs")[0]
     assert {step: "val/val_loss" in row for step, row in rows.items()} == {
@@ -110,13 +116,8 @@ def test_a_run_that_is_over_sends_what_a_kill_has_left(tmp_path: Path) -> None:
 
 
 def test_a_spool_in_use_by_another_process_is_named(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard")
     work = tmp_path / "work"
-    work.mkdir()
-    (work / "tf_logs").write_text("no folder")  # so that nothing is delivered
-    with killed(work, "TensorboardLoggerHook", "validation 2") as spool:
-        assert spool is not None
-    (work / "tf_logs").unlink()
+    spool = left_by_a_kill(work)
     with exclusive(str(spool)):  # as a program does that the killed process has started
         said = train(work, "TensorboardLoggerHook")
     assert f"another process uses {spool}, so that the 6 records" in said

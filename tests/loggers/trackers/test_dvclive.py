@@ -152,7 +152,7 @@ def test_departure_a_dvclive_run_that_goes_on_keeps_its_files(work: Path, tmp_pa
         return trainer
 
     train(1).save_checkpoint(tmp_path / "one.ckpt")
-    train(2, ckpt_path=tmp_path / "one.ckpt", weights_only=False)
+    train(2, ckpt_path=tmp_path / "one.ckpt")
     assert read_dvclive(work / "dvclive").keys() == {1, 2}
 
 

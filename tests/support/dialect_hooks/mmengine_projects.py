@@ -10,6 +10,17 @@ CheckInvalidLossHook             MMEngine's documentation of hooks
 ExponentialMovingAverageHook     mmagic, ``engine/hooks/ema.py``, with one module
 SubmoduleEMAHook                 users' recipe: an average of a part of a model, compiled or not
 ClassNumCheckHook                mmpretrain, ``engine/hooks/class_num_check_hook.py``
+ThroughputHook                   xtuner, ``engine/hooks/throughput_hook.py``
+PushDataInfoToMessageHubHook     mmpretrain, ``engine/hooks/simsiam`` and its like, as in mmselfsup
+SwitchToDeployHook               mmyolo, ``engine/hooks/switch_to_deploy_hook.py``
+FastStopTrainingHook             mmdetection, ``testing/_fast_stop_training_hook.py``
+OutputHook                       mmaction2, ``engine/hooks/output.py``
+BestScoreHook                    users' recipe: the best score in the message hub, and drawn
+SetAdaptiveMarginsHook           mmpretrain, ``engine/hooks/margin_head_hooks.py``
+WeightNormHook                   MMEngine's documentation of the message hub
+ProgressiveResizeHook            users' recipe: the data set of the loop changes by epochs
+GradientAccumulationInfoHook     MMEngine's documentation of ``OptimWrapper``: rates and momenta
+ResumeInfoHook                   MMEngine's documentation of the points of checkpoints
 ===============================  ==================================================================
 """
 
@@ -146,3 +157,152 @@ class ClassNumCheckHook(Hook):
 
     def before_val(self, runner):
         self._check_head(runner, runner.val_dataloader.dataset)
+
+
+@HOOKS.register_module(force=True)
+class ThroughputHook(Hook):
+    priority = "BELOW_NORMAL"
+
+    def __init__(self, hidden_size=4):
+        self.hidden_size = hidden_size
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        batch_size, length = data_batch[0].shape[:2]
+        time = runner.message_hub.get_scalar("train/time").current()
+        hub = runner.message_hub
+        hub.update_scalar("train/tokens_per_sec", batch_size * length / max(time, 1e-9))
+        hub.update_scalar("train/flops", 2 * batch_size * length * self.hidden_size)
+
+
+@HOOKS.register_module(force=True)
+class PushDataInfoToMessageHubHook(Hook):
+    def before_train_iter(self, runner, batch_idx, data_batch=None):
+        runner.message_hub.update_info("samples", data_batch[0].tolist())
+
+
+@HOOKS.register_module(force=True)
+class SwitchToDeployHook(Hook):
+    def before_test_epoch(self, runner):
+        for module in runner.model.modules():
+            if hasattr(module, "switch_to_deploy"):
+                module.switch_to_deploy()
+
+
+@HOOKS.register_module(force=True)
+class FastStopTrainingHook(Hook):
+    def __init__(self, by_epoch, save_ckpt=False, stop_iter_or_epoch=5):
+        self.by_epoch, self.save_ckpt = by_epoch, save_ckpt
+        self.stop_iter_or_epoch = stop_iter_or_epoch
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if self.save_ckpt and self.by_epoch:
+            return
+        if runner.iter >= self.stop_iter_or_epoch:
+            raise RuntimeError("quit normally")
+
+    def after_train_epoch(self, runner):
+        if self.by_epoch and self.save_ckpt and runner.epoch >= self.stop_iter_or_epoch:
+            raise RuntimeError("quit normally")
+
+
+@HOOKS.register_module(force=True)
+class OutputHook(Hook):
+    """Keeps the outputs of layers during the validation."""
+
+    def __init__(self, outputs):
+        self.names, self.layer_outputs, self.handles = outputs, {}, []
+
+    def before_val_epoch(self, runner):
+        layers = dict(runner.model.named_modules())
+        for name in self.names:
+            self.handles.append(layers[name].register_forward_hook(self._keep(name)))
+
+    def _keep(self, name):
+        def keep(module, inputs, output):
+            self.layer_outputs[name] = output.detach().clone()
+
+        return keep
+
+    def after_val_epoch(self, runner, metrics=None):
+        for handle in self.handles:
+            handle.remove()
+
+
+@HOOKS.register_module(force=True)
+class BestScoreHook(Hook):
+    def __init__(self, metric):
+        self.metric, self.seen = metric, []
+
+    def after_val_epoch(self, runner, metrics=None):
+        score = metrics[self.metric]
+        best = runner.message_hub.get_info("best", None)
+        if best is None or score < best:
+            runner.message_hub.update_info("best", score)
+        self.seen.append((runner.epoch, score))
+        runner.visualizer.add_scalar(f"best/{self.metric}", runner.message_hub.get_info("best"))
+
+
+@HOOKS.register_module(force=True)
+class SetAdaptiveMarginsHook(Hook):
+    def __init__(self, margin_min=0.05, margin_max=0.5):
+        self.margin_min, self.margin_max = margin_min, margin_max
+
+    def before_train(self, runner):
+        if not hasattr(runner.model.head, "set_margins"):
+            raise ValueError("SetAdaptiveMarginsHook could only be used with ArcFaceClsHead")
+        counts = torch.bincount(runner.train_dataloader.dataset.labels).float()
+        margins = counts.pow(-0.25)
+        span = (margins - margins.min()) / (margins.max() - margins.min())
+        width = self.margin_max - self.margin_min
+        runner.model.head.set_margins((span * width + self.margin_min).tolist())
+
+
+@HOOKS.register_module(force=True)
+class WeightNormHook(Hook):
+    priority = "LOW"
+
+    def __init__(self, interval=2):
+        self.interval = interval
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        if self.every_n_inner_iters(batch_idx, self.interval) or self.is_last_train_iter(runner):
+            norm = torch.stack([p.norm() for p in runner.model.parameters()]).norm()
+            runner.message_hub.update_scalar("train/weight_norm", norm.item())
+
+
+@HOOKS.register_module(force=True)
+class ProgressiveResizeHook(Hook):
+    """Changes an attribute of the data set from epoch to epoch."""
+
+    def __init__(self, sizes):
+        self.sizes = sizes
+
+    def before_train_epoch(self, runner):
+        dataset = runner.train_loop.dataloader.dataset
+        dataset.size = self.sizes[min(runner.epoch, len(self.sizes) - 1)]
+        assert runner.max_epochs == runner.train_loop.max_epochs
+
+
+@HOOKS.register_module(force=True)
+class GradientAccumulationInfoHook(Hook):
+    def __init__(self):
+        self.seen = []
+
+    def before_train(self, runner):
+        runner.logger.info(f"{type(runner.optim_wrapper.optimizer).__name__} is used")
+
+    def after_train_iter(self, runner, batch_idx, data_batch=None, outputs=None):
+        momentum = runner.optim_wrapper.get_momentum()["momentum"]
+        self.seen.append((runner.optim_wrapper.get_lr()["lr"], momentum))
+
+
+@HOOKS.register_module(force=True)
+class ResumeInfoHook(Hook):
+    def __init__(self):
+        self.resumed_at = None
+
+    def before_save_checkpoint(self, runner, checkpoint):
+        checkpoint["meta_of_project"] = {"epoch": runner.epoch, "iter": runner.iter}
+
+    def after_load_checkpoint(self, runner, checkpoint):
+        self.resumed_at = checkpoint["meta_of_project"]

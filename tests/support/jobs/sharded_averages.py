@@ -11,6 +11,7 @@ import sys
 import warnings
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import lightning as L
 import pytest
@@ -19,6 +20,7 @@ from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.strategies import ModelParallelStrategy
 from torch import nn
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from lightning_hooks import (
     CheckInvalidLossHook,
@@ -28,6 +30,7 @@ from lightning_hooks import (
     OptimizerHook,
     StochasticWeightAverageHook,
 )
+from support.collectives import Collectives
 from support.training import TinyModule, make_loader, make_trainer
 
 
@@ -182,7 +185,9 @@ def train_whole(out: Path, kind: str, found: dict[str, Any]) -> None:
     trainer = trainer_of(out, kind, ema, HookAdapter([swa]), watch, Saves(out))
     trainer.fit(module, *loaders())
     found["fit"] = noted(watch, module, ema, swa)
-    ema.export(str(out / "ema.pth"))
+    with Collectives() as collectives, mock.patch.object(DTensor, "full_tensor") as singly:
+        ema.export(str(out / "ema.pth"))
+    found["export"] = {**collectives.found, "full_tensor": singly.call_count}
     swa.export(str(out / "swa.pth"))
     found["applied"] = whole(applied(ema, module))
     trainer.save_checkpoint(out / "after_full", weights_only=False)

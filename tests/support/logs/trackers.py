@@ -141,7 +141,8 @@ def _with_plain_items(value: Any) -> Any:
     if isinstance(value, list) and value and "value_json" in value[0]:
         names = (item.get("key") or ".".join(item["nested_key"]) for item in value)
         return {
-            name: json.loads(item["value_json"]) for name, item in zip(names, value, strict=True)
+            name: json.loads(item["value_json"], parse_constant=str)
+            for name, item in zip(names, value, strict=True)
         }
     return value
 

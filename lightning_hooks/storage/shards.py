@@ -1,0 +1,87 @@
+"""A checkpoint in parts: a local folder, into which each rank has written its shards."""
+
+from __future__ import annotations
+
+import os
+import re
+import zlib
+from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TypeAlias
+
+from lightning_hooks.storage import files
+from lightning_hooks.storage.checksum import crc32_of_bytes, remembered
+
+__all__ = ["Part", "checksum", "damage", "is_folder_of_shards", "parts", "remove"]
+
+Part: TypeAlias = tuple[str, int, str]
+"""Name, size and CRC-32 of a file."""
+
+_SHARD = re.compile(r"\.metadata(\.tmp)?|meta\.pt|__(\d+)_\d+\.distcp")
+_LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and DeepSpeed
+
+
+def is_folder_of_shards(path: str) -> bool:
+    """Return whether a local folder is a checkpoint in parts, one of each rank."""
+    path = files.plain(path)
+    return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
+
+
+def parts(path: str, rank: int = 0, world_size: int = 1) -> list[Part]:
+    """Read the parts of torch's, and return their checksums: of all, or of a rank's own share.
+
+    Args:
+        path: The folder.
+        rank: The rank, which reads its own shards; rank 0 reads all other files, too.
+        world_size: The number of ranks; shards of higher ranks, left by an earlier run, are shared.
+    """
+    own = [
+        entry
+        for entry in os.scandir(files.plain(path))
+        if (match := _SHARD.fullmatch(entry.name)) and int(match[2] or 0) % world_size == rank
+    ]
+    with ThreadPoolExecutor() as pool:
+        return [*pool.map(_part, own)]
+
+
+def checksum(parts: Iterable[Part]) -> str | None:
+    """Return the checksum of a folder with these parts; None without any, as of DeepSpeed's.
+
+    >>> checksum([("meta.pt", 3, "00c0ffee"), ("__0_0.distcp", 5, "0badcafe")])
+    '5e3ce6a6'
+    """
+    table = sorted(parts)
+    return f"{zlib.crc32(repr(table).encode()):08x}" if table else None
+
+
+def damage(path: str, expected: str) -> str:
+    """Describe the damage of a folder with a checksum; an intact folder gives an empty string."""
+    with os.scandir(files.plain(path)) as listing:
+        statuses = [(entry.path, entry.stat()) for entry in listing]
+
+    def find() -> str:
+        if expected == (present := checksum(parts(path))):
+            return ""
+        return f"is damaged: the CRC-32 of its parts is {present}, it was written with {expected}"
+
+    return remembered(statuses, expected, find)
+
+
+def remove(path: str) -> str:
+    """Delete a folder with nothing but shards; return the reason to keep it, or an empty string."""
+    path = files.plain(path)
+    with os.scandir(path) as listing:
+        found = [*listing]
+    shards = [p for p in found if _SHARD.fullmatch(p.name) and p.is_file(follow_symlinks=False)]
+    if not found or len(shards) != len(found):
+        return "is a folder with more in it than the shards of a checkpoint"
+    for part in shards:
+        os.unlink(part.path)
+    os.rmdir(path)
+    return ""
+
+
+def _part(entry: os.DirEntry[str]) -> Part:
+    with files.opened(entry.path) as file:
+        crc32 = crc32_of_bytes(file)
+        return entry.name, file.tell(), crc32

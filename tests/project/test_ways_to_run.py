@@ -1,0 +1,60 @@
+"""The ways to run of docs/install.md: without asserts and docstrings, and from a zip file."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from support.paths import ROOT
+
+SCRIPT = """
+import warnings
+from pathlib import Path
+
+from lightning_hooks import *  # every name, so that every module is imported
+from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, OptimizerHook, standin
+standin.install()
+from mmcv.runner import EpochBasedRunner
+
+warnings.simplefilter("ignore")  # of Lightning and torch in a fit
+from support.training import TinyModule, make_loader, make_trainer
+
+hooks = [EMAHook(0.1), CheckpointHook(1), BestCheckpointHook("val_loss"), OptimizerHook()]
+trainer = make_trainer(Path.cwd(), *hooks, max_epochs=2, enable_checkpointing=True)
+trainer.fit(TinyModule(), make_loader(4), make_loader(1))
+print(standin.__file__, sorted(path.name for path in Path.cwd().glob("*.pth")))
+"""
+
+
+def train(work: Path, package: Path, *options: str) -> str:
+    path = os.pathsep.join([str(package), str(ROOT / "tests")])
+    run = subprocess.run(
+        [sys.executable, *options, "-c", SCRIPT],
+        cwd=work,
+        env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+    )
+    assert run.returncode == 0, run.stderr
+    assert "'epoch_1.pth', 'epoch_2.pth'" in run.stdout
+    return run.stdout
+
+
+@pytest.mark.slow  # Python has no bytecode of torch without docstrings at hand
+def test_hooks_train_without_asserts_and_docstrings(tmp_path: Path) -> None:
+    train(tmp_path, ROOT, "-OO")
+
+
+@pytest.mark.slow
+def test_hooks_train_from_a_zip_with_warnings_as_errors(tmp_path: Path) -> None:
+    """A zip also proves that the package writes nothing beside its modules."""
+    with zipfile.ZipFile(tmp_path / "hooks.zip", "w") as file:
+        for path in (ROOT / "lightning_hooks").rglob("*"):
+            if path.suffix in (".py", ".pyi", ".txt"):
+                file.write(path, path.relative_to(ROOT))
+    assert "hooks.zip/lightning_hooks" in train(tmp_path, tmp_path / "hooks.zip", "-W", "error")
