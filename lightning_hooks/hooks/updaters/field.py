@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from numbers import Real
 from operator import mul
@@ -53,7 +53,7 @@ def _read(key: str, item: str, group: dict[str, Any]) -> Any:
     return entry if is_number else None
 
 
-def _names_in(group: Mapping[str, Any]) -> Iterator[str]:
+def _names_in(group: dict[str, Any]) -> Iterator[str]:
     """Yield the names of a group's numbers."""
     for key, entry in group.items():
         several = isinstance(entry, (tuple, list)) and key != "params"
