@@ -80,7 +80,7 @@ def test_remote_paths():
         write_half(path)
     assert torch_files.load_torch(path)["a"].tolist() == [1, 1]
     fs = fsspec.filesystem("memory")
-    assert [Path(x["name"]).name for x in fs.ls("/test_files/deep")] == ["a.pth"]
+    assert [Path(name).name for name in fs.ls("/test_files/deep", detail=False)] == ["a.pth"]
 
 
 def test_plain_is_what_weights_only_loads(tmp_path):
