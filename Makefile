@@ -98,8 +98,8 @@ pythons:
 clients: $(INSTALLED)
 	VENV=$(VENV) .ci/clients $(ARGS)
 
-# the fast part of the suite with the oldest releases, the pinned ones and the newest, or VERSIONS;
-# writes the table of docs/install.md
+# what other packages' releases concern, with the oldest, the pinned and the newest, or VERSIONS, and
+# the README's script with older pins; writes the table of docs/install.md
 versions: $(INSTALLED)
 	VENV=$(VENV) .ci/versions $(ARGS)
 

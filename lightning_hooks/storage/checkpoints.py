@@ -16,6 +16,7 @@ import torch
 
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
+from lightning_hooks.storage.locks import locked
 from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry
 from lightning_hooks.utils.warn import warn
 
@@ -205,7 +206,7 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
                 flags = os.O_RDWR | getattr(os, "O_NOFOLLOW", 0)
                 with (
                     contextlib.suppress(OSError),
-                    files.locked(path, flags, wait=False) as is_locked,
+                    locked(path, flags, wait=False) as is_locked,
                 ):
                     if is_locked or (is_locked is None and match[1] == own):
                         os.unlink(path)
@@ -213,7 +214,7 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
 
 def link_latest(directory: str, name: str) -> None:
     """Point ``latest.pth`` at a file of the same local directory, in one step."""
-    with files.locked(directory):  # a temporary link without a lock is the leftover of a kill
+    with locked(directory):  # a temporary link without a lock is the leftover of a kill
         _link(directory, name)
 
 

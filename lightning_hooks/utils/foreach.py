@@ -5,7 +5,6 @@ torch's optimizers and clipping use the same kernels; torch has no public names 
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 
 import torch
@@ -16,6 +15,7 @@ from torch import _foreach_div_ as div_
 from torch import _foreach_mul_ as mul_
 from torch import _foreach_norm as norm
 from torch import _fused_sgd_ as fused_sgd_
+from torch._C import _group_tensors_by_device_and_dtype
 
 __all__ = [
     "by_type",
@@ -32,15 +32,14 @@ __all__ = [
 
 
 def by_type(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
-    """Group tensors of the same device and type.
+    """Group tensors of the same device and type; the order of the groups is that of all ranks.
 
     >>> [len(group) for group in by_type([torch.ones(1), torch.ones(1).int(), torch.ones(2)])]
     [2, 1]
     """
-    groups: dict[tuple[torch.device, torch.dtype], list[torch.Tensor]] = defaultdict(list)
-    for tensor in tensors:
-        groups[tensor.device, tensor.dtype].append(tensor)
-    return [*groups.values()]
+    present = [*tensors]
+    groups = _group_tensors_by_device_and_dtype([present], False) if present else {}
+    return [groups[key][0][0] for key in (sorted(groups, key=str) if len(groups) > 1 else groups)]
 
 
 def flat(tensors: Sequence[torch.Tensor]) -> torch.Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from operator import attrgetter
 
 import torch
 
@@ -10,6 +11,9 @@ from lightning_hooks.utils import foreach
 from lightning_hooks.utils.dtensors import local_part
 
 __all__ = ["any_non_finite", "finite_weights", "gradients_non_finite", "over_ranks", "scalar"]
+
+PLAIN, DENSE = {torch.Tensor, torch.nn.Parameter}, {torch.strided}
+layout_of = attrgetter("layout")
 
 
 def scalar(loss: torch.Tensor) -> torch.Tensor:
@@ -34,7 +38,7 @@ def any_non_finite(tensors: Iterable[torch.Tensor]) -> torch.Tensor:
     >>> any_non_finite([torch.ones(3), torch.tensor([0.0, -torch.inf])])
     tensor(1.)
     """
-    held = _local_parts(tensors)
+    held = [tensor for group in _groups(tensors) for tensor in group if tensor.numel()]
     if not held:
         return torch.zeros(())
     norms = foreach.norm(held, float("inf"))
@@ -57,9 +61,8 @@ def gradients_non_finite(
     >>> gradients_non_finite([torch.tensor([1e30, 2.0])], [torch.tensor(torch.nan)])
     tensor(1.)
     """
-    held = _local_parts([*gradients, *(loss.detach().clone() for loss in losses)])
     flags = []
-    for group in foreach.by_type(held):
+    for group in _groups([*gradients, *(loss.detach().clone() for loss in losses)]):
         device = group[0].device
         if device.type in ("cpu", "cuda"):
             flag = torch.zeros((), device=device)
@@ -94,15 +97,14 @@ def over_ranks(flag: torch.Tensor) -> torch.Tensor:
     return flag
 
 
-def _local_parts(tensors: Iterable[torch.Tensor]) -> list[torch.Tensor]:
-    """Return the local parts of the tensors, dense and real."""
-    held = []
-    for tensor in tensors:
-        tensor = local_part(tensor)
-        if tensor.is_sparse:
-            tensor = tensor._values()
-        if tensor.is_complex():
-            tensor = torch.view_as_real(tensor)
-        if tensor.numel() and tensor.is_floating_point():
-            held.append(tensor)
-    return held
+def _groups(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
+    """Return the local parts of the tensors, dense and real, in groups of a device and type."""
+    held = [*tensors]
+    if not (PLAIN.issuperset(map(type, held)) and DENSE.issuperset(map(layout_of, held))):
+        held = [local_part(tensor) for tensor in held]
+        held = [tensor._values() if tensor.is_sparse else tensor for tensor in held]
+    groups = foreach.by_type(held)
+    real = [
+        [*map(torch.view_as_real, group)] if group[0].is_complex() else group for group in groups
+    ]
+    return [group for group in real if group[0].is_floating_point()]

@@ -12,6 +12,7 @@ import pytest
 import torch
 
 from lightning_hooks import CheckpointHook, HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks.loggers.run_files import append
 from support.logs.text import read_logs
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -122,6 +123,23 @@ def test_in_a_remote_work_dir_too(tmp_path: Path) -> None:
     after = fs.cat_file(f"/{tmp_path.name}/{STAMP}.log.json").splitlines()
     assert after[:7] == before[:7]
     assert len(after) == len(before) == 1 + 3 * 3
+
+
+def test_a_remote_log_begins_where_only_files_are_appended_to(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    memory = type(fsspec.filesystem("memory"))
+    open_file = memory._open
+
+    def older(self: Any, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode == "ab" and path not in self.store:  # as fsspec of 2025
+            raise FileNotFoundError(path)
+        return open_file(self, path, mode, **kwargs)
+
+    monkeypatch.setattr(memory, "_open", older)
+    append(f"memory://{tmp_path.name}/a.log", b"one\n", local=False)
+    append(f"memory://{tmp_path.name}/a.log", b"two\n", local=False)
+    assert fsspec.filesystem("memory").cat_file(f"/{tmp_path.name}/a.log") == b"one\ntwo\n"
 
 
 def test_departure_a_log_that_the_logger_writes_is_left_to_it(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ import pytest
 import torch
 from lightning.pytorch.plugins.io import TorchCheckpointIO
 
-from lightning_hooks.storage import files, torch_files
+from lightning_hooks.storage import files, locks, torch_files
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replace_writer
 from lightning_hooks.utils.plain_types import plain
 
@@ -80,7 +80,7 @@ def test_remote_paths():
         write_half(path)
     assert torch_files.load_torch(path)["a"].tolist() == [1, 1]
     fs = fsspec.filesystem("memory")
-    assert [Path(x["name"]).name for x in fs.ls("/test_files/deep")] == ["a.pth"]
+    assert [Path(name).name for name in fs.ls("/test_files/deep", detail=False)] == ["a.pth"]
 
 
 def test_plain_is_what_weights_only_loads(tmp_path):
@@ -141,7 +141,7 @@ def test_a_lock_holds_until_its_process_ends_and_leaves_nothing(
 ) -> None:
     """In whatever way it ends; also with files beside what is locked, as on Windows."""
     if windows:
-        monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(locks, "sys", SimpleNamespace(platform="win32"))
     path = tmp_path / "work"
     path.mkdir() if kind == "directory" else path.write_text("mine")
     with warnings.catch_warnings():  # of a fork beside threads: the child only sleeps
@@ -149,18 +149,18 @@ def test_a_lock_holds_until_its_process_ends_and_leaves_nothing(
         reads, writes = os.pipe()
         pid = os.fork()
     if pid == 0:
-        with files.locked(str(path)):
+        with locks.locked(str(path)):
             os.write(writes, b"x")
             time.sleep(60)
         os._exit(0)
     try:
         assert os.read(reads, 1) == b"x"
-        with files.locked(str(path), wait=False) as is_locked:
+        with locks.locked(str(path), wait=False) as is_locked:
             assert is_locked is False
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
-    with files.locked(str(path), wait=False) as is_locked:
+    with locks.locked(str(path), wait=False) as is_locked:
         assert is_locked is True
     assert [found.name for found in tmp_path.rglob("*")] == ["work"]
 
@@ -190,7 +190,7 @@ def test_an_error_of_the_disk_that_torch_hides_comes_out_with_the_path(
 def test_a_wait_for_a_lock_is_told_once_and_can_be_cut(
     tmp_path: Path, caplog: Any, monkeypatch: Any
 ) -> None:
-    monkeypatch.setattr(files, "PATIENCE", 0.05)
+    monkeypatch.setattr(locks, "PATIENCE", 0.05)
     held = os.open(tmp_path, os.O_RDONLY)  # as `flock WORK_DIR python train.py` holds it
     fcntl.flock(held, fcntl.LOCK_EX)
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -21,7 +21,7 @@ from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import checkpoints, files, manifest
 from lightning_hooks.storage.checkpoints import clean_up, link_latest, superseded
 from lightning_hooks.storage.entry import parse
-from lightning_hooks.storage.files import locked
+from lightning_hooks.storage.locks import locked
 from lightning_hooks.storage.manifest import Entry, Manifest
 from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
 from support import training

@@ -70,6 +70,7 @@ class Skip(Action):
         self._spikes = Spikes.of(hook.spike)
         self._buffers = BufferSnapshot(trainer.lightning_module)
         self._log = runner.log_buffer
+        self._several_ranks = runner.world_size > 1
         self._first: int | None = None  # the first batch of the next step, as the log counts
         # optimizers within their step: the flag, and the parameters without momentum
         self._pending: dict[Optimizer, tuple[torch.Tensor, list[torch.Tensor]]] = {}
@@ -111,12 +112,12 @@ class Skip(Action):
     def before_step(self, optimizer: Optimizer, iteration: int) -> None:
         """Judge the coming step, and skip a bad step."""
         parameters = [p for group in optimizer.param_groups for p in group["params"]]
-        gradients = [p.grad for p in parameters if p.grad is not None]
+        gradients = [grad for p in parameters if (grad := p.grad) is not None]
         losses, self._losses[optimizer] = self._losses.get(optimizer, []), []
         flag = gradients_non_finite(() if self._has_scaler else gradients, losses)
         if gradients:
             flag = flag.to(gradients[0].device)
-        if self.runner.world_size > 1:
+        if self._several_ranks:
             flag = over_ranks(flag)
         now = self._log.progress.completed
         self._unread.append(
@@ -287,7 +288,6 @@ class BufferSnapshot:
         ]
         self._copies: list[tuple[list[torch.Tensor], torch.Tensor]] = []
 
-    @torch.no_grad()
     def keep(self) -> None:
         """Copy the present buffers."""
         present = [getattr(part, name, None) for part, name in self._slots]
@@ -296,10 +296,10 @@ class BufferSnapshot:
         )
         self._copies = [(buffers, foreach.flat(buffers)) for buffers in groups]
 
-    @torch.no_grad()
     def restore(self, flag: torch.Tensor | None = None) -> None:
         """Restore the copies; with a flag (a 0-d tensor) only if the flag is not 0."""
         for buffers, copy in self._copies:
-            if flag is not None:
-                copy = torch.where(flag.to(copy.device).bool(), copy, foreach.flat(buffers))
-            foreach.copy_flat_(buffers, copy)
+            with torch.no_grad():
+                if flag is not None:
+                    copy = torch.where(flag.to(copy.device).bool(), copy, foreach.flat(buffers))
+                foreach.copy_flat_(buffers, copy)

@@ -19,7 +19,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 from lightning_hooks.loggers.delivery.record import Record, from_line, seal, to_line, unseal
 from lightning_hooks.loggers.run_files import append
-from lightning_hooks.storage.files import delete, is_local, join, locked
+from lightning_hooks.storage.files import delete, is_local, join
+from lightning_hooks.storage.locks import locked
 from lightning_hooks.utils.regular_files import regular
 
 if TYPE_CHECKING:

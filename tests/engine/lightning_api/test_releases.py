@@ -9,7 +9,7 @@ import lightning as L
 import pytest
 
 from lightning_hooks import TextLoggerHook
-from support.training import NoValidation, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
 def fit(root: Path) -> L.Trainer:
@@ -33,3 +33,10 @@ def test_a_release_of_the_tests_trains_without_a_line(
 ) -> None:
     monkeypatch.setattr(L, "__version__", version)
     assert fit(tmp_path).global_step == 2  # a warning would be an error
+
+
+def test_before_2_6_an_evaluation_alone_is_logged(tmp_path: Path) -> None:
+    trainer = make_trainer(tmp_path, TextLoggerHook())
+    vars(trainer).pop("val_check_batch", None)  # set by the first fit alone, before 2.6
+    trainer.validate(TinyModule(), make_loader(1), verbose=False)
+    assert [*tmp_path.rglob("*.log.json")]

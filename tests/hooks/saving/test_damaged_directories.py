@@ -53,7 +53,7 @@ def test_last_passes_over_a_directory_with_a_damaged_part(tmp_path: Path) -> Non
     for name in (".metadata", "meta.pt", "__0_0.distcp"):
         assert newest_valid(tmp_path) == str(second)
         contents = damage(second / name)
-        with pytest.warns(UserWarning, match="epoch_2.pth is damaged.*epoch_1.pth is taken"):
+        with pytest.warns(UserWarning, match=r"epoch_2\.pth is damaged.*epoch_1\.pth is taken"):
             assert newest_valid(tmp_path) == str(first)
         (second / name).write_bytes(contents)
     (second / name).unlink()
@@ -61,5 +61,5 @@ def test_last_passes_over_a_directory_with_a_damaged_part(tmp_path: Path) -> Non
         trainer = train(tmp_path, 2, CheckpointHook(interval=1), ckpt_path="last")
     assert trainer.fit_loop.epoch_progress.current.completed == 2
     damage(second / "meta.pt")
-    with pytest.raises(DamagedCheckpointError, match="epoch_2.pth is damaged"):
+    with pytest.raises(DamagedCheckpointError, match=r"epoch_2\.pth is damaged"):
         train(tmp_path, 4, CheckpointHook(interval=1), ckpt_path=str(second))

@@ -35,7 +35,7 @@ from lightning_hooks.loggers.delivery.session import UndeliveredError
 from lightning_hooks.loggers.delivery.spool import Spool, exclusive, read_spool
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
-from lightning_hooks.storage import files
+from lightning_hooks.storage import locks
 from support import forks, training
 from support.device_reads import Reads
 from support.logs.kept import KeepHook, Kept, broken, notices, unsent_in
@@ -622,7 +622,7 @@ def test_a_spool_in_use_is_not_replayed(
 ) -> None:
     """Also with a lock on a file beside it, as on Windows."""
     if windows:
-        monkeypatch.setattr(files, "sys", SimpleNamespace(platform="win32"))
+        monkeypatch.setattr(locks, "sys", SimpleNamespace(platform="win32"))
     spool = fill(tmp_path / "spool/s.jsonl")
     for _ in range(2):  # the first attempt does not take the lock away
         with pytest.raises(BlockingIOError, match=r"s\.jsonl is in use: its run goes on"):

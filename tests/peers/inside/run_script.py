@@ -50,7 +50,8 @@ class Probe(L.Callback):
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin the average with the first weights."""
         self.module = pl_module
-        self.average = {n: p.detach().double() for n, p in pl_module.named_parameters()}
+        trained = {n: p for n, p in pl_module.named_parameters() if p.requires_grad}
+        self.average = {name: value.detach().double() for name, value in trained.items()}
         self.averages: dict[int, dict[str, torch.Tensor]] = {}
 
     def on_train_batch_start(self, *arguments: Any) -> None:
@@ -72,6 +73,7 @@ class Probe(L.Callback):
         self.average = {
             name: self.average[name] + weight * (value.detach().double() - self.average[name])
             for name, value in pl_module.named_parameters()
+            if name in self.average
         }
         self.averages[trainer.global_step] = self.average
 
@@ -152,7 +154,9 @@ def main(heading: str, out: str) -> None:
         if hasattr(probe, "module"):  # not so where a copy has trained
             found = json.loads(Path(out).read_text())
             weights = dict(probe.module.named_parameters())
-            found["error after the fit"] = probe.error_of_average(found["best"], weights)
+            found["errors after the fit"] = {
+                step: probe.error_of_average(found[step], weights) for step in ("best", "last")
+            }
             Path(out).write_text(json.dumps(found))
 
 
