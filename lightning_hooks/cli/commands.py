@@ -109,7 +109,10 @@ def decay(given: Namespace) -> int:
     from lightning_hooks.storage.files import write_bytes
 
     write_bytes(str(Path(given.run_dir, DECAY_REQUEST)), b"")  # in place of a link, not through it
-    print(f"the run in {given.run_dir} decays from its next epoch or validation on")
+    print(
+        f"a WSDLrUpdaterHook with the work dir {given.run_dir} decays from the next epoch or "
+        "validation on"
+    )
     return 0
 
 

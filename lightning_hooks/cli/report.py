@@ -48,7 +48,7 @@ def report(paths: Sequence[str], out: str | Path) -> Path:
 
     Raises:
         FileNotFoundError: for a folder without a ``.log.json`` of a ``TextLoggerHook``.
-        ValueError: for a log without a row.
+        ValueError: for a log without a row, or another ending of ``out``.
         ModuleNotFoundError: if matplotlib is not installed.
     """
     runs = [read_run(path) for path in paths]
@@ -75,6 +75,8 @@ def report(paths: Sequence[str], out: str | Path) -> Path:
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f"<title>{_text(' and '.join(names))}</title><style>{STYLE}</style></head><body>"
     )
+    if Path(out).suffix not in (".html", ".htm"):
+        raise ValueError(f"a report is a file .html, got {str(out)!r}")
     Path(out).write_text("\n".join([head, *parts, "</body></html>"]), encoding="utf-8")
     return Path(out)
 

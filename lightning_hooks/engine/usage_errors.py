@@ -28,19 +28,24 @@ DECAYS = ("beta", "decay", "ema_decay")
 """Names of an average's decay in other libraries; momentum is ``1 - decay``."""
 
 SAME_ELSEWHERE = {
-    "max_keep_ckpts": "save_top_k",
+    "background": "async_save save_async",
+    "max_keep_ckpts": "n_saved save_top_k save_total_limit",
     "begin_epoch": "update_starting_at_epoch",
     "begin_iter": "update_after_step update_starting_at_step",
     "buffers": "use_buffers",
+    "device": "cpu_offload offload",
+    "eval_mode": "train_bn",
     "cumulative_iters": "accumulate_grad_batches",
     "every_minutes": "train_time_interval",
     "exp_name": "experiment experiment_name project",
     "filename_tmpl": "filename",
-    "grad_clip": "clip_grad_norm clip_val gradient_clip_val max_norm",
+    "grad_clip": "clip_grad_norm clip_val gradient_clip_val max_grad_norm max_norm",
+    "hours": "duration max_time",
     "init_kwargs": "config id job_type",
-    "interval": "every_n_epochs every_n_steps every_n_train_steps log_every_n_steps period "
-    "update_every update_every_n_steps",
-    "keep_best": "save_top_k",
+    "interval": "every_n_epochs every_n_steps every_n_train_steps log_every_n_steps log_freq "
+    "period update_every update_every_n_steps",
+    "keep_best": "max_keep_ckpts n_saved save_top_k save_total_limit",
+    "load_at_end": "load_best",
     "min_lr": "eta_min lr_min",
     "mode": "offline",
     "momentum": " ".join(DECAYS),
@@ -48,13 +53,17 @@ SAME_ELSEWHERE = {
     "out_dir": "dirpath save_dir",
     "log_dir": "save_dir",
     "periods": "t_0",
+    "samples": "batch_size batch_size_fn",
+    "save_optimizer": "save_weights_only",
     "project_name": "project",
     "rule": "mode",
     "save_best": "monitor",
     "step": "milestones step_size",
+    "tokens": "length_fn",
     "upload": "log_model",
-    "warmup_iters": "total_iters warmup_epochs warmup_steps",
-    "warmup_ratio": "start_factor",
+    "validate": "evaluate_ema_weights_instead validate_original_weights",
+    "warmup_iters": "num_warmup_steps total_iters warmup_epochs warmup_steps warmup_t",
+    "warmup_ratio": "start_factor warmup_lr_init",
 }
 """Arguments of hooks here, with the names in other libraries, most of Lightning and torch."""
 
@@ -65,6 +74,7 @@ _LENGTH = (
 NOT_NEEDED = {
     **dict.fromkeys(_LENGTH, "the length of the run is the Trainer's"),
     **dict.fromkeys(("model", "module", "optimizer", "optimizers"), "it is the Trainer's"),
+    "param_scheduler": "hooks_from_config(dict(param_scheduler=[...])) reads MMEngine's lists",
     "patience": "stopping is for Lightning's EarlyStopping(monitor=..., patience=...)",
 }
 """Arguments of other libraries without a counterpart here, with the reason."""
@@ -74,7 +84,7 @@ FIRST_ARGUMENTS = {
     ("by_epoch", str): ("out_dir",),
     ("dataloader", str): ("save_best",),
     ("init_kwargs", str): ("project", "project_name", "server"),
-    ("interval", str): ("out_dir", "action"),
+    ("interval", str): ("out_dir", "action", "log"),
 }
 """The likely argument for a first positional value of a wrong type."""
 
@@ -172,8 +182,8 @@ def _check_first(cls: type, value: object) -> None:
     is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
     if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
         raise TypeError(
-            f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; its first "
-            f"argument is {first}"
+            f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; "
+            + (f"its first argument is {first}" if first else "it takes no arguments")
         )
     meant = [name for name in FIRST_ARGUMENTS.get((first, type(value)), ()) if name in others]
     if meant:

@@ -15,6 +15,7 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api.model_state import set_train_flags, train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.optim.layers import matches
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
 from lightning_hooks.utils.suggestions import suggest
@@ -119,6 +120,9 @@ class FreezeHook(Hook):
             frozen = sum(parameter.numel() for parameter in self._frozen)
             whole = sum(parameter.numel() for parameter in runner.module.parameters())
             runner.logger.info("%s of %s parameters are frozen%s", frozen, whole, self._until())
+        for unit in ("epoch", "iter"):
+            until = {f"until_{unit}": getattr(self, f"until_{unit}")}
+            warn_unless_reached(self, runner, "the parts stay frozen", unit=unit, **until)
         self._switch_flags()  # not before: Lightning warns of modules that begin in eval mode
 
     def before_train_epoch(self, runner: Runner) -> None:

@@ -17,7 +17,7 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_int
+from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_needed
 from lightning_hooks.utils.dtensors import is_sharded, local_part, uncompiled_key
 from lightning_hooks.utils.fsdp import slices_of
 from lightning_hooks.utils.samples import Histogram
@@ -74,7 +74,8 @@ class WatchHook(Hook):
 
     Raises:
         TypeError: if ``interval`` or ``depth`` is no int, or ``moments`` no bool.
-        ValueError: for an ``interval`` below 1, a negative ``depth``, or another word for ``log``.
+        ValueError: for an ``interval`` below 1, a negative ``depth``, another word for ``log``, or
+            an argument of the norms without ``log="norms"``.
 
     Note:
         mmcv has no such hook; W&B's ``watch`` counts in a hook of each gradient, in every step.
@@ -93,11 +94,14 @@ class WatchHook(Hook):
         check_choice("log", log, ("gradients", "parameters", "all", "norms"))
         check_int("depth", depth, 0)
         check_bool(moments=moments)
+        if log != "norms":
+            check_needed('log="norms"', depth=(depth, 2), moments=(moments, False))
         self.interval, self.which, self.depth, self.moments = interval, log, depth, moments
 
     def before_run(self, runner: Runner) -> None:
         """Begin with the first step."""
         self._last, self._before = {}, {}
+        self._looks_for_moments = self.moments
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer
@@ -149,6 +153,13 @@ class WatchHook(Hook):
         if not self._before:
             return
         before, self._before = self._before, {}
+        if self._looks_for_moments:
+            self._looks_for_moments = False
+            states = [s for o in runner.trainer.optimizers for s in o.state.values()]
+            if not any("exp_avg" in state for state in states):
+                runner.logger.warning(
+                    "WatchHook(moments=True) logs no moments: no optimizer has Adam's exp_avg"
+                )
         named = {name: p for name, p in runner.module.named_parameters() if name in before}
         with torch.no_grad():
             moved = {name: local_part(p) - before[name] for name, p in named.items()}

@@ -9,7 +9,7 @@ from torch import nn
 
 from lightning_hooks.optim.layers import rate_factors
 from lightning_hooks.optim.rules import options_of
-from lightning_hooks.utils.arguments import check_bool, check_dict, check_number
+from lightning_hooks.utils.arguments import check_bool, check_dict, check_number, shown
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["param_groups"]
@@ -78,6 +78,8 @@ def param_groups(
     >>> [(group["lr"], group["weight_decay"], len(group["params"])) for group in groups]
     [(0.1, 0.05, 4), (0.1, 0.0, 2)]
     """
+    if not isinstance(module, nn.Module):
+        raise TypeError(f"module must be an nn.Module, got {shown(module)}")
     check_number("lr", lr)
     check_number("weight_decay", weight_decay)
     check_bool(bypass_duplicate=bypass_duplicate)

@@ -17,6 +17,7 @@ from lightning_hooks.storage import (
     weights,
 )
 from lightning_hooks.storage.entry import Entry, flaw
+from lightning_hooks.utils.arguments import check_path, shown
 
 __all__ = ["average_checkpoints", "best_files", "last_files"]
 
@@ -46,6 +47,7 @@ def average_checkpoints(
             alone, and the files' names as metadata.
 
     Raises:
+        TypeError: unless the paths are a list of paths.
         ValueError: for fewer than two files, for files with other keys, shapes or kinds of
             numbers, with the names of both, and for another ending of ``out``.
         ImportError: for ``.safetensors`` without the package.
@@ -63,7 +65,9 @@ def average_checkpoints(
     Source: "Averaging Weights Leads to Wider Optima" (2018) and "Model soups" (2022), as fairseq's
     ``average_checkpoints.py``.
     """
-    names = [files.plain(os.fspath(path)) for path in paths]
+    if not isinstance(paths, (list, tuple)):
+        raise TypeError(f"paths must be a list of paths, got {shown(paths)}")
+    names = [files.plain(str(check_path(f"paths[{i}]", path))) for i, path in enumerate(paths)]
     if len(names) < 2:
         raise ValueError(f"an average needs at least two files, got {names}")
     if out is not None:
@@ -124,7 +128,7 @@ def _check_same(first: dict[str, str], other: dict[str, str], name: str, other_n
 
 def best_files(directory: str, count: int) -> list[str]:
     """Return the paths of the best files of the run that has saved one last, the best first."""
-    return _intact(directory, find_checkpoints.best_first(directory), count)
+    return _intact(directory, find_checkpoints.best_first(directory), count, "best")
 
 
 def last_files(directory: str, count: int) -> list[str]:
@@ -132,10 +136,10 @@ def last_files(directory: str, count: int) -> list[str]:
     entries = manifest.read(directory)
     named = [*manifest.by_name(entry for entry in entries if entry.score is None).values()]
     of_run = [entry for entry in named if entry.run == named[-1].run]
-    return _intact(directory, of_run[::-1], count)[::-1]
+    return _intact(directory, of_run[::-1], count, "last")[::-1]
 
 
-def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
+def _intact(directory: str, entries: Sequence[Entry], count: int, kind: str) -> list[str]:
     """Return the paths of the first files.
 
     Raises:
@@ -147,5 +151,7 @@ def _intact(directory: str, entries: Sequence[Entry], count: int) -> list[str]:
             path = files.join(directory, entry.name)
             raise verification.DamagedCheckpointError(f"{path} {problem}")
     if len(entries) < count:
-        raise ValueError(f"{directory} has {len(entries)} such files in its list, of {count}")
+        raise ValueError(
+            f"{directory} has {len(entries)} {kind} files in its list {manifest.NAME}, not {count}"
+        )
     return [files.join(directory, entry.name) for entry in entries[:count]]

@@ -208,6 +208,7 @@ def require_writable(directory: str) -> None:
     """Raise if no file can be written to a local directory; the directory may be missing yet.
 
     Raises:
+        NotADirectoryError: for a file in the place of the directory or a parent.
         PermissionError: if the process lacks the permission, or the disk is read-only.
     """
     if not is_local(directory):
@@ -215,6 +216,8 @@ def require_writable(directory: str) -> None:
     path = os.path.abspath(plain(directory))
     while not os.path.lexists(path):
         path = os.path.dirname(path)
+    if not os.path.isdir(path):
+        raise NotADirectoryError(errno.ENOTDIR, "a folder is needed, and this is a file", path)
     if not os.access(path, os.W_OK | os.X_OK):
         raise PermissionError(errno.EACCES, "nothing can be written to", path)
 

@@ -241,10 +241,15 @@ def read(directory: str) -> list[Entry]:
     """Return the entries, oldest first; none for a missing list, or, with a warning, a damaged.
 
     Raises:
+        NotADirectoryError: for a file in the place of the directory or a parent.
         ValueError: for more than ``MOST_FILES`` entries.
     """
     path = files.join(os.fspath(directory), NAME)
-    return Manifest(path, files.read_bytes(path)).entries
+    try:
+        return Manifest(path, files.read_bytes(path)).entries
+    except NotADirectoryError:
+        files.require_writable(os.fspath(directory))  # names the file that is no folder
+        raise
 
 
 def by_name(entries: Iterable[Entry]) -> dict[str, Entry]:

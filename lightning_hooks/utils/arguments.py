@@ -25,6 +25,7 @@ __all__ = [
     "check_dict",
     "check_function",
     "check_int",
+    "check_needed",
     "check_number",
     "check_numbers",
     "check_object",
@@ -165,6 +166,22 @@ def check_number(
     return value
 
 
+def check_needed(needed: str, **given: tuple[object, object]) -> None:
+    """Raise for an argument that has no effect without another one.
+
+    Args:
+        needed: The other argument with its value, as code.
+        given: The value and the default of each argument.
+
+    >>> check_needed('log="norms"', depth=(2, 2), moments=(True, False))
+    Traceback (most recent call last):
+    ValueError: moments=True has no effect without log="norms"
+    """
+    for name, (value, default) in given.items():
+        if value != default:
+            raise ValueError(f"{name}={shown(value)} has no effect without {needed}")
+
+
 def check_numbers(name: str, value: object) -> None:
     """Raise unless a value is a list or tuple of finite numbers."""
     if not isinstance(value, (list, tuple)):
@@ -173,8 +190,14 @@ def check_numbers(name: str, value: object) -> None:
         check_number(f"{name}[{i}]", number)
 
 
-def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
+def check_choice(name: str, value: object, allowed: Sequence[str], others: str = "") -> None:
     """Raise unless a value is one of the allowed words.
+
+    Args:
+        name: The argument.
+        value: The value.
+        allowed: The words.
+        others: The other values that the argument may have, for the message.
 
     >>> check_choice("swap", "move", ["auto", "copy"])
     Traceback (most recent call last):
@@ -182,11 +205,15 @@ def check_choice(name: str, value: object, allowed: Sequence[str]) -> None:
     >>> check_choice("resume", "nevr", ["allow", "never"])
     Traceback (most recent call last):
     ValueError: resume must be one of allow, never, got 'nevr'; did you mean 'never'?
+    >>> check_choice("warm_up", "linear", ["fast"], "an int of at least 0")
+    Traceback (most recent call last):
+    ValueError: warm_up must be an int of at least 0 or 'fast', got 'linear'
     """
     if not isinstance(value, str) or value not in allowed:
         close = closest(value, allowed) if isinstance(value, str) else None
         hint = "" if close is None else f"; did you mean {close!r}?"
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {shown(value)}{hint}")
+        words = f"{others} or {allowed[0]!r}" if others else f"one of {', '.join(allowed)}"
+        raise ValueError(f"{name} must be {words}, got {shown(value)}{hint}")
 
 
 def check_dict(name: str, value: object) -> dict[str, Any] | None:

@@ -24,6 +24,7 @@ from lightning_hooks import (
     CosineRestartLrUpdaterHook,
     EMAHook,
     EvalHook,
+    FieldUpdaterHook,
     Fp16OptimizerHook,
     FreezeHook,
     GradientCumulativeOptimizerHook,
@@ -32,10 +33,21 @@ from lightning_hooks import (
     MlflowLoggerHook,
     OneCycleLrUpdaterHook,
     OptimizerHook,
+    PhasesLrUpdaterHook,
     PreciseBNHook,
+    ScheduleFreeHook,
     StepLrUpdaterHook,
     TextLoggerHook,
+    ThroughputHook,
+    TimeLimitHook,
     WandbLoggerHook,
+    WatchHook,
+    WSDLrUpdaterHook,
+    average_checkpoints,
+    best_checkpoint,
+    last_checkpoint,
+    param_groups,
+    register_training_hooks,
 )
 from support.lightning_releases import ema_weight_averaging
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
@@ -117,6 +129,69 @@ MADE: dict[str, tuple[Callable[[], Any], str]] = {
         lambda: EMAHook(momentum="1e-4"),  # type: ignore[arg-type]
         "write 1.0e-4",
     ),
+    "one phase": (
+        lambda: PhasesLrUpdaterHook(dict(policy="fixed")),  # type: ignore[arg-type]
+        'write [dict(policy="fixed", length=0.5), ...]',
+    ),
+    "a phase with epochs": (
+        lambda: PhasesLrUpdaterHook([dict(policy="fixed", epochs=4), dict(policy="fixed")]),
+        "phases[0] needs the key \"length\", got {'policy': 'fixed', 'epochs': 4}",
+    ),
+    "a constant phase": (
+        lambda: PhasesLrUpdaterHook([dict(policy="ConstantLR")]),
+        "did you mean 'Fixed'?",
+    ),
+    "percent": (lambda: WSDLrUpdaterHook(decay=20.0), "share of the run must be in (0, 1]"),
+    "what to watch first": (
+        lambda: WatchHook("norms"),  # type: ignore[arg-type]
+        "write WatchHook(log='norms')",
+    ),
+    "the moments of no norms": (
+        lambda: WatchHook(moments=True),
+        'moments=True has no effect without log="norms"',
+    ),
+    "a depth of no norms": (lambda: WatchHook(depth=1), "depth=1 has no effect without log="),
+    "a share of no operations": (
+        lambda: ThroughputHook(peak_flops=1e12),
+        "has no effect without flops",
+    ),
+    "how many of no best": (
+        lambda: CheckpointHook(keep_best=3),
+        "keep_best=3 has no effect without save_best",
+    ),
+    "what is better of no best": (
+        lambda: CheckpointHook(rule="less"),
+        "rule='less' has no effect without save_best",
+    ),
+    "a warm-up in words": (
+        lambda: EMAHook(warm_up="linear"),  # type: ignore[arg-type]
+        "warm_up must be an int of at least 0 or 'fast', got 'linear'",
+    ),
+    "an optimizer in words": (
+        lambda: CheckpointHook(save_optimizer="never"),  # type: ignore[arg-type]
+        "save_optimizer must be True, False or 'last', got 'never'",
+    ),
+    "a device of no values": (lambda: EMAHook(device="meta"), "such as 'cuda', got 'meta'"),
+    "an optimizer for a hook of none": (
+        lambda: ScheduleFreeHook(torch.optim.SGD([torch.ones(1)])),  # type: ignore[call-arg]
+        "ScheduleFreeHook takes no SGD: it works on the Trainer's; it takes no arguments",
+    ),
+    "a path for paths": (
+        lambda: average_checkpoints("a.pth"),
+        "paths must be a list of paths, got 'a.pth'",
+    ),
+    "numbers for paths": (
+        lambda: average_checkpoints([1, 2]),  # type: ignore[list-item]
+        "paths[0] must be a path",
+    ),
+    "parameters for a model": (
+        lambda: param_groups(torch.nn.Linear(1, 1).parameters(), lr=1),  # type: ignore[arg-type]
+        "module must be an nn.Module, got <generator",
+    ),
+    "MMEngine's schedules": (
+        lambda: register_training_hooks(param_scheduler=[]),
+        "hooks_from_config(dict(param_scheduler=[...])) reads MMEngine's lists",
+    ),
 }
 
 
@@ -153,6 +228,20 @@ ELSEWHERE: dict[str, tuple[Callable[..., Any], str]] = {
     "T_0": (CosineRestartLrUpdaterHook, "periods"),
     "clip_val": (OptimizerHook, "grad_clip"),
     "layers": (FreezeHook, "names"),
+    "train_bn": (FreezeHook, "eval_mode"),
+    "save_total_limit": (CheckpointHook, "max_keep_ckpts"),
+    "n_saved": (BestCheckpointHook, "keep_best"),
+    "load_best": (BestCheckpointHook, "load_at_end"),
+    "async_save": (CheckpointHook, "background"),
+    "save_weights_only": (CheckpointHook, "save_optimizer"),
+    "max_time": (TimeLimitHook, "hours"),
+    "batch_size_fn": (ThroughputHook, "samples"),
+    "length_fn": (ThroughputHook, "tokens"),
+    "log_freq": (WatchHook, "interval"),
+    "warmup_t": (CosineAnnealingLrUpdaterHook, "warmup_iters"),
+    "max_grad_norm": (OptimizerHook, "grad_clip"),
+    "cpu_offload": (EMAHook, "device"),
+    "evaluate_ema_weights_instead": (EMAHook, "validate"),
 }
 NOT_NEEDED: dict[str, tuple[Callable[..., Any], str]] = {
     "T_max": (CosineAnnealingLrUpdaterHook, "the length of the run is the Trainer's"),
@@ -192,6 +281,11 @@ class Scheduled(TinyModule):
 class TwoLoaders(TinyModule):
     def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> torch.Tensor:
         return super().validation_step(batch, batch_idx)
+
+
+class ByAdam(TinyModule):
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.AdamW(self.parameters())
 
 
 class WrongName(Hook):
@@ -251,6 +345,41 @@ STARTED: dict[str, tuple[Callable[[], list[Any]], dict[str, Any], str]] = {
         ],
         {"train": DataLoader(Endless(), batch_size=None)},
         "count iterations (by_epoch=False, warmup_by_epoch=False)",
+    ),
+    "a warm-up's length alone": (
+        lambda: [WSDLrUpdaterHook(warmup_iters=0.05)],
+        {},
+        'warmup_iters=0.05 has no effect without warmup: write warmup="linear"',
+    ),
+    "a phase that is too short": (
+        lambda: [PhasesLrUpdaterHook([dict(policy="fixed", length=0.01), dict(policy="fixed")])],
+        {},
+        "phases[0], 'fixed', never comes: the run of 2 is too short for its share",
+    ),
+    "a pair for a number": (
+        lambda: [FieldUpdaterHook("betas", "LinearAnnealing", end=0.9)],
+        {"module": ByAdam},
+        "AdamW (group 0) has no number betas; did you mean 'betas.0'?",
+    ),
+    "a place of a pair in brackets": (
+        lambda: [FieldUpdaterHook("betas[1]", "LinearAnnealing", end=0.9)],
+        {"module": ByAdam},
+        "did you mean 'betas.1'?",
+    ),
+    "a switch for a number": (
+        lambda: [FieldUpdaterHook("nesterov", "LinearAnnealing", end=0.9)],
+        {},
+        "has no number nesterov; known: dampening, lr, momentum, weight_decay",
+    ),
+    "a device that is not there": (
+        lambda: [EMAHook(device="cuda:99")],
+        {},
+        "EMAHook: device='cuda:99' is not there",
+    ),
+    "a file for a folder": (
+        lambda: [CheckpointHook(out_dir=__file__)],
+        {"enable_checkpointing": True},
+        f"a folder is needed, and this is a file: {__file__!r}",
     ),
     "SWA of Lightning's too": (
         lambda: [EMAHook()],
@@ -392,6 +521,59 @@ def test_an_average_that_the_run_is_too_short_for(tmp_path: Path, caplog: Any) -
     caplog.clear()
     train(tmp_path, [EMAHook(momentum=0.5, warm_up=0)])
     assert "momentum" not in caplog.text
+
+
+TOLD: dict[str, tuple[Callable[[], Any], str]] = {
+    "epochs to freeze": (
+        lambda: FreezeHook("net.weight", until_epoch=10),
+        "FreezeHook: until_epoch=10 is not reached in this run of 2 epochs: the parts stay frozen",
+    ),
+    "iterations to freeze": (
+        lambda: FreezeHook("net.weight", until_iter=8),
+        "until_iter=8 is not reached in this run of 8 iterations",
+    ),
+    "iterations before an average": (
+        lambda: EMAHook(begin_iter=100),
+        "EMAHook: begin_iter=100 is not reached in this run of 8 iterations: the average is the",
+    ),
+    "epochs before an average": (
+        lambda: EMAHook(begin_epoch=2),
+        "begin_epoch=2 is not reached in this run of 2 epochs",
+    ),
+    "iterations that do not count": (
+        lambda: ThroughputHook(warmup_iters=100),
+        "warmup_iters=100 is not reached in this run of 8 iterations: nothing is logged",
+    ),
+    "losses before a spike": (
+        lambda: CheckInvalidLossHook(spike={}),
+        "window=100 is not reached in this run of 8 iterations: no loss is a spike",
+    ),
+    "moments of SGD": (
+        lambda: WatchHook(1, log="norms", moments=True),
+        "WatchHook(moments=True) logs no moments: no optimizer has Adam's exp_avg",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", TOLD)
+def test_what_never_comes_is_told_once(mistake: str, tmp_path: Path, caplog: Any) -> None:
+    make, line = TOLD[mistake]
+    train(tmp_path, [make()])
+    assert [line in record.getMessage() for record in caplog.records].count(True) == 1
+
+
+@pytest.mark.parametrize("name", ["samples", "tokens"])
+def test_a_size_that_is_no_number_is_named(name: str, tmp_path: Path) -> None:
+    sizes: dict[str, Any] = {name: lambda batch: batch[0]}
+    trainer = make_trainer(tmp_path, ThroughputHook(warmup_iters=0, **sizes))
+    with pytest.raises(TypeError, match=rf"{name}\(batch\) must return a number or a 0-d tensor"):
+        trainer.fit(TinyModule(), make_loader(2), make_loader(1))
+
+
+@pytest.mark.parametrize("find", [best_checkpoint, last_checkpoint])
+def test_a_file_has_no_files(find: Any) -> None:
+    with pytest.raises(NotADirectoryError, match="a folder is needed, and this is a file"):
+        find(__file__)
 
 
 def test_an_attribute_of_the_trainer_is_found_on_it(tmp_path: Path) -> None:

@@ -137,7 +137,7 @@ def test_a_policy_of_the_users_own() -> None:
         ([], "at least one phase"),
         ([{"length": 1}], r'phases\[0\] needs the key "policy"'),
         ([{"policy": "fixd"}], r"phases\[0\]: unknown policy 'fixd'; did you mean 'Fixed'"),
-        ([{"policy": "fixed"}, {"policy": "fixed"}], r"phases\[0\] needs a length"),
+        ([{"policy": "fixed"}, {"policy": "fixed"}], r"phases\[0\] needs the key \"length\", got"),
         ([{"policy": "fixed", "length": 0}], r"phases\[0\]\['length'\] must be an int of at least"),
         ([{"policy": "fixed", "length": 1.5}], r"in \(0, 1\], got 1.5"),
         ([{"policy": "fixed", "length": 0.5}] * 3, r"add up to 1.5, not to 1"),

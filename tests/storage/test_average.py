@@ -96,7 +96,10 @@ def test_files_of_other_models_are_refused(
 
 @pytest.mark.parametrize(
     ("arguments", "line"),
-    [(["--last", "9"], "has 4 such files in its list, of 9"), ([], "is a folder: write --best N")],
+    [
+        (["--last", "9"], "has 4 last files in its list checkpoints.json, not 9"),
+        ([], "is a folder: write --best N"),
+    ],
 )
 def test_a_run_with_too_few_files_is_named(
     folder: Path,

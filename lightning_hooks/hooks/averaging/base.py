@@ -25,7 +25,12 @@ from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.averaging.checks import check_device, check_rivals, check_strategy
+from lightning_hooks.hooks.averaging.checks import (
+    check_device,
+    check_rivals,
+    check_strategy,
+    require_device,
+)
 from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
 from lightning_hooks.hooks.averaging.raw_validation import RawValidation
@@ -35,6 +40,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
     write_averages,
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
+from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.storage import torch_files, weights
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.utils import dtensors
@@ -429,6 +435,7 @@ class AveragingHook(Hook):
         return self._make(module, loaded)
 
     def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
+        require_device(self, self._device)
         estimated = self._buffers == "ignore" and self._precise_bn is not False
         buffers = "statistics" if estimated else self._buffers
         kind = FlatAverage if isinstance(module.trainer.strategy, FSDPStrategy) else ModuleAverage
@@ -455,6 +462,9 @@ class AveragingHook(Hook):
                 "the average is almost the model itself. Momentum is 1 - decay: a decay of "
                 f"{momentum} is momentum={1 - momentum:.6g}"
             )
+        for unit in ("epoch", "iter"):
+            begin = {f"begin_{unit}": getattr(self, f"_begin_{unit}")}
+            warn_unless_reached(self, runner, "the average is the model", unit=unit, **begin)
         begins = [(self._begin_epoch, runner.max_epochs), (self._begin_iter, runner.max_iters)]
         waited = max(begin / length if length and length > 0 else 0.0 for begin, length in begins)
         self._warn_if_young(runner, (runner.max_optimizer_steps or 0) * max(0.0, 1 - waited))

@@ -17,7 +17,13 @@ from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.utils.arguments import check_number, shown
 from lightning_hooks.utils.warn import rank_zero_warn
 
-__all__ = ["check_device", "check_momentum", "check_rivals", "check_strategy"]
+__all__ = [
+    "check_device",
+    "check_momentum",
+    "check_rivals",
+    "check_strategy",
+    "require_device",
+]
 
 
 def check_momentum(value: Any) -> None:
@@ -68,10 +74,21 @@ def check_device(device: object) -> str | None:
     """
     try:
         # torch.device(3) has a name that torch.device refuses
-        return None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
+        name = None if device is None else str(torch.device(str(torch.device(device))))  # type: ignore[call-overload]
     except (RuntimeError, TypeError, ValueError):
+        name = "meta"
+    if name == "meta":  # it holds no values
         message = f"device must be None or a device's name, such as 'cuda', got {shown(device)}"
-        raise ValueError(message) from None
+        raise ValueError(message)
+    return name
+
+
+def require_device(hook: Hook, device: str | None) -> None:
+    """Raise ValueError if a device is not there."""
+    try:
+        torch.empty(0, device=device)
+    except (AssertionError, NotImplementedError, RuntimeError) as error:
+        raise ValueError(f"{class_name(hook)}: device={device!r} is not there: {error}") from None
 
 
 def check_rivals(hook: Hook, trainer: L.Trainer) -> None:

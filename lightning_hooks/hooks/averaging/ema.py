@@ -83,7 +83,7 @@ class EMAHook(AveragingHook):
         check_momentum(momentum)
         super().__init__(interval, resume_from, **options)
         if isinstance(warm_up, str):
-            check_choice("warm_up", warm_up, ("fast",))
+            check_choice("warm_up", warm_up, ("fast",), "an int of at least 0")
         else:
             check_int("warm_up", warm_up, 0)
         self.momentum = momentum

@@ -23,6 +23,7 @@ from lightning_hooks.hooks.invalid_loss.loss_history import LossHistory, dump_ba
 from lightning_hooks.hooks.invalid_loss.rollback import Restore, Stop
 from lightning_hooks.hooks.invalid_loss.skip_step import Skip
 from lightning_hooks.hooks.invalid_loss.spikes import Spikes
+from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.utils import random_state
 from lightning_hooks.utils.arguments import check_count, check_path, shown
 from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
@@ -166,7 +167,10 @@ class CheckInvalidLossHook(Hook):
         self._has_failed = False
         self._steps_automatically = runner.module.automatic_optimization
         by_name = not (self._steps_automatically or runner.hooks_own_step)
-        self._history = LossHistory(self.dump_dir is not None, by_name, Spikes.of(self.spike))
+        spikes = Spikes.of(self.spike)
+        if spikes is not None:
+            warn_unless_reached(self, runner, "no loss is a spike", window=spikes.window)
+        self._history = LossHistory(self.dump_dir is not None, by_name, spikes)
         self._weights = finite_weights(runner.module)
         self._action = ACTIONS[self.action](self, runner)
         fit.callback(self._end_fit, trainer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable
+from numbers import Real
 from typing import Any
 
 import lightning as L
@@ -17,7 +18,14 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.utils.arguments import check_count, check_function, check_number, shown
+from lightning_hooks.hooks.reached import warn_unless_reached
+from lightning_hooks.utils.arguments import (
+    check_count,
+    check_function,
+    check_needed,
+    check_number,
+    shown,
+)
 
 __all__ = ["ThroughputHook"]
 
@@ -56,9 +64,10 @@ class ThroughputHook(Hook):
         warmup_iters: Iterations at the start of a run that do not count.
 
     Raises:
-        TypeError: if ``samples`` or ``tokens`` is no function, or a number no number.
-        ValueError: for ``flops`` or a ``peak_flops`` that is not above 0, or a negative
-            ``warmup_iters``.
+        TypeError: if ``samples`` or ``tokens`` is no function, or a number no number; in a step, if
+            a function returns no number.
+        ValueError: for ``flops`` or a ``peak_flops`` that is not above 0, ``peak_flops`` without
+            ``flops``, or a negative ``warmup_iters``.
 
     Source: Lightning's ``ThroughputMonitor``, which waits for the device in every batch.
     """
@@ -97,6 +106,8 @@ class ThroughputHook(Hook):
             check_number("flops", flops, above=0)
         if peak_flops is not None:
             check_number("peak_flops", peak_flops, above=0)
+        if flops is None:
+            check_needed('flops, such as flops="measure"', peak_flops=(peak_flops, None))
         check_count("warmup_iters", warmup_iters, 0)
         self.samples, self.tokens = samples, tokens
         self.flops, self.peak_flops = flops, peak_flops
@@ -106,6 +117,7 @@ class ThroughputHook(Hook):
         """Watch the checkpoints, and look up the peak of the device."""
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._start, self._first = None, runner.iter
+        warn_unless_reached(self, runner, "nothing is logged", warmup_iters=self.warmup_iters)
         self._size_of = self.samples or extract_batch_size
         self._batch_flops = None if isinstance(self.flops, str) else self.flops
         self._peak = self.peak_flops
@@ -145,7 +157,8 @@ class ThroughputHook(Hook):
         values = {"data_share": max(0, self._ready - start) / spent}
         if self._size_of is not None:
             try:
-                values["samples_per_sec"] = self._size_of(batch) * ranks * SECOND / spent
+                samples = _number("samples", self._size_of(batch))
+                values["samples_per_sec"] = samples * ranks * SECOND / spent
             except Exception as error:
                 if self.samples is not None:
                     raise
@@ -156,13 +169,22 @@ class ThroughputHook(Hook):
                     error,
                 )
         if self.tokens is not None:
-            values["tokens_per_sec"] = self.tokens(batch) * ranks * SECOND / spent
+            tokens = _number("tokens", self.tokens(batch))
+            values["tokens_per_sec"] = tokens * ranks * SECOND / spent
         if self._batch_flops:
             per_second = self._batch_flops * SECOND / spent
             values["tflops_per_sec"] = per_second / 1e12
             if self._peak is not None:
                 values["mfu"] = per_second / self._peak
         runner.log_buffer.update(values, spent)
+
+
+def _number(name: str, value: Any) -> Any:
+    """Return what a function of the batch has returned; raise TypeError unless a number."""
+    is_number = value.ndim == 0 if isinstance(value, torch.Tensor) else isinstance(value, Real)
+    if not is_number:
+        raise TypeError(f"{name}(batch) must return a number or a 0-d tensor, got {shown(value)}")
+    return value
 
 
 def peak_of(trainer: L.Trainer) -> float | None:

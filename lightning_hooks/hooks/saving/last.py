@@ -31,7 +31,14 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.hooks.sync_buffers import sync_buffers
 from lightning_hooks.storage import checkpoints, files, find_checkpoints
 from lightning_hooks.storage.manifest import ChooseOld
-from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_number, shown
+from lightning_hooks.utils.arguments import (
+    check_bool,
+    check_choice,
+    check_int,
+    check_needed,
+    check_number,
+    shown,
+)
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
@@ -259,10 +266,10 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     Raises:
         TypeError: for an argument of the wrong type.
-        ValueError: for an interval or number to keep of 0, a ``save_begin`` below 0, a template
-            without ``{}``, or a storage other than the disk; before the first iteration, for a
-            remote ``out_dir`` with a strategy that writes directories, or FSDP's
-            ``use_orig_params=False`` with one file.
+        ValueError: for an interval or number to keep of 0, a ``save_begin`` below 0, an argument
+            of the best files without ``save_best``, a template without ``{}``, or a storage other
+            than the disk; before the first iteration, for a remote ``out_dir`` with a strategy that
+            writes directories, or FSDP's ``use_orig_params=False`` with one file.
         ImportError: if the package for a remote ``out_dir`` is missing.
         OSError: before the first iteration, if the directory cannot be made or written to.
 
@@ -320,7 +327,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
                 )
         check_int("save_begin", save_begin, 0)
         if isinstance(save_optimizer, str):
-            check_choice("save_optimizer", save_optimizer, ["last"])
+            check_choice("save_optimizer", save_optimizer, ["last"], "True, False")
         else:
             check_bool(save_optimizer=save_optimizer)
         check_bool(by_epoch=by_epoch, save_last=save_last)
@@ -330,6 +337,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if not (create_symlink is None or isinstance(create_symlink, bool)):
             raise TypeError(f"create_symlink must be a bool or None, got {shown(create_symlink)}")
         refuse_other_storage(file_client_args)
+        if save_best is None:
+            keys = {"greater_keys": (greater_keys, None), "less_keys": (less_keys, None)}
+            check_needed("save_best", keep_best=(keep_best, 1), rule=(rule, None), **keys)
         store = CheckpointStore(background, on_saved)
         store.create_symlink, store.save_optimizer = create_symlink, bool(save_optimizer)
         self.out_dir = checked_out_dir(out_dir)

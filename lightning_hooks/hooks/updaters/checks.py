@@ -54,6 +54,7 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
             reason = f" in this run of {total} {unit}{'' if total == 1 else 's'}" if total else ""
         rank_zero_warn(f"{name} never moves the {hook._quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
+    _warn_of_no_warm_up(hook, name)
 
 
 def _length(hook: Updater, runner: Runner) -> int | None:
@@ -117,6 +118,14 @@ def _sample(length: int) -> list[int]:
     """Return about a thousand positions, with the first and the last."""
     every = max(1, length // 1000)
     return sorted({*range(0, length, every), *range(max(length - 1, 0), length)})
+
+
+def _warn_of_no_warm_up(hook: Updater, name: str) -> None:
+    length = hook.warmup_iters or hook._warmup_share or hook._warmup_epochs
+    if hook.warmup is None and length:
+        rank_zero_warn(
+            f'{name}: warmup_iters={length} has no effect without warmup: write warmup="linear"'
+        )
 
 
 def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
+from numbers import Real
 from operator import mul
 from typing import Any
 
 import lightning as L
+import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.priority import is_family
@@ -45,9 +47,18 @@ def field_of(name: str) -> Quantity:
 
 def _read(key: str, item: str, group: dict[str, Any]) -> Any:
     entry = group.get(key)
-    if item and isinstance(entry, (tuple, list)):
-        return entry[int(item)] if int(item) < len(entry) else None
-    return None if item else entry
+    if item:
+        entry = dict(enumerate(entry)).get(int(item)) if isinstance(entry, (tuple, list)) else None
+    is_number = isinstance(entry, (Real, torch.Tensor)) and not isinstance(entry, bool)
+    return entry if is_number else None
+
+
+def _names_in(group: dict[str, Any]) -> Iterator[str]:
+    """Yield the names of a group's numbers."""
+    for key, entry in group.items():
+        several = isinstance(entry, (tuple, list)) and key != "params"
+        names = [f"{key}.{i}" for i in range(len(entry))] if several else [key]
+        yield from (name for name in names if field_of(name).read(group) is not None)
 
 
 @HOOKS.register_module()
@@ -178,9 +189,9 @@ class FieldUpdaterHook(Updater):
                 param_groups.fill(group, key, number)
 
     def _missing_in(self, group: dict[str, Any]) -> str:
-        """Return what a group lacks, with the closest key."""
-        keys = [key for key in group if key != "params" and not key.startswith("initial_")]
-        return f"no {self.name}; {suggest(self.name, keys)}"
+        """Return what a group lacks, with the closest name."""
+        names = [name for name in _names_in(group) if not name.startswith("initial_")]
+        return f"no number {self.name}; {suggest(self.name, names)}"
 
     def before_run(self, runner: Runner) -> None:
         """Read the bases, and check the schedule."""

@@ -25,7 +25,10 @@ def set_phases(hook: Any, phases: Any, family: type[Updater]) -> None:
         ValueError: for a wrong phase, or lengths that cannot be those of a run.
     """
     if not isinstance(phases, (list, tuple)) or not all(isinstance(p, Mapping) for p in phases):
-        raise TypeError(f"phases must be a list of dicts, got {shown(phases)}")
+        raise TypeError(
+            f"phases must be a list of dicts, got {shown(phases)}; "
+            'write [dict(policy="fixed", length=0.5), ...]'
+        )
     if not phases:
         raise ValueError("phases must have at least one phase, got []")
     hook.phases, hook.policies, windows = list(phases), [], []
@@ -36,7 +39,10 @@ def set_phases(hook: Any, phases: Any, family: type[Updater]) -> None:
         length, restart = arguments.pop("length", None), arguments.pop("restart", False)
         check_bool(**{f"{where}['restart']": restart})
         if length is None and i + 1 < len(phases):
-            raise ValueError(f"{where} needs a length: only the last phase may be without")
+            raise ValueError(
+                f'{where} needs the key "length", got {shown(phase)}: only the last phase may be '
+                "without"
+            )
         if length is not None:
             schedules.check_length(f"{where}['length']", length)
         policy = policy_of(arguments.pop("policy"), arguments, family, hook.by_epoch, where)
@@ -77,12 +83,13 @@ def check_phases(self: Any, total: int) -> None:
         )
     begin = 0
     for i, (phase, policy, end) in enumerate(zip(self.phases, self.policies, ends, strict=True)):
-        if begin >= total:
+        if end <= begin or begin >= total:
+            reason = "ends before" if begin >= total else "is too short for its share"
             rank_zero_warn(
                 f"{type(self).__name__}: phases[{i}], {phase['policy']!r}, never comes: the run of "
-                f"{total} ends before"
+                f"{total} {reason}"
             )
-        elif end > begin:
+        else:
             try:
                 policy._check(end - begin)
             except (ArithmeticError, ValueError) as error:

@@ -42,7 +42,8 @@ def policy_of(
     kind = HOOKS.get(HOOKS.spelled(f"{policy}{base}")) if isinstance(policy, str) else None
     if kind is None:
         names = [name.removesuffix(base) for name in HOOKS.module_dict if name.endswith(base)]
-        hint = suggest(policy, [name for name in names if name], "lightning-hooks hooks")
+        same = ["fixed"] if shown(policy).lower().startswith("'constant") else []
+        hint = suggest(policy, [name for name in names if name], "lightning-hooks hooks", same)
         raise UnknownNameError(f"{where}: unknown policy {shown(policy)}; {hint}")
     for name in OF_THE_RUN:
         if name in arguments:
@@ -54,7 +55,8 @@ def policy_of(
     try:
         hook = HOOKS.build({"type": kind, "by_epoch": by_epoch, **given})
     except Exception as error:
-        add_note(error, where)
+        ends = "; end and end_ratio are short for its minimum" if "min_" in str(error) else ""
+        add_note(error, f"{where}{ends}")
         raise
     own = [n for n in OWN_WAYS if getattr(kind, n, None) is not getattr(family, n, None)]
     if own == ["_bases_of"] and getattr(hook, "_own_base", None) is not None:

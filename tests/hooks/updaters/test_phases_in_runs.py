@@ -182,7 +182,7 @@ def test_the_command_starts_the_decay(
     trainer.fit(TinyModule(lr=1.0), *loaders)
     assert seen.seen == [1, 1, 1, 1, 1, 0.5]
     assert not (tmp_path / "run" / "start_decay").exists()
-    assert "decays from its next epoch or validation on" in capsys.readouterr().out
+    assert "decays from the next epoch or validation on" in capsys.readouterr().out
 
 
 def test_a_new_run_forgets_an_old_request(tmp_path: Path) -> None:
@@ -212,7 +212,7 @@ def test_the_log_has_a_field_under_its_name(tmp_path: Path) -> None:
 
 def test_a_name_that_no_group_has_is_told_with_the_closest(tmp_path: Path) -> None:
     trainer = make_trainer(tmp_path, FieldUpdaterHook("weight_decy", "fixed"), max_epochs=1)
-    with pytest.raises(ValueError, match=r"has no weight_decy; did you mean 'weight_decay'"):
+    with pytest.raises(ValueError, match=r"has no number weight_decy; did you mean 'weight_decay'"):
         trainer.fit(Module(), make_loader(1))
 
 
