@@ -92,7 +92,8 @@ def test_the_extras_and_the_hooks_are_in_the_table_of_trackers() -> None:
     text = (ROOT / "pyproject.toml").read_text()
     extras = dict(re.findall(r'(?m)^(\w+) = \["([^"]+)"\]', text))
     wanted = {name: each.requirement for name, each in TRACKERS.items() if each.requirement}
-    assert wanted.items() <= extras.items()
+    missing = dict(wanted.items() - extras.items())
+    assert not missing, "add these extras to pyproject.toml, each as in table.py"
     assert {hook._package: hook._writer_class for hook in HOOKS} == {
         name: writer_class(name) for name in wanted
     }
