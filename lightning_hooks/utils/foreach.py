@@ -6,6 +6,7 @@ torch's optimizers and clipping use the same kernels; torch has no public names 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import torch
 from torch import _foreach_clamp_max_ as clamp_max_
@@ -38,7 +39,10 @@ def by_type(tensors: Iterable[torch.Tensor]) -> list[list[torch.Tensor]]:
     [2, 1]
     """
     present = [*tensors]
-    groups = _group_tensors_by_device_and_dtype([present], False) if present else {}
+    # torch's stub allows None in a list, which torch passes over
+    groups: dict[Any, Any] = (
+        _group_tensors_by_device_and_dtype([present], False) if present else {}  # type: ignore[list-item]
+    )
     return [groups[key][0][0] for key in (sorted(groups, key=str) if len(groups) > 1 else groups)]
 
 
