@@ -65,7 +65,7 @@ SAME_ELSEWHERE = {
     "warmup_iters": "num_warmup_steps total_iters warmup_epochs warmup_steps warmup_t",
     "warmup_ratio": "start_factor warmup_lr_init",
 }
-"""Arguments of hooks here, with the names in other libraries, most of Lightning and torch."""
+"""Arguments of hooks here, with the names in Lightning, torch, W&B, timm, transformers, Ignite."""
 
 _LENGTH = (
     "T_max", "epochs", "max_epochs", "max_steps", "num_epochs", "num_training_steps",

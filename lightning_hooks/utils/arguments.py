@@ -178,7 +178,7 @@ def check_needed(needed: str, **given: tuple[object, object]) -> None:
     ValueError: moments=True has no effect without log="norms"
     """
     for name, (value, default) in given.items():
-        if value != default:
+        if type(value) is not type(default) or value != default:
             raise ValueError(f"{name}={shown(value)} has no effect without {needed}")
 
 

@@ -17,6 +17,7 @@ from mmcv.runner import hooks as hooks_of_mmcv
 from torch import nn
 
 import lightning_hooks
+from lightning_hooks.engine.usage_errors import SAME_ELSEWHERE
 
 
 def hook_registry() -> set[str]:
@@ -28,6 +29,18 @@ def group_rates() -> torch.optim.SGD:
     """Return an optimizer with two rates."""
     groups = [{"params": [torch.zeros(1)], "lr": 1.0}, {"params": [torch.zeros(1)], "lr": 0.1}]
     return torch.optim.SGD(groups, lr=1.0, momentum=0.9)
+
+
+def test_arguments_of_timm_transformers_and_ignite() -> None:
+    """Their names for arguments lead to those for the same here."""
+    handlers = pytest.importorskip("ignite.handlers")
+    transformers = pytest.importorskip("transformers")
+    timm = pytest.importorskip("timm.scheduler.cosine_lr")
+    made = [timm.CosineLRScheduler, transformers.TrainingArguments, handlers.Checkpoint]
+    made += [transformers.get_cosine_schedule_with_warmup]
+    theirs = {name for each in made for name in inspect.signature(each).parameters}
+    named = {name for names in SAME_ELSEWHERE.values() for name in names.split()}
+    assert {"warmup_t", "lr_min", "num_warmup_steps", "max_grad_norm", "n_saved"} <= theirs & named
 
 
 @pytest.mark.parametrize("library", ["detectron2", "timm"])

@@ -447,9 +447,9 @@ def test_hooks_of_our_own() -> None:
 
 
 def test_arguments_elsewhere() -> None:
-    """Arguments elsewhere, most of them Lightning's and torch's, with those for the same here."""
+    """Arguments of Lightning and torch, with those for the same here; others in tests/peers."""
     made = [L.Trainer, ModelCheckpoint, EMAWeightAveraging, WandbLogger, MLFlowLogger, StepLR]
     made += [CosineAnnealingLR, MultiStepLR, LinearLR, torch.nn.utils.clip_grad_norm_]
     theirs = {name for each in made for name in inspect.signature(each).parameters}
     named = {name for names in SAME_ELSEWHERE.values() for name in names.split()}
-    assert len(named & theirs) > 0.5 * len(named)
+    assert len(named & theirs) > 0.4 * len(named)

@@ -8,21 +8,16 @@ import lightning as L
 import pytest
 from lightning.pytorch import callbacks
 from lightning.pytorch.loops.fit_loop import _FitLoop
-from lightning.pytorch.loops.optimization import manual
-from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 __all__ = ["ema_weight_averaging", "what_it_lacks"]
 
 EXACT_RESUMES = "exact resumes within an epoch and with max_steps"
 OWN_WORDS = "an error for what is no callback, in words of its own"
-ANY_MAPPING = "a step of manual optimization that returns another mapping than a dict"
 WEIGHTS_ONLY = "Trainer.fit(weights_only=...)"
 
 _HAS = {
     EXACT_RESUMES: hasattr(_FitLoop, "restarted_mid_epoch"),
-    "SIGTERM told by rank 0 to all": hasattr(_TrainingEpochLoop, "_broadcast_sigterm_tensor"),
     OWN_WORDS: hasattr(callbacks, "WeightAveraging"),
-    ANY_MAPPING: hasattr(manual, "Mapping"),
     WEIGHTS_ONLY: "weights_only" in inspect.signature(L.Trainer.fit).parameters,
     "val_check_interval as a time": hasattr(callbacks, "WeightAveraging"),
 }
@@ -30,14 +25,12 @@ _HAS = {
 
 _TESTS = {
     EXACT_RESUMES: ("driver/test_resume.py", "driver/test_loader_place.py"),
-    "SIGTERM told by rank 0 to all": ("driver/test_sigterm.py",),
     OWN_WORDS: (
         "test_a_class_in_the_callbacks",
         "test_an_old_hook_in_the_callbacks_beside",
         "test_a_trainer_of_the_other_lightning_is_refused",
         "test_without_the_call_the_error_names_it",
     ),
-    ANY_MAPPING: ("test_a_step_may_return_what_lightning_accepts[mappingproxy]",),
     WEIGHTS_ONLY: ("test_a_file_loads_into_a_module_that_has_the_hooks_buffers",),
     "val_check_interval as a time": ("test_validation_by_the_clock",),
 }

@@ -7,7 +7,6 @@ not in Lightning                 before  so
 ``WeightAveraging``              2.6     no callback is one
 ``val_check_batch`` before fit   2.6     asked by ``val_check_batch()``: None, as in 2.6
 ``is_resuming`` of the fit loop  2.6.2   Lightning makes the iterator of a resumed epoch
-``_broadcast_sigterm_tensor``    2.5.2   SIGTERM ends the rank that it reaches; a line tells
 ===============================  ======  ======================================================
 """
 

@@ -40,7 +40,10 @@ CASES: dict[str, Case] = {
     "StepLrUpdaterHook": ({"step": 1}, {"step": 0}),
     "REXLrUpdaterHook": ({"min_lr": 0.0}, {}),
     "PhasesLrUpdaterHook": (
-        {"phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}]},
+        {
+            "phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}],
+            "by_epoch": False,
+        },
         {"phases": []},
     ),
     "WSDLrUpdaterHook": ({"decay": 0.5}, {"decay": 0}),

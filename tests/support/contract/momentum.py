@@ -21,7 +21,10 @@ CASES: dict[str, Case] = {
     ),
     "OneCycleMomentumUpdaterHook": ({}, {"base_momentum": "0.8"}),
     "PhasesMomentumUpdaterHook": (
-        {"phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}]},
+        {
+            "phases": [{"policy": "fixed", "length": 0.5}, {"policy": "exp", "gamma": 0.5}],
+            "by_epoch": False,
+        },
         {"phases": [{"policy": "fixed", "length": 0.5}]},
     ),
     "PolyMomentumUpdaterHook": ({"power": 2.0}, {"warmup": "exp", "warmup_iters": 0}),
