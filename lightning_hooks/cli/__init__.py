@@ -21,7 +21,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """
     for package in ("rich", "shtab"):
         if importlib.util.find_spec(package) is None:
-            sys.exit(f"lightning-hooks needs {package}: pip install rich shtab plotext")
+            sys.exit(f"lightning-hooks needs {package}: pip install rich shtab 'plotext<6'")
     from lightning_hooks.cli.app import run
 
     sys.exit(run(arguments))

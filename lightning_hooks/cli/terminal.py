@@ -14,6 +14,8 @@ def panel(
     """Return curves drawn with characters, each given as positions, values, marker and label."""
     import plotext
 
+    if not hasattr(plotext, "clear_figure"):
+        raise ImportError("curves in the terminal need an earlier plotext: pip install 'plotext<6'")
     plotext.clear_figure()
     plotext.theme("clear")
     plotext.plot_size(width, height)

@@ -207,3 +207,12 @@ def test_a_config_and_a_run_are_not_drawn_together(
     folder = written(tmp_path / "a", *BY_EPOCH)
     assert run("plot", folder, "config.py") == 2
     assert "plot draws one config, or runs" in capsys.readouterr().err
+
+
+def test_a_plotext_of_other_functions_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.delattr("plotext.clear_figure")  # as in plotext 6
+    monkeypatch.chdir(tmp_path)
+    assert run("plot", written(tmp_path / "run", *BY_EPOCH)) == 2
+    assert "pip install 'plotext<6'" in capsys.readouterr().err

@@ -95,4 +95,6 @@ def test_a_run_that_no_spawned_process_can_take_is_named(tmp_path: Path) -> None
     reason = "the program's open run cannot be handed to a spawned process"
     assert f"TrackioLoggerHook: {reason}, which begins a run of its own" in said
     with sqlite3.connect(tmp_path / "trackio/mine.db") as connection:
-        assert connection.execute("select count(*) from metrics").fetchone() == (0,)
+        tables = [name for (name,) in connection.execute("select name from sqlite_master")]
+        if "metrics" in tables:  # the client's thread may have had no time to make the table
+            assert connection.execute("select count(*) from metrics").fetchone() == (0,)
