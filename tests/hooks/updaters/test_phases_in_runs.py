@@ -198,6 +198,15 @@ def test_the_command_needs_a_folder(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "there is no folder" in capsys.readouterr().err
 
 
+def test_a_decay_is_asked_for_in_place_of_a_link(tmp_path: Path) -> None:
+    (tmp_path / "other").write_text("kept")
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run/start_decay").symlink_to(tmp_path / "other")
+    assert run(["decay", str(tmp_path / "run")]) == 0
+    assert not (tmp_path / "run/start_decay").is_symlink()
+    assert (tmp_path / "other").read_text() == "kept"
+
+
 # -- fields ------------------------------------------------------------------------------------
 
 
