@@ -71,6 +71,7 @@ class _Version(importlib.abc.MetaPathFinder):
 
                 sys.modules["mmcv._ext"] = extension = _Operators("mmcv._ext")
                 extension.offered = OFFERED
+                extension.__spec__ = importlib.machinery.ModuleSpec("mmcv._ext", spec.loader)
 
             spec.loader.exec_module = exec_module
             return spec
