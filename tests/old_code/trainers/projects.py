@@ -64,7 +64,7 @@ PROJECTS: dict[str, Project] = {
         last="epoch_3",
         resumed="epoch_2",
         train=("--device", "cpu"),
-        test=("--device", "cpu", "--metrics", "accuracy", "--out", "result.pkl"),
+        test=("--device", "cpu", "--metrics", "precision", "--out", "result.pkl"),
     ),
     "mmseg": Project(
         "mmseg",
@@ -194,10 +194,10 @@ PROJECTS: dict[str, Project] = {
         "dcgan/dcgan_celeba-cropped_64_b128x1_300k.py",
         **ITERATIONS,
     ),
-    "mmgen_pggan": Project(
+    "mmgen_ddpm": Project(
         "mmgen",
         "classes",
-        "pggan/pggan_celeba-cropped_128_g8_12Mimgs.py",
+        "improved_ddpm/ddpm_cosine_hybird_timestep-4k_drop0.3_cifar10_32x32_b8x16_500k.py",
         **ITERATIONS,
     ),
     "mmrazor": Project("mmrazor", "classes", "", version="1.5.0"),
