@@ -57,6 +57,13 @@ def test_the_list_and_the_files_are_those_of_a_blocking_run(trained: Any) -> Non
     assert files[0] == files[1]
 
 
+def test_all_ranks_write_to_the_directory_of_rank_0(trained: Any) -> None:
+    _, out, ranks = trained
+    assert not [*out.glob("*/of rank 1/**/*.pt")]
+    assert ranks[0]["blocking"]["last and best"] == ranks[1]["blocking"]["last and best"]
+    assert ranks[0]["blocking"]["last and best"][0] == "epoch_4.pth"
+
+
 def test_a_rank_writes_and_reads_its_own_random_state_alone(trained: Any) -> None:
     _, out, ranks = trained
     for number, rank in enumerate(ranks):

@@ -41,11 +41,12 @@ class Batches(Callback):
 def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any) -> dict[str, Any]:
     """Train with an average, the last and the best files; return the average and the files."""
     ema = EMAHook(0.1, warm_up=0)
-    background = options.pop("background")
-    save = CheckpointHook(1, max_keep_ckpts=2, out_dir=str(out), background=background)
-    best = BestCheckpointHook("val_loss", out_dir=str(out), background=background)
+    background, rank = options.pop("background"), int(os.environ["LOCAL_RANK"])
+    own = out if rank == 0 else out / "of rank 1"  # as with the time in its name
+    save = CheckpointHook(1, max_keep_ckpts=2, background=background)
+    best = BestCheckpointHook("val_loss", background=background)
     trainer = make_trainer(
-        *(out, ema, save, best, *callbacks),
+        *(own, ema, save, best, *callbacks),
         strategy=strategy_of(strategy, 2),
         devices=2,
         max_epochs=epochs,
@@ -53,7 +54,7 @@ def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any
         use_distributed_sampler=False,
         enable_checkpointing=True,
     )
-    torch.manual_seed(len(options) + 10 * int(os.environ["LOCAL_RANK"]))
+    torch.manual_seed(len(options) + 10 * rank)
     loaders = make_loader(3, 4, shuffle=True), make_loader(1, 4, seed=1)
     trainer.fit(Module(lr=0.05, seed=len(options)), *loaders, **options)
     plain = Module()
