@@ -153,7 +153,8 @@ def events() -> dict[str, dict[str, float]]:
     from support.jobs.collectives import counts  # of the tests
 
     with tempfile.TemporaryDirectory() as directory:
-        return counts(Path(directory))
+        found: dict[str, dict[str, float]] = counts(Path(directory))
+    return found
 
 
 def one_rank(
