@@ -8,6 +8,8 @@ and forks: each fork then is what ``python -W ignore <arguments>`` would be, but
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import multiprocessing
 import os
 import runpy
@@ -18,7 +20,7 @@ from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-__all__ = ["start", "wait"]
+__all__ = ["HAS_FORKS", "start", "wait"]
 
 HAS_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
@@ -71,6 +73,8 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
     how, rest = arguments[0], arguments[1:]
+    with contextlib.suppress(ModuleNotFoundError):
+        importlib.import_module("sitecustomize")
     sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
     try:
         if how == "-m":
