@@ -15,6 +15,7 @@ import os
 import runpy
 import sys
 import time
+import types
 import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
@@ -73,7 +74,7 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
     how, rest = arguments[0], arguments[1:]
-    with contextlib.suppress(ModuleNotFoundError):
+    with contextlib.suppress(ModuleNotFoundError):  # as a new interpreter does
         importlib.import_module("sitecustomize")
     sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
     try:
@@ -82,7 +83,8 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         elif how == "-c":
             sys.argv = ["-c", *rest[1:]]
-            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+            sys.modules["__main__"] = main = types.ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), vars(main))
         else:
             sys.argv = arguments
             runpy.run_path(how, run_name="__main__")

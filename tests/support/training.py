@@ -168,5 +168,5 @@ def two_ranks(**options: Any) -> dict[str, Any]:
 
 
 def started_ranks() -> DDPStrategy:
-    """Return the strategy "ddp_spawn", with forks for its processes in place of new interpreters."""
+    """Return the strategy "ddp_spawn", whose processes are forks, not new interpreters."""
     return DDPStrategy(start_method="forkserver" if HAS_FORKS else "spawn")
