@@ -108,6 +108,40 @@ def test_departure_wandb(work: Path, caplog: pytest.LogCaptureFixture) -> None:
     assert said == "WandbLoggerHook: the run was open before: name, tags have no effect"
 
 
+class Counts(TinyModule):
+    """Logs with the client itself."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        import mlflow
+
+        mlflow.log_metric("mine", batch_idx)
+        return super().training_step(batch, batch_idx)
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_calls_of_mlflow_by_the_module_without_a_run(
+    work: Path, caplog: pytest.LogCaptureFixture, is_open: bool
+) -> None:
+    import mlflow
+
+    mlflow.set_tracking_uri(f"sqlite:///{work}/mlflow.db")
+    try:
+        if is_open:
+            mlflow.start_run()
+        fit(work, MlflowLoggerHook(interval=2, log_model=False), module=Counts, epochs=1)
+        theirs = mlflow.active_run().info.run_id
+    finally:
+        mlflow.end_run()
+        mlflow.set_tracking_uri(None)
+    if is_open:
+        assert {"mine", "train/loss"} <= run_of(client_of(work / "mlflow.db")).data.metrics.keys()
+        assert not warnings_in(caplog)
+    else:
+        (said,) = warnings_in(caplog)
+        assert f"the module's own calls of mlflow log to run {theirs}, which they have" in said
+        assert "mlflow.start_run() before the fit" in said
+
+
 def test_clearml(work: Path) -> None:
     clearml = pytest.importorskip("clearml")
     # a fork of this process that writes would outlive the task, beside the next tests' tasks
@@ -170,6 +204,18 @@ def test_a_run_of_a_job_that_is_not_there_is_named(
     ignored, missing = warnings_in(caplog)
     assert "MLFLOW_RUN_ID names a run, so exp_name has no effect" in ignored
     assert f"run {'0' * 32} is not in this store: a new run begins" in missing
+
+
+@pytest.mark.parametrize("variable", ["MLFLOW_EXPERIMENT_NAME", "MLFLOW_EXPERIMENT_ID"])
+def test_mlflows_experiment_of_a_job(
+    work: Path, monkeypatch: pytest.MonkeyPatch, variable: str
+) -> None:
+    client = trackers.client_of(work / "mlflow.db")
+    number = client.create_experiment("job")
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{work}/mlflow.db")
+    monkeypatch.setenv(variable, number if variable.endswith("ID") else "job")
+    fit(work, MlflowLoggerHook(log_model=False), epochs=1)
+    assert trackers.run_of(client).info.experiment_id == number
 
 
 def test_wandbs_variables_name_its_run(work: Path, monkeypatch: pytest.MonkeyPatch) -> None:
