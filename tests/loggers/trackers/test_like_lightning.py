@@ -204,7 +204,8 @@ class Net(TinyModule):
             h.log_image(self, "sample", IMAGE)
             h.log_table(self, "worst", ROWS)
         elif batch_idx == 0 and kind == "WandbLogger":
-            self.logger.log_image("sample", [IMAGE])
+            # no tensor, for which the oldest W&B needs torchvision
+            self.logger.log_image("sample", [IMAGE.permute(1, 2, 0).numpy()])
             self.logger.log_table("worst", [*ROWS], [[1, "cat"], [2, None]])
 
     def test_step(self, batch, batch_idx):

@@ -14,6 +14,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -295,29 +296,32 @@ def test_trackios_variable_names_its_folder(work: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("hook", "start", "variables", "ours"),
+    ("hook", "variable", "given"),
     [
-        (WandbLoggerHook, "wandb.init", {"WANDB_RESUME": "auto"}, "id"),
-        (NeptuneLoggerHook, "neptune.init_run", {"NEPTUNE_CUSTOM_RUN_ID": "job"}, "custom_run_id"),
-        (ClearMLLoggerHook, "clearml.Task.init", {"CLEARML_TASK_ID": "0"}, "continue_last_task"),
+        (WandbLoggerHook, "WANDB_RESUME=auto", {"id": None}),
+        (WandbLoggerHook, "WANDB_DIR=elsewhere", {"dir": None}),
+        (WandbLoggerHook, "WANDB_MODE=disabled", {"mode": "disabled"}),
+        (NeptuneLoggerHook, "NEPTUNE_CUSTOM_RUN_ID=job", {"custom_run_id": None}),
+        (NeptuneLoggerHook, "NEPTUNE_PROJECT=a/b", {"project": None}),
+        (NeptuneLoggerHook, "NEPTUNE_MODE=debug", {"mode": "debug"}),
+        (ClearMLLoggerHook, "CLEARML_TASK_ID=0", {"continue_last_task": None}),
     ],
-)  # fmt: skip
+)
 def test_a_client_chooses_by_its_variables(
-    work: Path, monkeypatch: pytest.MonkeyPatch, hook: Any, start: str, variables: Any, ours: str
+    work: Path, monkeypatch: pytest.MonkeyPatch, hook: Any, variable: str, given: dict[str, Any]
 ) -> None:
+    start = f"{hook._package}.{hook._start_function}"
     pytest.importorskip(start.partition(".")[0])
-    given: list[Any] = []
+    calls: list[Any] = []
 
     def begin(**arguments: Any) -> None:
-        given.append(arguments)
+        calls.append(arguments)
         raise ValueError("enough")
 
-    for name, value in variables.items():
-        monkeypatch.setenv(name, value)
+    monkeypatch.setenv(*variable.split("="))
     monkeypatch.setattr(start, begin)
     fit(work, hook(timeout=60.0), epochs=1)
-    assert given
-    assert given[0].get(ours) is None
+    assert {name: calls[0].get(name) for name in given} == given
 
 
 # -- two hooks of one tracker in a Trainer, and a client that starts too late --
@@ -699,6 +703,8 @@ SLOW = {"clearml", "dvclive", "wandb"}
 def test_departure_a_resumed_run_continues_without_doubles(
     name: str, work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
+    if name == "wandb" and find_spec("wandb.sdk.internal.datastore"):
+        pytest.skip("before 0.29 W&B has no command that reads the rows of an offline run")
     cls, options, read = BACKENDS[name]
     die_and_resume(work, lambda: cls(interval=1, strict=True, **options), host=name != "mlflow")
     end = time.monotonic() + (20 if name == "clearml" else 0)  # its client writes the last later
