@@ -1,35 +1,28 @@
-"""Between ranks: collect values on rank 0; have rank 0's tensors, result or error on all ranks.
-
-And name the rank whose error came first.
-"""
+"""Between ranks: collect values on rank 0; have rank 0's tensors, result or error on all ranks."""
 
 from __future__ import annotations
 
-import atexit
-import itertools
 import pickle
-import time
 from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import torch
 from torch import distributed
 
-from lightning_hooks.utils.notes import add_note
-from lightning_hooks.utils.secrets import describe
-
-__all__ = ["broadcast_", "collected", "from_rank_0", "name_first_error"]
+__all__ = ["broadcast_", "collected", "from_rank_0"]
 
 T = TypeVar("T")
 
 
-def collected(value: T, world_size: int) -> list[T]:
+def collected(value: T, world_size: int, group: Any = None) -> list[T]:
     """Return the values of all ranks on rank 0, an empty list on other ranks. Collective.
 
     Args:
         value: The value of this rank.
         world_size: The number of ranks, of a Trainer; with 1 nothing is communicated, even where
             the process is in a group for something else.
+        group: The process group of all ranks, for a thread beside the training; by default the
+            training's.
 
     >>> collected(0.5, 1)
     [0.5]
@@ -38,7 +31,7 @@ def collected(value: T, world_size: int) -> list[T]:
         return [value]
     is_first = distributed.get_rank() == 0
     values: list[Any] = [None] * world_size if is_first else []
-    distributed.gather_object(value, values if is_first else None)
+    distributed.gather_object(value, values if is_first else None, group=group)
     return values
 
 
@@ -84,47 +77,6 @@ def broadcast_(tensors: Iterable[torch.Tensor], device: torch.device) -> None:
             distributed.broadcast(sent, 0)
             if sent.data_ptr() != tensor.data_ptr():
                 tensor.copy_(sent)
-
-
-_errors = itertools.count()
-
-READ_WITHIN = 3.0
-"""The most seconds that rank 0 waits at its exit until the others have read of its error."""
-
-
-def name_first_error(error: BaseException, world_size: int) -> None:
-    """Add a note with the first error of all ranks to a later error. Not collective.
-
-    An error on one rank ends its process, and each rank that waits in a collective then gets an
-    error of its own, as "Connection closed by peer".
-
-    Args:
-        error: The error that ends the fit on this rank.
-        world_size: As for :func:`collected`.
-    """
-    if world_size == 1 or not distributed.is_initialized():
-        return
-    store, rank = distributed.distributed_c10d._get_default_store(), distributed.get_rank()
-    key = f"lightning_hooks/error {next(_errors)}"
-    own = ", ".join([f"rank {rank}: {describe(error)}", *getattr(error, "__notes__", ())])
-    try:
-        first = store.compare_set(key, "", own).decode()
-        store.add(f"{key} read", 1)
-    except Exception:  # the store ends with rank 0
-        first = "rank 0, whose process has ended"
-    if not first.startswith(f"rank {rank}: "):
-        add_note(error, f"the first error was on {first}")
-    if rank == 0:
-        atexit.register(_wait_for_readers, store, f"{key} read", world_size)
-
-
-def _wait_for_readers(store: Any, key: str, world_size: int) -> None:
-    """End the collectives of the other ranks, and keep the store for what they read then."""
-    if distributed.is_initialized():
-        distributed.destroy_process_group()
-    end = time.monotonic() + READ_WITHIN
-    while store.add(key, 0) < world_size and time.monotonic() < end:
-        time.sleep(0.05)
 
 
 def _portable(error: Exception) -> Exception:

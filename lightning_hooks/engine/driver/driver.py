@@ -83,8 +83,8 @@ from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
-from lightning_hooks.utils import ranks
 from lightning_hooks.utils.default_logger import default_logger
+from lightning_hooks.utils.first_error import name_first_error
 
 __all__ = ["Driver", "is_lightnings_default"]
 
@@ -498,7 +498,7 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, exception: BaseException
     ) -> None:
         """Restore the module; suppress further errors, which would hide the raised error."""
-        ranks.name_first_error(exception, trainer.world_size)
+        name_first_error(exception, trainer.world_size)
         if "train mode" in str(exception) and (optimizers := with_modes(trainer.optimizers)):
             name = type(optimizers[0]).__name__
             default_logger(trainer.global_rank).error(

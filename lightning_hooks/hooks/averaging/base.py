@@ -22,6 +22,7 @@ from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.hook_states import Identity, finds_none
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.engine.raw_validation import RawValidation
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.optimizer_steps import AppliedSteps
 from lightning_hooks.engine.runner.runner import Runner
@@ -33,7 +34,6 @@ from lightning_hooks.hooks.averaging.checks import (
 )
 from lightning_hooks.hooks.averaging.flat_average import FlatAverage
 from lightning_hooks.hooks.averaging.module_average import ModuleAverage, Votes
-from lightning_hooks.hooks.averaging.raw_validation import RawValidation
 from lightning_hooks.hooks.averaging.saved_average import (
     SavedAverage,
     find_averages,

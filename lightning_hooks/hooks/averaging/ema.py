@@ -56,8 +56,7 @@ class EMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
-            with ``state_dict_type="sharded"``.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed.
 
     Source: mmcv's ``EMAHook``; ``begin_iter`` and ``begin_epoch`` are MMEngine's idea.
 
@@ -125,8 +124,7 @@ class BaseEMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
-            with ``state_dict_type="sharded"``.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed.
 
     Source: mmdetection's ``BaseEMAHook``.
 
@@ -277,8 +275,7 @@ class MomentumAnnealingEMAHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
-            with ``state_dict_type="sharded"``.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed.
 
     Source: MMEngine's ``EMAHook(ema_type="MomentumAnnealingEMA")``; ``power`` is timm's.
 
@@ -327,8 +324,7 @@ class StochasticWeightAverageHook(AveragingHook):
 
     Raises:
         TypeError: for arguments of another type.
-        ValueError: for values out of range; at the start of a fit, for DeepSpeed, and for FSDP
-            with ``state_dict_type="sharded"``.
+        ValueError: for values out of range; at the start of a fit, for DeepSpeed.
 
     Source: MMEngine's ``EMAHook(ema_type="StochasticWeightAverage")``.
 

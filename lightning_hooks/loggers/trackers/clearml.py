@@ -185,6 +185,10 @@ class ClearMLWriter(Writer):
                 self.run.mark_stopped(force=True, status_message="the process was killed")
             elif failed:
                 self.run.mark_failed(status_reason="the training has failed")
+            # close() waits for no value once the program has called sys.exit() with an error; and
+            # the end of a write that was going on before the first flush can end its wait
+            for _ in range(2):
+                self.run.flush(wait_for_uploads=True)
             self.run.close()
 
     def run_id(self) -> str:

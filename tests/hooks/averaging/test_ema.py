@@ -22,9 +22,9 @@ from lightning_hooks import (
     TrainStepModule,
 )
 from lightning_hooks.hooks.averaging.ema import EMAHook
-from lightning_hooks.hooks.averaging.module_average import WeightSwap
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate
 from lightning_hooks.schedules.averages import ema_momentum
+from lightning_hooks.utils.weight_swap import WeightSwap
 from support.golden import recorded
 from support.probes import Probe, averages_in, equal, weights
 from support.training import TinyModule, TinyNormModule, make_loader, make_trainer

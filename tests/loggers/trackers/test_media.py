@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import json
+import sys
+import time
 import wave
 from pathlib import Path
 from typing import Any
@@ -106,6 +108,25 @@ def test_clearml_holds_them(work: Path, caplog: pytest.LogCaptureFixture) -> Non
     for content in (WAV, GIF, WORDS.encode()):
         assert content in stored
     assert warnings_in(caplog) == []
+
+
+def test_clearml_writes_them_after_a_program_that_asked_to_exit(
+    work: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The client remembers ``sys.exit(1)``, and then waits for no file when a task is closed."""
+    pytest.importorskip("clearml")
+    fit(work, ClearMLLoggerHook(interval=2), module=Telling, epochs=1)
+    with pytest.raises(SystemExit):
+        sys.exit(1)
+    from clearml.backend_interface.metrics.interface import Metrics
+
+    write = Metrics._do_write_events
+    monkeypatch.setattr(
+        Metrics, "_do_write_events", lambda *args: (time.sleep(0.5), write(*args))[1]
+    )
+    work = work.parent / "again"
+    fit(work, ClearMLLoggerHook(interval=2), module=Telling, epochs=1)
+    assert WAV in everything_in(work / "clearml")
 
 
 def test_neptune_holds_them(work: Path) -> None:
