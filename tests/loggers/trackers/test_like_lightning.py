@@ -223,7 +223,9 @@ elif kind == "MLFlowLogger":
     uri = f"sqlite:///{work}/mlflow.db"
     logger = MLFlowLogger(tracking_uri=uri, log_model=True, artifact_location=f"file://{work}/art")
 elif kind == "WandbLogger":
-    logger = WandbLogger(save_dir=work, offline=True)  # log_model=True wants a server
+    often = {"x_stats_sampling_interval": 0.5}  # the run is short, and W&B may wait 15 seconds
+    # log_model=True wants a server
+    logger = WandbLogger(save_dir=work, offline=True, settings=often)
 else:
     import mlflow
 
