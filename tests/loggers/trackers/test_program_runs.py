@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.logs.trackers import history, points, read_wandb
-from support.processes import environment
+from support.processes import Forks, environment
 
 FIT = """
-import sys
+import sys, warnings
 from lightning_hooks import MlflowLoggerHook, WandbLoggerHook
 from support.training import TinyModule, make_loader, make_trainer
+
+warnings.filterwarnings("default", "TrackioLoggerHook")
 
 def fit(hook):
     trainer = make_trainer("fit", hook, max_epochs=1, strategy="ddp_spawn", devices=1)
@@ -66,23 +67,19 @@ if __name__ == "__main__":
 
 
 def run(program: str, folder: Path, how: str, **variables: str) -> str:
-    """Run a program; return what it has printed to its stderr."""
+    """Run a program; return what it has printed."""
     script = folder / "program.py"
     script.write_text(program)
-    filters = "ignore", "default:TrackioLoggerHook"
-    command = [sys.executable, *(f"-W{each}" for each in filters), str(script), how]
-    settings = {"env": environment(**variables), "cwd": folder, "timeout": 240}
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **settings)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    return Forks([str(script), how], [environment(**variables)], folder).wait()
 
 
 ways = pytest.mark.parametrize("how", ["found", pytest.param("passed", marks=pytest.mark.slow)])
 
 
 @ways
-def test_mlflows_open_run(tmp_path: Path, how: str) -> None:
+def test_mlflows_open_run(tmp_path: Path, empty_db: Path, how: str) -> None:
     pytest.importorskip("mlflow")
+    shutil.copy(empty_db, tmp_path / "store.db")
     run(MLFLOW, tmp_path, how)
     rows = points(tmp_path / "store.db")
     assert ["train/loss" in rows[step] for step in (2, 4)] == [True, True]

@@ -288,9 +288,8 @@ make_trainer("work", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
 
 def test_trackios_variable_names_its_folder(work: Path) -> None:
     pytest.importorskip("trackio")
-    run = [sys.executable, "-W", "ignore", "-c", TRACKIO]
     variables = in_processes.environment(TRACKIO_DIR=str(work / "mine"))
-    subprocess.run(run, env=variables, cwd=work, check=True, timeout=120)
+    in_processes.Forks(["-c", TRACKIO], [variables], work).wait()
     with sqlite3.connect(work / "mine/digits.db") as connection:
         assert [step for (step,) in connection.execute("select step from metrics")] == [2, 4]
 
