@@ -1,4 +1,4 @@
-"""``BackgroundSaver``: copy a checkpoint, and write the copy in a thread while training goes on."""
+"""``BackgroundSaver``: write a copy of a checkpoint in a thread while training goes on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any
 
 import torch
+from torch import distributed
 from torch.utils import _pytree as pytree
 
 from lightning_hooks.utils import foreach
@@ -27,6 +28,7 @@ class BackgroundSaver:
         self._snapshot = Snapshot()
         self._job: Future[None] | None = None
         self._name = ""
+        self._group: Any = None
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), ()  # a copy or a pickle has its own thread and memory
@@ -41,11 +43,27 @@ class BackgroundSaver:
         """
         self.wait()
         get_copy = self._snapshot.take(obj)
+        self.call(lambda: write(get_copy()), name)
+
+    def call(self, function: Callable[[], None], name: str) -> None:
+        """Call a function in a thread, after the last call.
+
+        Args:
+            function: The function.
+            name: As in :meth:`save`.
+        """
+        self.wait()
         self._name = name
         # a profiler or a stack dump shows the name of the thread
         pool = ThreadPoolExecutor(1, thread_name_prefix=f"save {name}")
-        self._job = pool.submit(lambda: write(get_copy()))
+        self._job = pool.submit(function)
         pool.shutdown(wait=False)
+
+    def group(self) -> Any:
+        """Return a process group of all ranks for collectives of the thread. Collective."""
+        if self._group is None:
+            self._group = distributed.new_group(backend="gloo")
+        return self._group
 
     def raise_error(self) -> None:
         """Raise the thread's error if the last save has failed; do not wait."""
@@ -58,8 +76,11 @@ class BackgroundSaver:
         return job is not None and name == self._name and not (job.done() and not job.exception())
 
     def free(self) -> None:
-        """Free the memory of the copies; later saves allocate anew."""
+        """Free the memory of the copies and the process group; later saves make new ones."""
         self._snapshot = Snapshot()
+        group, self._group = self._group, None
+        if group is not None and distributed.is_initialized():
+            distributed.destroy_process_group(group)
 
     def join(self) -> None:
         """Wait for the last save, without raising an error."""

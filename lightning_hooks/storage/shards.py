@@ -5,26 +5,81 @@ from __future__ import annotations
 import os
 import re
 import zlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.checksum import crc32_of_bytes, remembered
+from lightning_hooks.utils import ranks
+from lightning_hooks.utils.secrets import describe
 
-__all__ = ["Part", "checksum", "damage", "is_folder_of_shards", "parts", "remove"]
+__all__ = ["Part", "begin_save", "checksum", "damage", "is_folder_of_shards", "parts", "remove"]
 
 Part: TypeAlias = tuple[str, int, str]
 """Name, size and CRC-32 of a file."""
 
 _SHARD = re.compile(r"\.metadata(\.tmp)?|meta\.pt|__(\d+)_\d+\.distcp")
-_LAST_FILES = (".metadata", "latest")  # the last file that torch writes, and DeepSpeed
+_META, _METADATA = "meta.pt", ".metadata"
+_LAST_FILES = (_METADATA, "latest")  # the last file that torch writes, and DeepSpeed
 
 
 def is_folder_of_shards(path: str) -> bool:
     """Return whether a local folder is a checkpoint in parts, one of each rank."""
     path = files.plain(path)
     return any(os.path.isfile(os.path.join(path, name)) for name in _LAST_FILES)
+
+
+def begin_save(
+    checkpoint: dict[str, Any], weights: str, path: str, world_size: int, group: Any
+) -> Callable[[], None]:
+    """Copy a checkpoint, and have torch write a part of each rank in a thread. Collective.
+
+    The folder is as a strategy of Lightning's writes it, but the last file is ``.metadata``,
+    without which the folder is no checkpoint.
+
+    Args:
+        checkpoint: Lightning's dict, of this rank.
+        weights: The name of the weights among the parts.
+        path: The folder.
+        world_size: The number of ranks.
+        group: A process group of all ranks with tensors on the CPU, for this save alone.
+
+    Returns:
+        A function that waits for the parts of all ranks; a RuntimeError names the errors of ranks.
+    """
+    # slow imports
+    from torch.distributed.checkpoint.api import CheckpointException
+    from torch.distributed.checkpoint.filesystem import FileSystemWriter
+    from torch.distributed.checkpoint.state_dict_saver import async_save
+
+    states = enumerate(checkpoint.pop("optimizer_states", ()))
+    in_parts = {weights: checkpoint.pop("state_dict")}
+    in_parts |= {f"optimizer_{number}": state for number, state in states}
+
+    def begin_folder() -> str:
+        folder = os.path.abspath(files.plain(path))
+        if os.path.isfile(folder):
+            os.unlink(folder)
+        files.make_directory(folder)
+        files.delete(os.path.join(folder, _METADATA))  # of an earlier checkpoint of the name
+        torch_files.save_torch(checkpoint, os.path.join(folder, _META))
+        return folder
+
+    folder = ranks.from_rank_0(begin_folder, world_size)
+    # a FileSystemWriter copies FSDP's ShardedTensors too, which torch's default stager does not
+    save: Any = async_save(in_parts, storage_writer=FileSystemWriter(folder), process_group=group)
+
+    def wait() -> None:
+        try:
+            save.result()
+        except CheckpointException as error:  # no Exception
+            failures = [
+                f"rank {rank}: {describe(cause)}" for rank, (cause, _) in error.failures.items()
+            ]
+            raise RuntimeError(f"parts are not written, of {', '.join(failures)}") from error
+
+    return wait
 
 
 def parts(path: str, rank: int = 0, world_size: int = 1) -> list[Part]:

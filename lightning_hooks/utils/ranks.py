@@ -14,13 +14,15 @@ __all__ = ["broadcast_", "collected", "from_rank_0"]
 T = TypeVar("T")
 
 
-def collected(value: T, world_size: int) -> list[T]:
+def collected(value: T, world_size: int, group: Any = None) -> list[T]:
     """Return the values of all ranks on rank 0, an empty list on other ranks. Collective.
 
     Args:
         value: The value of this rank.
         world_size: The number of ranks, of a Trainer; with 1 nothing is communicated, even where
             the process is in a group for something else.
+        group: The process group of all ranks, for a thread beside the training; by default the
+            training's.
 
     >>> collected(0.5, 1)
     [0.5]
@@ -29,7 +31,7 @@ def collected(value: T, world_size: int) -> list[T]:
         return [value]
     is_first = distributed.get_rank() == 0
     values: list[Any] = [None] * world_size if is_first else []
-    distributed.gather_object(value, values if is_first else None)
+    distributed.gather_object(value, values if is_first else None, group=group)
     return values
 
 

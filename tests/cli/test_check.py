@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from textwrap import dedent
@@ -226,6 +227,7 @@ def test_the_exit_code_says_whether_it_starts(
     assert "verdict: runs\n" in shown
     assert "HookAdapter([CountHook(...)])" in shown
     Path("old_hooks.py").write_text("from no_such import nms\n" + dedent(FINE))
+    monkeypatch.setattr("lightning_hooks.cli.check.report.subprocess", subprocess)  # as users do
     assert run("old_hooks.py", "--json") == 1
     report: dict[str, Any] = json.loads(capsys.readouterr().out)
     assert not report["starts"]

@@ -75,14 +75,15 @@ def test_a_users_class_of_a_hooks_name_is_the_users_in_a_config() -> None:
         print(json.dumps([ours, found.callbacks[0].class_path]))
     """
     pytest.importorskip("jsonargparse")
-    assert in_a_fresh_process(program) == [[], "__main__.EMAHook"]
+    assert json.loads(run_program(program)) == [[], "__main__.EMAHook"]
 
 
 def test_a_config_imports_the_modules_of_its_own_hooks() -> None:
-    ours = in_a_fresh_process(
+    program = (
         "import json, sys; from lightning_hooks import register_training_hooks as make; "
         "make(lr_config={'policy': 'STEP', 'step': [8]}); print(json.dumps([*sys.modules]))"
     )
+    ours = json.loads(run_program(program))
     assert "lightning_hooks.hooks.updaters.decay" in ours
     assert not {HOMES["EMAHook"], HOMES["WandbLoggerHook"]} & {*ours}
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import re
-import subprocess
-import sys
 import time
 from pathlib import Path
 
@@ -13,34 +11,22 @@ import torch
 
 from lightning_hooks import last_checkpoint
 from support.paths import ROOT
-from support.processes import environment
+from support.processes import Forks, environment
 
 PAGE = (ROOT / "docs/guides/recipe.md").read_text(encoding="utf-8")
 SCRIPTS = dict(re.findall(r"^```python\n# (\w+\.py)\n(.*?)^```$", PAGE, re.M | re.S))
 FIT, _, RESUME = re.findall(r"^(?:python|kill) .*$", PAGE, re.M)
 
 
-def start(folder: Path, command: str) -> subprocess.Popen[str]:
+def start(folder: Path, command: str) -> Forks:
+    """Start a command of the page."""
     program, *arguments = command.split()
     assert program == "python"
     folder.mkdir(exist_ok=True)
     for name, code in SCRIPTS.items():
         (folder / name).write_text(code)
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        cwd=folder,
-        env=environment(WANDB_SILENT="true", WANDB_MODE="offline"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
-
-
-def end(process: subprocess.Popen[str]) -> str:
-    """Wait for a program; return what it has printed."""
-    printed = process.communicate(timeout=240)[0]
-    assert process.returncode == 0, printed
-    return printed
+    quiet = environment(WANDB_SILENT="true", WANDB_MODE="offline")
+    return Forks(arguments, [quiet], folder)
 
 
 def test_the_recipe_is_killed_resumed_and_used(tmp_path: Path) -> None:
@@ -49,17 +35,15 @@ def test_the_recipe_is_killed_resumed_and_used(tmp_path: Path) -> None:
     killed, whole = tmp_path / "killed", tmp_path / "whole"
     first, deadline = start(killed, FIT), time.monotonic() + 120
     while not (killed / "run/epoch_3.pth").exists():
-        assert first.poll() is None, first.communicate()[0]
-        assert time.monotonic() < deadline
+        assert time.monotonic() < deadline, first.kill()
         time.sleep(0.02)
     first.kill()
-    first.communicate()
     uninterrupted = start(whole, FIT)
-    assert re.search(r"goes on after \d+ epochs", end(start(killed, RESUME)))
+    assert re.search(r"goes on after \d+ epochs", start(killed, RESUME).wait())
     (shown,) = re.findall(r"^```text\n(.*?)^```$", PAGE, re.M | re.S)
-    assert end(start(killed, "python predict.py")).endswith(shown)
+    assert start(killed, "python predict.py").wait().endswith(shown)
     assert len({path.name[-8:] for path in killed.glob("run/wandb/offline-run-*")}) == 1
-    end(uninterrupted)
+    uninterrupted.wait()
     weights = [
         torch.load(last_checkpoint(folder / "run"), weights_only=True)["state_dict"]
         for folder in (killed, whole)

@@ -8,17 +8,20 @@ and forks: each fork then is what ``python -W ignore <arguments>`` would be, but
 from __future__ import annotations
 
 import atexit
+import contextlib
+import importlib
 import multiprocessing
 import os
 import runpy
 import sys
 import time
+import types
 import warnings
 from collections.abc import Mapping, Sequence
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 
-__all__ = ["start", "wait"]
+__all__ = ["HAS_FORKS", "start", "wait"]
 
 HAS_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
@@ -71,6 +74,8 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
     how, rest = arguments[0], arguments[1:]
+    with contextlib.suppress(ModuleNotFoundError):  # as a new interpreter does
+        importlib.import_module("sitecustomize")
     sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
     try:
         if how == "-m":
@@ -78,7 +83,8 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
             runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
         elif how == "-c":
             sys.argv = ["-c", *rest[1:]]
-            exec(compile(rest[0], "<string>", "exec"), {"__name__": "__main__"})
+            sys.modules["__main__"] = main = types.ModuleType("__main__")
+            exec(compile(rest[0], "<string>", "exec"), vars(main))
         else:
             sys.argv = arguments
             runpy.run_path(how, run_name="__main__")

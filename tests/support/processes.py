@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
@@ -68,13 +67,16 @@ class Forks:
         assert not (check and any(codes)), "\n".join(text[-4000:] for text in printed)
         return printed[0]
 
+    def kill(self) -> str:
+        """Kill all; return what the first has printed."""
+        return self.wait(0, check=False)
+
     def wait_for_all(self, timeout: float) -> list[int | None]:
         """Wait until each has ended, by itself or a signal; return the exit codes."""
         for process in self._processes:
             process.join(timeout)
         codes = [process.exitcode for process in self._processes]
-        with contextlib.suppress(AssertionError):
-            self.wait(0)
+        self.kill()
         return codes
 
 

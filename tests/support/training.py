@@ -15,6 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_hooks import HookAdapter
+from support.forks import HAS_FORKS
 
 __all__ = [
     "NoValidation",
@@ -24,6 +25,7 @@ __all__ = [
     "loader_of",
     "make_loader",
     "make_trainer",
+    "started_ranks",
     "two_ranks",
 ]
 
@@ -163,3 +165,8 @@ def loader_of(batches: Any) -> Any:
 def two_ranks(**options: Any) -> dict[str, Any]:
     """Return the Trainer's arguments for DDP in two processes without a GPU."""
     return {"devices": 2, "strategy": DDPStrategy(process_group_backend="gloo", **options)}
+
+
+def started_ranks() -> DDPStrategy:
+    """Return the strategy "ddp_spawn", whose processes are forks, not new interpreters."""
+    return DDPStrategy(start_method="forkserver" if HAS_FORKS else "spawn")

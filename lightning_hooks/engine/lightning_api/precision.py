@@ -5,15 +5,28 @@ from __future__ import annotations
 from typing import Any
 
 import lightning as L
-from lightning.pytorch.strategies import Strategy
+from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 
-__all__ = ["grad_scaler", "has_grad_scaler", "writes_directories"]
+__all__ = ["grad_scaler", "has_grad_scaler", "weights_among_parts", "writes_directories"]
 
 
 def writes_directories(strategy: Strategy) -> bool:
     """Whether each rank writes a part of a checkpoint, into a directory."""
     by_fsdp = getattr(strategy, "_state_dict_type", "full") == "sharded"
     return by_fsdp or bool(getattr(strategy, "_save_distributed_checkpoint", False))
+
+
+def weights_among_parts(strategy: Strategy) -> str | None:
+    """Return the name of the weights in a directory that Lightning's own strategy writes.
+
+    Returns:
+        The name; None for a strategy with one file, or a ``save_checkpoint`` of its own.
+    """
+    if writes_directories(strategy):
+        for kind, name in ((FSDPStrategy, "model"), (ModelParallelStrategy, "state_dict")):
+            if type(strategy).save_checkpoint is kind.save_checkpoint:
+                return name
+    return None
 
 
 def grad_scaler(trainer: L.Trainer) -> Any:

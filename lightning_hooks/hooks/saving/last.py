@@ -245,7 +245,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         create_symlink: Whether to keep ``latest.pth``; by default for local files.
         background: Whether a thread writes the file. Training waits for one copy in memory, kept
             for the next save, and for the previous file if not on the disk yet. An error is raised
-            after the next step, or at the end.
+            after the next step, or at the end. Of a directory, a thread of each rank writes the
+            rank's part, the directory is listed when all parts are on the disk, and an error of any
+            rank is raised on all.
         on_saved: A function of the path, for example an upload. Called on rank 0, by the writing
             thread, for each file on the disk.
         save_best: Names of values logged in the Trainer's validations. The best files by each name

@@ -13,6 +13,7 @@ from lightning.pytorch.loggers import Logger
 
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import entry_point, precision
+from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import directory_of, report_other_runs
 from lightning_hooks.storage import checkpoints, files, manifest, shards
@@ -34,7 +35,7 @@ class CheckpointStore:
     """A hook's checkpoints: writes, lists and deletes the files of a directory.
 
     Args:
-        background: Whether a thread writes the files.
+        background: Whether a thread writes the files, of each rank with a part of them.
         on_saved: A function of the path, called on rank 0 for each file on the disk.
 
     Raises:
@@ -108,8 +109,10 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.path
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
+        if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
+            self.path = runner.trainer.strategy.broadcast(self.path)
+        directory = self.path
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.may_write:
             return
@@ -178,6 +181,9 @@ class CheckpointStore:
                 the names of deleted files.
             after: Stores with files that must be on the disk before.
         """
+        weights = precision.weights_among_parts(trainer.strategy) if self.background else None
+        if weights is not None:
+            return self._write_parts(trainer, target, line, after, weights)
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -198,6 +204,34 @@ class CheckpointStore:
             self._report(target, line, self._record(trainer, target, crc32))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
+        return None
+
+    def _write_parts(
+        self,
+        trainer: L.Trainer,
+        target: Target,
+        line: str,
+        after: Sequence[CheckpointStore],
+        weights: str,
+    ) -> None:
+        """Write a directory in the background, a part of each rank; see :meth:`write`."""
+
+        def take(checkpoint: dict[str, Any], path: str, storage_options: Any = None) -> None:
+            meta, group = checkpoint["meta"], self.thread.group()
+            wait_for_parts = shards.begin_save(checkpoint, weights, path, trainer.world_size, group)
+
+            def finish() -> None:
+                wait_for_parts()
+                crc32 = _checksum_of_parts(trainer, path, group)
+                for other in after:
+                    other.thread.join()
+                if trainer.is_global_zero:
+                    self._report(target, line, checkpoints.record(target, meta, crc32=crc32))
+
+            self.thread.call(finish, path)
+
+        with setting(trainer.strategy, save_checkpoint=take):
+            trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
     def _record(self, trainer: L.Trainer, target: Target, crc32: str | None) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
@@ -265,10 +299,10 @@ def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], st
         trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
 
-def _checksum_of_parts(trainer: L.Trainer, path: str) -> str | None:
+def _checksum_of_parts(trainer: L.Trainer, path: str, group: Any = None) -> str | None:
     """Return the checksum of a directory on rank 0; each rank reads its own parts. Collective."""
     own = shards.parts(path, trainer.global_rank, trainer.world_size)
-    of_ranks = ranks.collected(own, trainer.world_size)
+    of_ranks = ranks.collected(own, trainer.world_size, group)
     return shards.checksum(part for parts in of_ranks for part in parts)
 
 

@@ -75,23 +75,24 @@ def test_a_killed_run_sees_the_same_samples(server: Server, tmp_path: Path, kind
     check_equal(tmp_path / "whole", tmp_path / "killed", kill_at)
 
 
-@pytest.mark.parametrize("kind", RANKS)
-def test_each_rank_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
-    whole, killed, kill_at = tmp_path / "whole", tmp_path / "killed", 7
-    for folder in (whole, killed):
-        folder.mkdir()
-    Job("loader_place", whole, kind, 0, 0).wait()
-    Job("loader_place", killed, kind, kill_at, 0).wait_for_all(240)
-    Job("loader_place", killed, kind, 0, 0).wait()
-    check_equal(whole, killed, kill_at, ranks=2)
+@pytest.fixture(scope="module", params=RANKS)
+def whole(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run in two processes that nothing ends, named after its kind of loader."""
+    folder = tmp_path_factory.mktemp("whole") / request.param
+    folder.mkdir()
+    Job("loader_place", folder, folder.name, 0, 0).wait()
+    return folder
 
 
-@pytest.mark.parametrize("kind", RANKS)
-def test_each_rank_sees_the_same_samples_after_sigterm(tmp_path: Path, kind: str) -> None:
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    for folder in (whole, cut):
-        folder.mkdir()
-    Job("loader_place", whole, kind, 0, 0).wait()
+def test_each_rank_sees_the_same_samples(whole: Path, tmp_path: Path) -> None:
+    kind, kill_at = whole.name, 7
+    Job("loader_place", tmp_path, kind, kill_at, 0).wait_for_all(240)
+    Job("loader_place", tmp_path, kind, 0, 0).wait()
+    check_equal(whole, tmp_path, kill_at, ranks=2)
+
+
+def test_each_rank_sees_the_same_samples_after_sigterm(whole: Path, tmp_path: Path) -> None:
+    cut, kind = tmp_path, whole.name
     Job("loader_place", cut, kind, -7, 0).wait_for_all(240)
     assert newest_valid(cut) == str(cut / "iter_7.pth")
     Job("loader_place", cut, kind, 0, 0).wait()
@@ -103,11 +104,9 @@ def test_each_rank_sees_the_same_samples_after_sigterm(tmp_path: Path, kind: str
         assert orders[0] == orders[1]
 
 
-def test_ranks_end_together_when_the_time_of_rank_0_is_over(tmp_path: Path) -> None:
-    whole, limited = tmp_path / "whole", tmp_path / "limited"
-    for folder in (whole, limited):
-        folder.mkdir()
-    Job("loader_place", whole, "two ranks", 0, 0).wait()
+@pytest.mark.parametrize("whole", ["two ranks"], indirect=True)
+def test_ranks_end_together_when_the_time_of_rank_0_is_over(whole: Path, tmp_path: Path) -> None:
+    limited = tmp_path
     assert Job("loader_place", limited, "two ranks", 0, 2).wait_for_all(240) == [85, 85]
     done = len(steps(limited))
     assert 2 <= done == len(steps(limited, 1)) < loader_place.EPOCHS * loader_place.BATCHES

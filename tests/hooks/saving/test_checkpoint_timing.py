@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-import subprocess
 import sys
-import textwrap
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -34,6 +32,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import last
 from lightning_hooks.hooks.saving.last import Clock
 from support.logs.kept import KeepHook, Kept
+from support.processes import Forks, environment
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 pytestmark = [
@@ -570,15 +569,11 @@ def run(folder: Path, how: str | None, options: dict[str, Any], **words: Any) ->
     return module
 
 
-def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int:
-    script = f"""
-        from pathlib import Path
-        from {__name__} import run
-        run(Path({str(folder)!r}), {how!r}, {options!r})
-    """
-    path = os.pathsep.join([str(Path(__file__).parents[2]), *sys.path])
-    command = [sys.executable, "-c", textwrap.dedent(script)]
-    return subprocess.run(command, check=False, env={**os.environ, "PYTHONPATH": path}).returncode
+def run_in_a_process(folder: Path, how: str, options: dict[str, Any]) -> int | None:
+    arguments = f"Path({str(folder)!r}), {how!r}, {options!r}"
+    script = f"from pathlib import Path; from {__name__} import run; run({arguments})"
+    (code,) = Forks(["-c", script], [environment()], folder).wait_for_all(120)
+    return code
 
 
 @pytest.fixture

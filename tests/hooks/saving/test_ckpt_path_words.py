@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
-import textwrap
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +12,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, EvalHook, HookAdapter
 from lightning_hooks.storage import checksum, manifest
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import TinyModule, make_loader, make_trainer, started_ranks
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no"),
@@ -156,23 +153,11 @@ def test_last_goes_on_for_an_eval_hook_alone(tmp_path: Path, host: bool) -> None
 
 
 def test_last_goes_on_in_the_processes_of_a_launcher(tmp_path: Path) -> None:
-    script = """
-        import sys
-        import lightning as L
-        from lightning_hooks import CheckpointHook, HookAdapter
-        from support.training import TinyModule, make_loader, make_trainer
-
-        if __name__ == "__main__":
-            epochs, word = int(sys.argv[1]), sys.argv[2] or None
-            hooks = HookAdapter([CheckpointHook(interval=1)])
-            trainer = make_trainer(".", hooks, max_epochs=epochs, strategy="ddp_spawn", devices=2)
-            trainer.fit(TinyModule(), make_loader(), ckpt_path=word)
-    """
-    Path(tmp_path / "train.py").write_text(textwrap.dedent(script))
-    command = [sys.executable, "train.py"]
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(["tests", *sys.path])}
-    for arguments in (["1", ""], ["2", "last"]):
-        subprocess.run([*command, *arguments], check=True, cwd=tmp_path, env=environment)
+    for epochs, word in ((1, None), (2, "last")):
+        hooks = HookAdapter([CheckpointHook(interval=1)])
+        options = {"max_epochs": epochs, "strategy": started_ranks(), "devices": 2}
+        make_trainer(tmp_path, hooks, **options).fit(TinyModule(), make_loader(), ckpt_path=word)
+    assert {entry.name for entry in manifest.read(str(tmp_path))} == {"epoch_1.pth", "epoch_2.pth"}
     assert len({entry.run for entry in manifest.read(str(tmp_path))}) == 1
 
 

@@ -1,21 +1,22 @@
-"""A fit in spawned processes logs to the run that the program has opened."""
+"""A fit logs to the run or experiment that the program has chosen, also in spawned processes."""
 
 from __future__ import annotations
 
+import shutil
 import sqlite3
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 from support.logs.trackers import history, points, read_wandb
-from support.processes import environment
+from support.processes import Forks, environment
 
 FIT = """
-import sys
+import sys, warnings
 from lightning_hooks import MlflowLoggerHook, WandbLoggerHook
 from support.training import TinyModule, make_loader, make_trainer
+
+warnings.filterwarnings("default", "TrackioLoggerHook")
 
 def fit(hook):
     trainer = make_trainer("fit", hook, max_epochs=1, strategy="ddp_spawn", devices=1)
@@ -43,6 +44,18 @@ if __name__ == "__main__":
     run.finish()
 """
 
+EXPERIMENT = """
+import mlflow
+from lightning_hooks import MlflowLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+mlflow.set_experiment("mine")
+hook = MlflowLoggerHook(interval=2, timeout=60, log_model=False, strict=True)
+make_trainer("fit", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
+(run,) = mlflow.search_runs(experiment_names=["mine"], output_format="list")
+assert "train/loss" in run.data.metrics, run
+"""
+
 TRACKIO = f"""{FIT.replace("import MlflowLoggerHook, WandbLoggerHook", "import TrackioLoggerHook")}
 import trackio
 
@@ -54,23 +67,19 @@ if __name__ == "__main__":
 
 
 def run(program: str, folder: Path, how: str, **variables: str) -> str:
-    """Run a program; return what it has printed to its stderr."""
+    """Run a program; return what it has printed."""
     script = folder / "program.py"
     script.write_text(program)
-    filters = "ignore", "default:TrackioLoggerHook"
-    command = [sys.executable, *(f"-W{each}" for each in filters), str(script), how]
-    settings = {"env": environment(**variables), "cwd": folder, "timeout": 240}
-    done = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False, **settings)
-    assert done.returncode == 0, done.stderr
-    return done.stderr
+    return Forks([str(script), how], [environment(**variables)], folder).wait()
 
 
 ways = pytest.mark.parametrize("how", ["found", pytest.param("passed", marks=pytest.mark.slow)])
 
 
 @ways
-def test_mlflows_open_run(tmp_path: Path, how: str) -> None:
+def test_mlflows_open_run(tmp_path: Path, empty_db: Path, how: str) -> None:
     pytest.importorskip("mlflow")
+    shutil.copy(empty_db, tmp_path / "store.db")
     run(MLFLOW, tmp_path, how)
     rows = points(tmp_path / "store.db")
     assert ["train/loss" in rows[step] for step in (2, 4)] == [True, True]
@@ -78,6 +87,12 @@ def test_mlflows_open_run(tmp_path: Path, how: str) -> None:
     with sqlite3.connect(tmp_path / "store.db") as connection:
         assert connection.execute("select count(*) from runs").fetchone() == (1,)
     assert [file.name for file in tmp_path.rglob("*.db")] == ["store.db"]
+
+
+def test_mlflows_experiment_of_the_program(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    run(EXPERIMENT, tmp_path, "found", MLFLOW_EXPERIMENT_NAME="of the environment")
+    assert not (tmp_path / "fit/mlflow.db").exists()
 
 
 @ways
