@@ -74,8 +74,9 @@ class Clock(Hook):
     _reads_step = False
     priority = "LOWEST"
 
-    def __init__(self, trackers: list[TrackerHook], steps: int) -> None:
-        self.trackers, self.steps = trackers, steps
+    def __init__(self, have_started: Callable[[], bool], steps: int) -> None:
+        # a hook that a callback holds keeps all its events, so the clock holds no tracker
+        self.have_started, self.steps = have_started, steps
         self.times: list[tuple[float, float, float]] = []
         self.first = 0.0
 
@@ -83,15 +84,10 @@ class Clock(Hook):
         self.first = time.process_time() - time.thread_time()
 
     def after_train_iter(self, runner: Any) -> None:
-        if not self.times and (runner.iter < 50 or not self.all_have_started()):
+        if not self.times and (runner.iter < 50 or not self.have_started()):
             return
         self.times.append((time.perf_counter(), time.thread_time(), time.process_time()))
         runner.should_stop = len(self.times) > self.steps
-
-    def all_have_started(self) -> bool:
-        """Return whether each backend has received a record, or has failed."""
-        states = [tracker.status() for tracker in self.trackers]
-        return all(state["sent"] or state["error"] for state in states)
 
     @property
     def means(self) -> Times:
@@ -100,6 +96,12 @@ class Clock(Hook):
         _, ours, all_ = self.times[0]
         means = [(last - first) / self.steps for first, last in spans]
         return *means, all_ - ours - self.first
+
+
+def have_started(trackers: list[TrackerHook]) -> bool:
+    """Return whether each backend has received a record, or has failed."""
+    states = [tracker.status() for tracker in trackers]
+    return all(state["sent"] or state["error"] for state in states)
 
 
 def mlflow_logger(folder: str) -> MLFlowLogger:
@@ -133,7 +135,8 @@ def fit(
 ) -> Times:
     """Train; return the seconds per step of :class:`Clock`."""
     with tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as folder:
-        clock = Clock([hook for hook in hooks if isinstance(hook, TrackerHook)], steps)
+        trackers = [hook for hook in hooks if isinstance(hook, TrackerHook)]
+        clock = Clock(functools.partial(have_started, trackers), steps)
         trainer = quiet_trainer(
             folder,
             HookAdapter([*hooks, clock], work_dir=folder),

@@ -16,6 +16,7 @@ from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_int, check_needed
 from lightning_hooks.utils.dtensors import is_sharded, local_part, uncompiled_key
@@ -102,6 +103,8 @@ class WatchHook(Hook):
         """Begin with the first step."""
         self._last, self._before = {}, {}
         self._looks_for_moments = self.moments
+        if self.which == "norms":
+            warn_unless_logged(self, runner)
 
     def on_before_optimizer_step(
         self, trainer: L.Trainer, pl_module: L.LightningModule, optimizer: torch.optim.Optimizer

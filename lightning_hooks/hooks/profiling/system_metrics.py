@@ -16,6 +16,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.utils.arguments import check_number
 
 __all__ = ["SystemMetricsHook"]
@@ -69,6 +70,7 @@ class SystemMetricsHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Start the thread."""
+        warn_unless_logged(self, runner)
         if runner.rank == 0:
             self._thread = _Readings(self.interval, runner.module.device, runner.logger)
             self._thread.start()

@@ -18,6 +18,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.utils.arguments import (
     check_count,
@@ -117,6 +118,7 @@ class ThroughputHook(Hook):
         """Watch the checkpoints, and look up the peak of the device."""
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._start, self._first = None, runner.iter
+        warn_unless_logged(self, runner)
         warn_unless_reached(self, runner, "nothing is logged", warmup_iters=self.warmup_iters)
         self._size_of = self.samples or extract_batch_size
         self._batch_flops = None if isinstance(self.flops, str) else self.flops

@@ -109,8 +109,10 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.path
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
+        if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
+            self.path = runner.trainer.strategy.broadcast(self.path)
+        directory = self.path
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.may_write:
             return

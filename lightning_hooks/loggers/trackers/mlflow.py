@@ -71,6 +71,7 @@ LABEL_TAG = "lightning_hooks.run"
 """The tag to find a run without an id."""
 
 RUN_NAME = "mlflow.runName"
+_FLUENT = "mlflow.tracking.fluent"  # the client's global state
 SQLITE = "sqlite:///"
 
 _MAKING_TABLES = threading.Lock()  # alembic has one running migration in a process
@@ -395,11 +396,11 @@ def _is_whole(path: str) -> bool:
 
 
 def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str:
-    """Return the id of an experiment, created if missing; without a name MLflow's default."""
+    """Return the id of an experiment, created if missing; without a name the client's choice."""
     from mlflow.exceptions import MlflowException
 
     if name is None:
-        return os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
+        return _program_experiment() or os.environ.get("MLFLOW_EXPERIMENT_ID", "0")
     existing = client.get_experiment_by_name(name)
     if existing is None:
         try:
@@ -409,6 +410,11 @@ def find_experiment(client: Any, name: str | None, artifacts: str | None) -> str
             if existing is None:
                 raise
     return str(existing.experiment_id)
+
+
+def _program_experiment() -> str | None:
+    """Return the id of the experiment that the program has chosen by ``mlflow.set_experiment``."""
+    return getattr(sys.modules.get(_FLUENT), "_active_experiment_id", None)
 
 
 def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
@@ -562,11 +568,16 @@ class MlflowLoggerHook(TrackerHook):
         return *super()._modules(runner), *(store if self._uses_file(runner) else ())
 
     def _uses_file(self, runner: Runner) -> bool:
-        """Whether the store is an SQLite file, because no store is configured."""
+        """Whether the store is an SQLite file, because no store or experiment is chosen."""
         if self._tracking_uri is not None:
             return False
-        is_set = "mlflow" in sys.modules and self.mlflow.is_tracking_uri_set()
-        return not (is_set or "MLFLOW_TRACKING_URI" in os.environ) and is_local(runner.work_dir)
+        variables = "MLFLOW_TRACKING_URI", "MLFLOW_EXPERIMENT_ID"
+        is_chosen = (
+            any(name in os.environ for name in variables)
+            or ("mlflow" in sys.modules and self.mlflow.is_tracking_uri_set())
+            or _program_experiment() is not None  # its number is one of the client's store
+        )
+        return not is_chosen and is_local(runner.work_dir)
 
     def _target(self, runner: Runner) -> dict[str, Any]:
         """Return an sqlite file in the work dir, unless another store is configured."""
@@ -578,7 +589,9 @@ class MlflowLoggerHook(TrackerHook):
                 "mlflow.pytorch.autolog(disable=True) leaves it to the hook",
                 type(self).__name__,
             )
-        name = self.exp_name or os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
+        name = self.exp_name or None
+        if name is None and _program_experiment() is None:
+            name = os.environ.get("MLFLOW_EXPERIMENT_NAME") or None
         run, job_run = self._tracked, self._run_of_job()
         if job_run is not None and self.exp_name is not None:
             text = "%s: MLFLOW_RUN_ID names a run, so exp_name has no effect"
@@ -607,6 +620,18 @@ class MlflowLoggerHook(TrackerHook):
             return None
         self._begun.add(run_id)
         return run_id
+
+    def log(self, runner: Runner) -> None:
+        """Append the values to the spool; name a run that the module's own calls have begun."""
+        super().log(runner)
+        fluent = sys.modules.get(_FLUENT)  # None of a broken client
+        has_own = self._session is not None and self._open_run is None and self._begins_run
+        if has_own and fluent is not None and (run := fluent.active_run()) is not None:
+            runner.warn_once(
+                f"{type(self).__name__}: the module's own calls of mlflow log to run "
+                f"{run.info.run_id}, which they have begun; with mlflow.start_run() before the fit "
+                "these calls and the hook share a run"
+            )
 
     def _parameters(self, runner: Runner) -> dict[str, Any]:
         """Return the module's hyper-parameters and ``params``."""

@@ -77,7 +77,7 @@ def test_an_error_of_the_system_costs_one_warning(
         raise PermissionError("no /proc here")
 
     monkeypatch.setattr(psutil, "virtual_memory", broken)
-    trainer = make_trainer(tmp_path, SystemMetricsHook(interval=0.005))
+    trainer = make_trainer(tmp_path, SystemMetricsHook(interval=0.005), TextLoggerHook())
     trainer.fit(SlowModule(), make_loader())
     (warning,) = [r.getMessage() for r in caplog.records if r.levelname == "WARNING"]
     assert warning == ("SystemMetricsHook: nothing more is read (PermissionError: no /proc here)")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import socket
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -80,7 +81,9 @@ def test_a_spool_is_sent_where_the_command_says(
         main(shlex.split(replay_command(path, name, options))[1:])
     assert capsys.readouterr().out.endswith("1 records sent\n")
     assert len([*(tmp_path / "to").glob(FILES[name])]) == 1
-    assert [*here.iterdir()] == []
+    # MLflow 2 leaves an empty folder
+    empty = {here / "mlruns"} if name == "mlflow" and version("mlflow") < "3" else set()
+    assert {*here.rglob("*")} <= empty
     assert not Path(path).exists()
 
 

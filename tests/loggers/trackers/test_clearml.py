@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightning_hooks import ClearMLLoggerHook, Hook
-from lightning_hooks.loggers.trackers.clearml import ClearMLWriter
+from lightning_hooks.loggers.trackers.clearml import ClearMLWriter, has_clearml_server
 from support.logs.trackers import (
     REAL_CLIENTS,
     Odd,
@@ -130,6 +130,40 @@ def test_a_task_without_an_id_in_the_checkpoint_is_found(work: Path) -> None:
         tasks.append(writer.run_id())
         writer.close()
     assert tasks[0] == tasks[1]
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_a_killed_task_is_stopped(
+    work: Path, monkeypatch: pytest.MonkeyPatch, killed: bool
+) -> None:
+    stop, reasons = clearml.Task.mark_stopped, list[str]()
+
+    def note(task: Any, force: bool, status_message: str) -> None:
+        reasons.append(status_message)  # offline a task has no status
+        stop(task, force=force, status_message=status_message)
+
+    monkeypatch.setattr(clearml.Task, "mark_stopped", note)
+    writer = ClearMLWriter.connect(init={"project_name": "p"}, folder=str(work), offline=True)
+    writer.killed = killed
+    writer.close()
+    assert reasons == ["the process was killed"] * killed
+
+
+@pytest.mark.parametrize(
+    ("variables", "has_server"),
+    [
+        ({}, False),
+        ({"CLEARML_API_HOST": "http://127.0.0.1:9"}, True),
+        ({"CLEARML_API_HOST": "http://127.0.0.1:9", "CLEARML_OFFLINE_MODE": "1"}, False),
+    ],
+)
+def test_clearmls_variables_name_its_server(
+    monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], has_server: bool
+) -> None:
+    monkeypatch.delenv("CLEARML_OFFLINE_MODE")
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    assert has_clearml_server() == has_server
 
 
 class Current(TinyModule):

@@ -204,7 +204,8 @@ class Net(TinyModule):
             h.log_image(self, "sample", IMAGE)
             h.log_table(self, "worst", ROWS)
         elif batch_idx == 0 and kind == "WandbLogger":
-            self.logger.log_image("sample", [IMAGE])
+            # no tensor, for which the oldest W&B needs torchvision
+            self.logger.log_image("sample", [IMAGE.permute(1, 2, 0).numpy()])
             self.logger.log_table("worst", [*ROWS], [[1, "cat"], [2, None]])
 
     def test_step(self, batch, batch_idx):
@@ -222,7 +223,9 @@ elif kind == "MLFlowLogger":
     uri = f"sqlite:///{work}/mlflow.db"
     logger = MLFlowLogger(tracking_uri=uri, log_model=True, artifact_location=f"file://{work}/art")
 elif kind == "WandbLogger":
-    logger = WandbLogger(save_dir=work, offline=True)  # log_model=True wants a server
+    often = {"x_stats_sampling_interval": 0.5}  # the run is short, and W&B may wait 15 seconds
+    # log_model=True wants a server
+    logger = WandbLogger(save_dir=work, offline=True, settings=often)
 else:
     import mlflow
 

@@ -544,7 +544,10 @@ class Outage(Hook):
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.iter == self.kill:
-            time.sleep(1.0)  # some of it is there by now
+            trackers = [hook for hook in runner.hooks if isinstance(hook, MlflowLoggerHook)]
+            end = time.monotonic() + 60
+            while not all(hook.status()["sent"] for hook in trackers) and time.monotonic() < end:
+                time.sleep(0.05)
             self.server.kill()
         if runner.iter == self.start:
             self.server.start()

@@ -1,4 +1,4 @@
-"""A fit in spawned processes logs to the run that the program has opened."""
+"""A fit logs to the run or experiment that the program has chosen, also in spawned processes."""
 
 from __future__ import annotations
 
@@ -44,6 +44,18 @@ if __name__ == "__main__":
     run.finish()
 """
 
+EXPERIMENT = """
+import mlflow
+from lightning_hooks import MlflowLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+mlflow.set_experiment("mine")
+hook = MlflowLoggerHook(interval=2, timeout=60, log_model=False, strict=True)
+make_trainer("fit", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
+(run,) = mlflow.search_runs(experiment_names=["mine"], output_format="list")
+assert "train/loss" in run.data.metrics, run
+"""
+
 TRACKIO = f"""{FIT.replace("import MlflowLoggerHook, WandbLoggerHook", "import TrackioLoggerHook")}
 import trackio
 
@@ -75,6 +87,12 @@ def test_mlflows_open_run(tmp_path: Path, empty_db: Path, how: str) -> None:
     with sqlite3.connect(tmp_path / "store.db") as connection:
         assert connection.execute("select count(*) from runs").fetchone() == (1,)
     assert [file.name for file in tmp_path.rglob("*.db")] == ["store.db"]
+
+
+def test_mlflows_experiment_of_the_program(tmp_path: Path) -> None:
+    pytest.importorskip("mlflow")
+    run(EXPERIMENT, tmp_path, "found", MLFLOW_EXPERIMENT_NAME="of the environment")
+    assert not (tmp_path / "fit/mlflow.db").exists()
 
 
 @ways
