@@ -1,9 +1,12 @@
-"""The waits of a step on two ranks: collectives, reads of tensors, and the time of a step.
+"""The waits on two ranks: collectives and their bytes, reads of tensors, the time of a step.
 
 Two processes on the CPU train the small net of the bench ``whole`` under DDP with gloo. Collectives
 and reads are counted on each rank, from the second to the last but one batch of a fit: calls from
 Python, so not DDP's own exchange of gradients. The time is that of the clock, since a wait takes
 no time of the processor: the median of a fit's steps on rank 0.
+
+Of a step, a line, a look for a bad loss, an epoch and a save, the collectives are counted with a
+tiny net, and the bytes that rank 0 gives to them.
 
     python -m benchmarks ranks
 """
@@ -17,6 +20,7 @@ import tempfile
 import time
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -144,13 +148,25 @@ def take_time(case: str) -> float:
     return clock.microseconds
 
 
-def one_rank(rounds: int) -> tuple[dict[str, tuple[float, float]], dict[str, Figures]]:
-    """Return the counts and the times of all cases on this rank."""
+def events() -> dict[str, dict[str, float]]:
+    """Return the collectives of an event, by name, and their bytes."""
+    from support.jobs.collectives import counts  # of the tests
+
+    with tempfile.TemporaryDirectory() as directory:
+        found: dict[str, dict[str, float]] = counts(Path(directory))
+    return found
+
+
+def one_rank(
+    rounds: int,
+) -> tuple[dict[str, tuple[float, float]], dict[str, Figures], dict[str, dict[str, float]]]:
+    """Return the counts and the times of all cases, and the counts of events, on this rank."""
     logging.disable(logging.WARNING)
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
     counts = {case: count(case) for case in CASES}
-    return counts, in_turns({case: functools.partial(take_time, case) for case in CASES}, rounds)
+    times = in_turns({case: functools.partial(take_time, case) for case in CASES}, rounds)
+    return counts, times, events()
 
 
 def run(rounds: int = 20) -> list[Bench]:
@@ -158,9 +174,15 @@ def run(rounds: int = 20) -> list[Bench]:
     config = LaunchConfig(1, 1, RANKS, run_id="ranks", rdzv_backend="c10d")
     ranks = elastic_launch(config, one_rank)(rounds)
     collectives, reads = (
-        {case: [counts[case][i] for counts, _ in ranks.values()] for case in CASES} for i in (0, 1)
+        {case: [counts[case][i] for counts, *_ in ranks.values()] for case in CASES} for i in (0, 1)
     )
-    benches = []
+    of_events = ranks[0][2]
+    sizes = {event: [calls.pop("bytes", 0.0)] for event, calls in of_events.items()}
+    calls = {event: [sum(calls.values())] for event, calls in of_events.items()}
+    benches = [
+        Bench("Collectives by event", "calls of a rank", calls),
+        Bench("Bytes to collectives by event", "bytes of rank 0", sizes),
+    ]
     for title, unit, figures, goal in (
         ("Collectives on two ranks", "a step", collectives, 1 + 1 / INTERVAL),
         ("Device reads on two ranks", "a step", reads, 1 + 2 / INTERVAL),

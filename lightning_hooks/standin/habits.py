@@ -103,6 +103,9 @@ def _names_of_numpy() -> dict[str, Any]:
         **{old: getattr(numpy, new, None) for old, new in renamed},
         "NINF": -numpy.inf,
         "asfarray": functools.partial(numpy.asarray, dtype=float),
+        "in1d": lambda values, *among, **options: numpy.isin(
+            numpy.ravel(values), *among, **options
+        ),
         "long": int,
         "math": math,
         "sctypes": _SCTYPES,

@@ -16,6 +16,7 @@ from lightning_hooks.utils.random_state import random_state
 
 __all__ = [
     "COUNTERS",
+    "OF_RANKS",
     "OPTIMIZER",
     "OWN_PART",
     "RAW",
@@ -36,6 +37,10 @@ RAW, STATE = "current_model_state", "averaging_state"
 
 The values are the raw weights, to train on with, and ``n_averaged``, the number of updates.
 """
+
+
+OF_RANKS = ("rng", "loaders", "data")
+"""The keys of this package's part with a list of what each rank has: random states, places."""
 
 
 def count(value: Any) -> bool:
@@ -60,6 +65,11 @@ def score_with_path(value: Any) -> bool:
 def worker_state(value: Any) -> bool:
     """Return whether a value is the random state of a worker, if known."""
     return value is None or random_state(value)
+
+
+def rank_state(value: Any) -> bool:
+    """Return whether a value is the random state of a rank, or an empty list if not read."""
+    return (isinstance(value, list) and not value) or random_state(value)
 
 
 DRAWS = {"process": random_state, "own": [torch.Tensor]}
@@ -105,7 +115,7 @@ LAYOUT: dict[str, Any] = {
             "averages": [str],
             "ready": bool,
         },
-        "rng?": [random_state],
+        "rng?": [rank_state],
         "loaders?": [
             [
                 {
@@ -116,7 +126,7 @@ LAYOUT: dict[str, Any] = {
             ]
         ],
         "data?": [[torch.Tensor]],
-        "parts?": count,
+        **dict.fromkeys(("parts?", "ranks?"), count),
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [
             {

@@ -25,6 +25,7 @@ assert (np.int, np.float, np.bool8, np.float_) == (int, float, np.bool_, np.floa
 assert np.int is int
 assert np.product([2, 3]) == 6 and np.Inf == np.inf == -np.NINF and np.isnan(np.NAN)
 assert {np.float32, np.longdouble} < {*np.sctypes["float"]} and np.uint8 in np.sctypes["uint"]
+assert np.in1d([[1, 2], [3, 4]], [2, 3], invert=True).tolist() == [True, False, False, True]
 assert np.asfarray([1]).dtype == float and np.math.pi > 3
 assert issubclass(list, Sequence) and collections.Mapping is container_abcs.Mapping
 assert inspect.getargspec(lambda a, *b: 0).args == ["a"]

@@ -1,8 +1,10 @@
-"""Count the collectives that a process takes part in."""
+"""Count the collectives that a process takes part in, and their bytes."""
 
 from __future__ import annotations
 
 import functools
+import pickle
+import threading
 from collections import Counter
 from contextlib import ExitStack
 from typing import Any
@@ -27,7 +29,9 @@ class Collectives(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self.found: Counter[str] = Counter()
-        self._is_inside = False
+        self.bytes = 0
+        """The bytes of the tensors and pickled objects that this process gives to the calls."""
+        self._inside = threading.local()
 
     def __enter__(self) -> Collectives:
         for name in NAMES:
@@ -37,11 +41,23 @@ class Collectives(ExitStack):
         return self
 
     def _note(self, name: str, call: Any, *args: Any, **kwargs: Any) -> Any:
-        if self._is_inside:
+        if getattr(self._inside, "a_call", False):
             return call(*args, **kwargs)
         self.found[name] += 1
-        self._is_inside = True
+        self.bytes += _size(name, args, kwargs)
+        self._inside.a_call = True
         try:
             return call(*args, **kwargs)
         finally:
-            self._is_inside = False
+            self._inside.a_call = False
+
+
+def _size(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int:
+    """Return the bytes that a process gives to a collective."""
+    values = [*args, *kwargs.values()]
+    if name == "barrier":
+        return 0
+    if name.startswith("all_gather") or name.startswith("scatter"):
+        values = values[1:]  # after what receives
+    given = values[0]
+    return given.nbytes if isinstance(given, torch.Tensor) else len(pickle.dumps(given))

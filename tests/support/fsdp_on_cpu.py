@@ -8,13 +8,29 @@ from typing import Any
 import torch
 from lightning.pytorch.strategies import FSDPStrategy
 from torch import nn
-from torch.distributed.fsdp import FullyShardedDataParallel, _flat_param
+from torch.distributed.fsdp import FullyShardedDataParallel, _flat_param, _optim_utils
 
 __all__ = ["FSDPOnCPU"]
 
 # to_cpu() copies the gathered parameters to the host and frees the memory they came from. What is
 # on the host already is not copied, and a state dict would be read from freed memory
 _flat_param.FlatParamHandle.to_cpu = lambda self: contextlib.nullcontext()  # type: ignore[method-assign]
+
+# the states of an optimizer are gathered one after another in the same memory, of which a copy to
+# the host is made: on the host there is none, and all would have the values of the last
+_unflatten = _optim_utils._unflatten_orig_param_states
+
+
+def _unflatten_copies(
+    fsdp_param_info: Any, output_states: dict[str, Any], state_name: str, *args: Any
+) -> None:
+    _unflatten(fsdp_param_info, output_states, state_name, *args)
+    for states in output_states.values():
+        if isinstance(states[state_name], torch.Tensor):
+            states[state_name] = states[state_name].clone()
+
+
+_optim_utils._unflatten_orig_param_states = _unflatten_copies
 
 
 class FSDPOnCPU(FSDPStrategy):

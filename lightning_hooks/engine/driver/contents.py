@@ -44,6 +44,7 @@ from lightning_hooks.engine.hook_states import (
 )
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
+from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.storage import state_parts
@@ -111,6 +112,10 @@ class Contents:
             participant._add_to_file(file)
         if own:
             checkpoint[OWN_PART] = own
+        if writes_directories(self._trainer.strategy):
+            state_parts.in_parts(
+                checkpoint, own, self._trainer.global_rank, self._trainer.world_size
+            )
 
     def take(self, checkpoint: dict[str, Any]) -> None:
         """Read a file.
@@ -119,7 +124,8 @@ class Contents:
             DamagedCheckpointError: for a value of another form than expected.
         """
         file = CheckpointFile(checkpoint, own_part(checkpoint), self._trainer)
-        state_parts.from_parts(checkpoint, file.own_part, self._find_parts)
+        rank = self._trainer.global_rank
+        state_parts.from_parts(checkpoint, file.own_part, self._find_parts, rank)
         for participant in reversed(self.participants()):
             participant._take_from_file(file)
 

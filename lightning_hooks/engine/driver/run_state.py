@@ -12,6 +12,7 @@ import torch
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
+from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -34,7 +35,8 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
-    rng            the random state of every rank; rank 0, which writes, collects the states
+    rng            the random state of every rank; rank 0 collects the states for one file, each
+                   rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
     log_buffer     the values of steps not averaged yet
@@ -73,10 +75,8 @@ class RunState:
             runner.agree_to_stop()
         elif trainer.validating:
             progress.repeat_validation(file.contents)
-        closed = runner.counts_epochs and not runner.in_epoch
-        epochs = runner.epoch + (not closed)
         done = runner.iterations_done
-        file.contents["meta"] = run_meta(runner, epochs, done)
+        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
@@ -88,7 +88,10 @@ class RunState:
         if self:  # before the first batch of a resumed run
             kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
             of_rank = kept if kept["rng"] else of_rank
-        of_ranks = ranks.collected(of_rank, 1 if trainer.interrupted else trainer.world_size)
+        if trainer.interrupted or writes_directories(trainer.strategy):
+            of_ranks = [of_rank]
+        else:
+            of_ranks = ranks.collected(of_rank, trainer.world_size)
         file.own_part.update(
             iter=done,
             in_epoch=runner.in_epoch,

@@ -11,7 +11,7 @@ import torch
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook_states import Identity, pair
 from lightning_hooks.engine.lightning_api.precision import writes_directories
-from lightning_hooks.storage import layout, state_parts
+from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
 
 __all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
@@ -81,8 +81,6 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
         else:
             tensors = in_file(average.tensors)
         records.append(average.record(tensors, in_file(average.exact)))
-    if is_directory:
-        state_parts.in_parts(checkpoint, file.own_part)
 
 
 def read_averages(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> list[SavedAverage]:

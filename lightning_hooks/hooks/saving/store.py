@@ -109,8 +109,10 @@ class CheckpointStore:
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
-        directory = self.path
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
+        if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
+            self.path = runner.trainer.strategy.broadcast(self.path)
+        directory = self.path
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
         if runner.rank != 0 or not runner.may_write:
             return
@@ -241,7 +243,7 @@ class CheckpointStore:
                 f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                 "training waits",
             )
-        meta = {"epoch": trainer.current_epoch, "iter": self.runner.iter}
+        meta = {"epoch": self.runner.epochs_done, "iter": self.runner.iterations_done}
         return checkpoints.record(target, meta, crc32=crc32)
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_hooks import newest_valid
 from lightning_hooks.storage import manifest
+from lightning_hooks.storage.layout import OWN_PART
 from support.directories import read_checkpoint
 from support.probes import equal
 from support.processes import Job, read_ranks, run_job
@@ -36,7 +38,7 @@ def test_training_goes_on_and_nothing_is_listed_while_a_rank_writes(trained: Any
 def test_a_run_resumed_from_a_background_save_is_the_uninterrupted_one(trained: Any) -> None:
     _, out, ranks = trained
     for rank in ranks:
-        assert rank["resumed"] == rank["blocking"]
+        assert rank["resumed"]["run"] == rank["blocking"]
     for name in ("epoch_3.pth", "epoch_4.pth"):
         blocking, background = (read_checkpoint(out / kind / name) for kind in BOTH)
         for key in ("state_dict", "current_model_state"):
@@ -48,11 +50,29 @@ def test_a_run_resumed_from_a_background_save_is_the_uninterrupted_one(trained: 
 def test_the_list_and_the_files_are_those_of_a_blocking_run(trained: Any) -> None:
     blocking, background = (trained[1] / kind for kind in BOTH)
     of_kinds = [manifest.read(str(folder)) for folder in (blocking, background)]
-    assert {e.name for e in of_kinds[0]} == {e.name for e in of_kinds[1]}
+    moments = [{(e.name, e.epoch, e.iter) for e in entries} for entries in of_kinds]
+    assert moments[0] == moments[1]
+    assert ("epoch_4.pth", 4, 12) in moments[0]
     assert all(entry.crc32 for entry in of_kinds[1])
     assert newest_valid(background) == str(background / "epoch_4.pth")
     files = [sorted(p.relative_to(f) for p in f.rglob("*")) for f in (blocking, background)]
     assert files[0] == files[1]
+
+
+def test_all_ranks_write_to_the_directory_of_rank_0(trained: Any) -> None:
+    _, out, ranks = trained
+    assert not [*out.glob("*/of rank 1/**/*.pt")]
+    assert ranks[0]["blocking"]["last and best"] == ranks[1]["blocking"]["last and best"]
+    assert ranks[0]["blocking"]["last and best"][0] == "epoch_4.pth"
+
+
+def test_a_rank_writes_and_reads_its_own_random_state_alone(trained: Any) -> None:
+    _, out, ranks = trained
+    for number, rank in enumerate(ranks):
+        assert rank["resumed"]["states"] == [f"optimizer_1.state.ranks.{number}"]
+    own = torch.load(out / "blocking" / "epoch_4.pth" / "meta.pt", weights_only=True)[OWN_PART]
+    assert not {"rng", "loaders", "data"} & own.keys()
+    assert len(read_checkpoint(out / "blocking" / "epoch_4.pth")[OWN_PART]["rng"]) == 2
 
 
 BOTH = ("blocking", "background")
@@ -70,7 +90,7 @@ def test_a_kill_while_a_directory_is_written_leaves_the_one_before(
     assert (tmp_path / "epoch_2.pth" / "__0_0.distcp").exists()
     assert newest_valid(tmp_path) == str(tmp_path / "epoch_1.pth")
     run_job("background_shards", tmp_path, strategy, "resumes")
-    assert read_ranks(tmp_path) == [rank["blocking"] for rank in ranks]
+    assert [rank["run"] for rank in read_ranks(tmp_path)] == [rank["blocking"] for rank in ranks]
 
 
 def test_an_error_of_a_rank_ends_all_and_names_the_rank(tmp_path: Path) -> None:

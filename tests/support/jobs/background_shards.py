@@ -16,7 +16,7 @@ from unittest import mock
 
 import torch
 from lightning.pytorch.callbacks import Callback
-from torch.distributed.checkpoint import FileSystemWriter
+from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook
 from lightning_hooks.storage import manifest
@@ -41,11 +41,12 @@ class Batches(Callback):
 def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any) -> dict[str, Any]:
     """Train with an average, the last and the best files; return the average and the files."""
     ema = EMAHook(0.1, warm_up=0)
-    background = options.pop("background")
-    save = CheckpointHook(1, max_keep_ckpts=2, out_dir=str(out), background=background)
-    best = BestCheckpointHook("val_loss", out_dir=str(out), background=background)
+    background, rank = options.pop("background"), int(os.environ["LOCAL_RANK"])
+    own = out if rank == 0 else out / "of rank 1"  # as with the time in its name
+    save = CheckpointHook(1, max_keep_ckpts=2, background=background)
+    best = BestCheckpointHook("val_loss", background=background)
     trainer = make_trainer(
-        *(out, ema, save, best, *callbacks),
+        *(own, ema, save, best, *callbacks),
         strategy=strategy_of(strategy, 2),
         devices=2,
         max_epochs=epochs,
@@ -53,7 +54,7 @@ def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any
         use_distributed_sampler=False,
         enable_checkpointing=True,
     )
-    torch.manual_seed(len(options))
+    torch.manual_seed(len(options) + 10 * rank)
     loaders = make_loader(3, 4, shuffle=True), make_loader(1, 4, seed=1)
     trainer.fit(Module(lr=0.05, seed=len(options)), *loaders, **options)
     plain = Module()
@@ -85,8 +86,18 @@ def trains(out: Path, strategy: str) -> dict[str, Any]:
 
 
 def resumes(out: Path, strategy: str) -> dict[str, Any]:
-    """Go on from the last directory to the end of the run."""
-    return train(out, strategy, 4, background=True, ckpt_path="last")
+    """Go on from the last directory to the end of the run; note the random states read."""
+    states: list[str] = []
+    read = FileSystemReader.read_data
+
+    def noting(reader: Any, plan: Any, planner: Any) -> Any:
+        names = [item.storage_index.fqn for item in plan.items]
+        states.extend(name for name in names if ".ranks." in name)
+        return read(reader, plan, planner)
+
+    with mock.patch.object(FileSystemReader, "read_data", noting):
+        run = train(out, strategy, 4, background=True, ckpt_path="last")
+    return {"run": run, "states": states}
 
 
 def breaks(out: Path, strategy: str, rank: str, place: str, how: str) -> dict[str, Any]:

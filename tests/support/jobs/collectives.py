@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from lightning.pytorch.strategies import ModelParallelStrategy
+from torch.distributed.fsdp import fully_shard
 
 from lightning_hooks import (
     CheckInvalidLossHook,
@@ -29,20 +31,29 @@ Hooks = Callable[[], list[Any]]
 
 
 class Module(TinyNormModule):
-    """Has no validation, and buffers of two types."""
+    """Has no validation, and buffers of two types; a strategy may shard it."""
 
     validation_step = None  # type: ignore[assignment]
 
+    def configure_model(self) -> None:
+        if isinstance(self.trainer.strategy, ModelParallelStrategy):
+            mesh: Any = self.device_mesh
+            fully_shard(self.net, mesh=mesh["data_parallel"])
 
-def count(out: Path, hooks: Hooks, steps: int = 4, epochs: int = 1) -> Counter[str]:
-    """Return the collectives that a run with hooks has, and the same run without has not."""
+
+def count(
+    out: Path, hooks: Hooks, steps: int = 4, epochs: int = 1, is_sharded: bool = False
+) -> Counter[str]:
+    """Return the collectives, and their bytes, that a run has more with hooks than without."""
     found = []
     for callbacks in ([], [HookAdapter(hooks())]):
         options = {"max_epochs": epochs, **two_ranks(broadcast_buffers=False)}
+        if is_sharded:
+            options["strategy"] = ModelParallelStrategy(2, 1, process_group_backend="gloo")
         trainer = make_trainer(out, *callbacks, **options)
         with Collectives() as collectives:
             trainer.fit(Module(), make_loader(2 * steps))
-        found.append(collectives.found)
+        found.append(collectives.found + Counter(bytes=collectives.bytes))
     return found[1] - found[0]
 
 
@@ -61,9 +72,12 @@ def quiet() -> list[Any]:
     ]
 
 
-def between(out: Path, less: Hooks, more: Hooks, times: int = 1) -> dict[str, float]:
+def between(
+    out: Path, less: Hooks, more: Hooks, times: int = 1, is_sharded: bool = False
+) -> dict[str, float]:
     """Return the collectives that some hooks need more than others in four steps."""
-    return each(count(out / "more", more), count(out / "less", less), times)
+    runs = (count(out / n, h, is_sharded=is_sharded) for n, h in (("more", more), ("less", less)))
+    return each(*runs, times)
 
 
 def save(*intervals: int, **options: Any) -> list[Hooks]:
@@ -72,8 +86,8 @@ def save(*intervals: int, **options: Any) -> list[Hooks]:
     return [lambda i=i: [CheckpointHook(interval=i, **options)] for i in intervals]  # type: ignore[misc]
 
 
-def main(out: Path) -> None:
-    torch.set_num_threads(1)
+def counts(out: Path) -> dict[str, dict[str, float]]:
+    """Return the collectives of this rank by the event, and their bytes."""
 
     def line(interval: int, **options: Any) -> Hooks:
         return lambda: [TextLoggerHook(interval=interval, **options)]
@@ -84,18 +98,31 @@ def main(out: Path) -> None:
     def sync() -> list[Any]:
         return [IterTimerHook(), SyncBuffersHook()]
 
+    def steps(is_sharded: bool) -> dict[str, float]:
+        runs = (count(out, quiet, steps=n, is_sharded=is_sharded) for n in (12, 4))
+        return each(*runs, 8)
+
     check = [lambda i=i: [CheckInvalidLossHook(interval=i)] for i in (4, 1)]
-    found = {
-        "step": each(count(out, quiet, steps=12), count(out, quiet, steps=4), 8),
+    return {
+        "step": steps(is_sharded=False),
+        "step, sharded parameters": steps(is_sharded=True),
         "line": between(out, line(4), line(1), 3),
         "line, sync=True": between(out, line(4, sync=True), line(1, sync=True), 3),
         "look for a bad loss": between(out, *check, 3),
         "save": between(out, *save(4, 2)),
         "save, sync_buffer=True": between(out, *save(4, 2, sync_buffer=True)),
+        "save of a directory": between(out, *save(4, 2), is_sharded=True),
+        "save of a directory, background=True": between(
+            out, *save(4, 2, background=True), is_sharded=True
+        ),
         "epoch": each(count(out, timer, epochs=3), count(out, timer, epochs=1), 2),
         "epoch, SyncBuffersHook": each(count(out, sync, epochs=3), count(out, sync, epochs=1), 2),
     }
-    write_rank(out, found)
+
+
+def main(out: Path) -> None:
+    torch.set_num_threads(1)
+    write_rank(out, counts(out))
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ def old_habits():
     """Give numpy, collections, torch and pkg_resources what old packages use of them."""
     for name, kind in (("int", int), ("float", float), ("object", object)):
         setattr(np, name, kind)
-    np.bool8 = np.bool_
+    np.bool8, np.cumproduct = np.bool_, np.cumprod
     np.sctypes = {"float": [np.float16, np.float32, np.float64], "others": [bool, object, bytes]}
     np.sctypes["int"] = [np.int8, np.int16, np.int32, np.int64]
     np.sctypes["uint"] = [np.uint8, np.uint16, np.uint32, np.uint64]
@@ -71,6 +71,7 @@ class _Version(importlib.abc.MetaPathFinder):
 
                 sys.modules["mmcv._ext"] = extension = _Operators("mmcv._ext")
                 extension.offered = OFFERED
+                extension.__spec__ = importlib.machinery.ModuleSpec("mmcv._ext", spec.loader)
 
             spec.loader.exec_module = exec_module
             return spec
