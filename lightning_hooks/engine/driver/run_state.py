@@ -75,10 +75,8 @@ class RunState:
             runner.agree_to_stop()
         elif trainer.validating:
             progress.repeat_validation(file.contents)
-        closed = runner.counts_epochs and not runner.in_epoch
-        epochs = runner.epoch + (not closed)
         done = runner.iterations_done
-        file.contents["meta"] = run_meta(runner, epochs, done)
+        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups

@@ -337,6 +337,12 @@ class Runner:
         return self.iter + is_made
 
     @property
+    def epochs_done(self) -> int:
+        """Epochs done, with the current epoch, as a checkpoint's ``meta`` has the number."""
+        is_closed = self.counts_epochs and not self.in_epoch
+        return self.epoch + (not is_closed)
+
+    @property
     def epoch(self) -> int:
         """Epochs done, without the current epoch."""
         return self._epoch

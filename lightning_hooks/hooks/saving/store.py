@@ -243,7 +243,7 @@ class CheckpointStore:
                 f"{type(strategy.checkpoint_io).__name__} writes the checkpoints, while the "
                 "training waits",
             )
-        meta = {"epoch": trainer.current_epoch, "iter": self.runner.iter}
+        meta = {"epoch": self.runner.epochs_done, "iter": self.runner.iterations_done}
         return checkpoints.record(target, meta, crc32=crc32)
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
