@@ -11,7 +11,7 @@ if [ "${1:-}" = libraries ]; then
     recipe="pytorch-tabular==1.2.0 chemprop==2.3.1 neuralforecast==3.3.0 darts==0.48.1 scvi-tools==1.4.2
         pytorch-forecasting==1.5.0 gluonts[torch]==0.17.0 deeptab==2.1.0 anomalib==2.7.0
         ray[train]==2.60.0 timm==1.0.31 optuna==5.0.0 lightly==1.6.0 torch-geometric==2.8.1
-        segmentation-models-pytorch==0.6.0"
+        segmentation-models-pytorch==0.6.0 finetuning-scheduler==2.14.1"
     into=.bench/libraries
     [ "$(cat $into/recipe 2>/dev/null)" != "$recipe" ] || exit 0
     rm -rf $into

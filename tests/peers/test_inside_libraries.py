@@ -128,6 +128,41 @@ SCVI(cells).train(max_epochs=1, default_root_dir="run", {arguments})
     assert (tmp_path / "run" / "epoch_1.pth").exists() is not bool(message)
 
 
+def test_finetuning_scheduler_allows_one_model_checkpoint(tmp_path: Path) -> None:
+    skip_without("finetuning_scheduler", tmp_path)
+    program = """
+import sys, lightning as L, torch, lightning_hooks as lh
+from finetuning_scheduler import FinetuningScheduler
+from lightning.pytorch.demos.boring_classes import BoringModel
+
+class Model(BoringModel):
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Sequential(torch.nn.Linear(32, 16), torch.nn.Linear(16, 2))
+    def validation_step(self, batch, batch_idx):
+        self.log("val_loss", super().validation_step(batch, batch_idx)["x"])
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), 0.1)
+
+hooks = [lh.EMAHook(0.1), lh.CheckpointHook(1), lh.BestCheckpointHook("val_loss", "less")]
+given = hooks if sys.argv[1] == "list" else [lh.HookAdapter(hooks)]
+quiet = {"accelerator": "cpu", "logger": False, "limit_train_batches": 4, "limit_val_batches": 2}
+trainer = L.Trainer(max_epochs=2, callbacks=[FinetuningScheduler(max_depth=1), *given], **quiet)
+trainer.fit(model := Model())
+print("fitted")
+L.Trainer(callbacks=[lh.HookAdapter(hooks)], **quiet).validate(model)
+print("validated")
+trainer.validate(model)
+"""
+    printed = run(tmp_path, "-c", program, "list", check=False)
+    assert "multiple ModelCheckpoint" in printed
+    assert "fitted" not in printed
+    printed = run(tmp_path, "-c", program, "adapter", check=False)
+    assert "validated" in printed
+    assert "multiple ModelCheckpoint" in printed.partition("validated")[2]
+    assert (tmp_path / "epoch_2.pth").exists()
+
+
 def test_gluonts_loader_without_a_length(tmp_path: Path) -> None:
     """A schedule by iteration asks for a length, a schedule by epoch needs none."""
     skip_without("gluonts", tmp_path)
