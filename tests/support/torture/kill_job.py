@@ -6,7 +6,9 @@ all is imported, and then the process's id and, when it has ended, its status.
 
 from __future__ import annotations
 
+import atexit
 import json
+import multiprocessing
 import os
 import signal
 import sys
@@ -145,12 +147,14 @@ def serve(**jobs: Any) -> None:
     # what a shell starts in the background ignores Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
     print(0, flush=True)
+    # not os.fork(): such a process would free each object of all that is imported when it ends
+    processes = multiprocessing.get_context("fork")
     for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            work(jobs, **json.loads(line))
-        print(pid, flush=True)
-        print(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]), flush=True)
+        process = processes.Process(target=work, args=(jobs,), kwargs=json.loads(line))
+        process.start()
+        print(process.pid, flush=True)
+        process.join()
+        print(process.exitcode, flush=True)
 
 
 def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
@@ -166,6 +170,7 @@ def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
         ignore_signals()
         (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
     ignore_signals()
+    atexit._run_exitfuncs()  # a fork runs none when it ends
     sys.exit(code)
 
 
