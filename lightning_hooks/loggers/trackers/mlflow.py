@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+import lightning as L
 import torch
 from filelock import FileLock
 
@@ -417,6 +418,13 @@ def _program_experiment() -> str | None:
     return getattr(sys.modules.get(_FLUENT), "_active_experiment_id", None)
 
 
+def _run_before_fork() -> Any:
+    """Return the active run of the process that was forked; MLflow 3 forgets it in the child."""
+    stack = getattr(sys.modules.get(_FLUENT), "_active_run_stack", None)
+    runs, process = getattr(getattr(stack, "thread_local", None), "value", ((), None))
+    return runs[-1] if runs and process != os.getpid() else None
+
+
 def find_run(client: Any, run_id: str | None, label: str | None) -> str | None:
     """Return the id of a run to continue, None if missing in the store."""
     from mlflow.exceptions import MlflowException
@@ -548,12 +556,22 @@ class MlflowLoggerHook(TrackerHook):
 
     import_mlflow = TrackerHook._require_client
 
+    def setup(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
+        """Find the active run before any call of the client, where a launcher has forked."""
+        super().setup(trainer, pl_module, stage)
+        if self._begins_run and trainer.strategy.launcher is not None:
+            self._parents_run = self._parents_run or self._in_own_store(_run_before_fork())
+
     def _active_run(self) -> Any:
         """Return the store and the id of the active run."""
-        active, uri = self.mlflow.active_run(), self.mlflow.get_tracking_uri()
-        if self._tracking_uri not in (None, uri):
+        return self._in_own_store(self.mlflow.active_run())
+
+    def _in_own_store(self, run: Any) -> tuple[str, str] | None:
+        """Return the client's store and the id of a run, unless the hook has another store."""
+        if run is None:
             return None
-        return active and (uri, active.info.run_id)
+        uri = self.mlflow.get_tracking_uri()
+        return (uri, run.info.run_id) if self._tracking_uri in (None, uri) else None
 
     def _passed_run(self) -> Any:
         """Return the store and the id of the argument ``run``."""

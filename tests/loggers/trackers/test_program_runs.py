@@ -19,7 +19,8 @@ from support.training import TinyModule, make_loader, make_trainer
 warnings.filterwarnings("default", "TrackioLoggerHook")
 
 def fit(hook):
-    trainer = make_trainer("fit", hook, max_epochs=1, strategy="ddp_spawn", devices=1)
+    strategy = "ddp_notebook" if "forked" in sys.argv else "ddp_spawn"
+    trainer = make_trainer("fit", hook, max_epochs=1, strategy=strategy, devices=1)
     trainer.fit(TinyModule(), make_loader(4), make_loader(1))
 """
 
@@ -73,7 +74,9 @@ def run(program: str, folder: Path, how: str, **variables: str) -> str:
     return Forks([str(script), how], [environment(**variables)], folder).wait()
 
 
-ways = pytest.mark.parametrize("how", ["found", pytest.param("passed", marks=pytest.mark.slow)])
+ways = pytest.mark.parametrize(
+    "how", ["found", "forked", pytest.param("passed", marks=pytest.mark.slow)]
+)
 
 
 @ways
