@@ -8,10 +8,12 @@ import importlib.util
 import os
 import re
 import shutil
+import subprocess
 import sys
 import warnings
 from collections.abc import Generator, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -62,6 +64,21 @@ def _one_search_for_entry_points() -> Iterator[None]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(registry, "entry_points", lambda group: search_once((*sys.path,), group))
+        yield
+
+
+@pytest.fixture(scope="module")
+def forked_checks() -> Iterator[None]:
+    """Fork the process of a check: a new interpreter imports torch and Lightning for seconds."""
+    from lightning_hooks.cli.check import report
+    from support.processes import Forks
+
+    def run(command: list[str], *, stdout: Any, **streams: Any) -> None:
+        printed = Forks(command[1:], [{**os.environ}], Path.cwd()).wait(check=False)
+        stdout.write(printed.encode())
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(report, "subprocess", SimpleNamespace(**{**vars(subprocess), "run": run}))
         yield
 
 

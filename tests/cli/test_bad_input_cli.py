@@ -20,7 +20,7 @@ from lightning_hooks.cli import main
 from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from support.torture.bad_input import NAMES, odd, tried, tries
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("forked_checks")]
 for package in ("plotext", "rich", "shtab", "tensorboard"):
     pytest.importorskip(package)
 pytest.importorskip("matplotlib").use("agg")

@@ -16,6 +16,8 @@ from lightning_hooks.cli import main
 from lightning_hooks.cli.check.project import Project
 from lightning_hooks.cli.check.report import Report, check
 
+pytestmark = pytest.mark.usefixtures("forked_checks")
+
 
 def write(folder: Path, files: dict[str, str]) -> Path:
     """Write modules; ``core/hook`` is ``core/hook.py``."""

@@ -10,6 +10,8 @@ import pytest
 
 from lightning_hooks.cli.check.report import Report, check, show
 
+pytestmark = pytest.mark.usefixtures("forked_checks")
+
 TRAIN = """
     import argparse
     import os

@@ -1,11 +1,13 @@
-"""The ways to run of docs/install.md: without asserts and docstrings, and from a zip file."""
+"""The ways to run of docs/install.md: without asserts and docstrings, from a zip, read-only."""
 
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -31,10 +33,10 @@ print(standin.__file__, sorted(path.name for path in Path.cwd().glob("*.pth")))
 """
 
 
-def train(work: Path, package: Path, *options: str) -> str:
+def train(work: Path, package: Path, *options: str, before: Sequence[str] = ()) -> str:
     path = os.pathsep.join([str(package), str(ROOT / "tests")])
     run = subprocess.run(
-        [sys.executable, *options, "-c", SCRIPT],
+        [*before, sys.executable, *options, "-c", SCRIPT],
         cwd=work,
         env={**os.environ, "PYTHONPATH": path, "PYTHONDONTWRITEBYTECODE": "1"},
         capture_output=True,
@@ -58,3 +60,23 @@ def test_hooks_train_from_a_zip_with_warnings_as_errors(tmp_path: Path) -> None:
             if path.suffix in (".py", ".pyi", ".txt"):
                 file.write(path, path.relative_to(ROOT))
     assert "hooks.zip/lightning_hooks" in train(tmp_path, tmp_path / "hooks.zip", "-W", "error")
+
+
+@pytest.mark.slow
+def test_hooks_train_from_a_read_only_folder(tmp_path: Path) -> None:
+    site, work = tmp_path / "site", tmp_path / "work"
+    without = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(ROOT / "lightning_hooks", site / "lightning_hooks", ignore=without)
+    work.mkdir()
+    before: list[str] = []
+    if os.geteuid() == 0:  # to whom nothing is read-only
+        before = ["setpriv", "--bounding-set", "-dac_override"]
+    files = sorted(site.rglob("*"))
+    for path in [site, *files]:
+        path.chmod(0o555 if path.is_dir() else 0o444)
+    touch = [*before, "touch", str(site / "lightning_hooks" / "new")]
+    assert subprocess.run(touch, capture_output=True, check=False).returncode != 0
+    assert str(site) in train(work, site, before=before)
+    assert sorted(site.rglob("*")) == files
+    for path in [site, *files]:
+        path.chmod(0o755 if path.is_dir() else 0o644)

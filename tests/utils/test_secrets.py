@@ -165,6 +165,7 @@ def test_a_printed_config_of_the_stand_in_shows_no_secret() -> None:
     assert "1234" in config.pretty_text  # the file that the config is written to is the user's
 
 
+@pytest.mark.usefixtures("forked_checks")
 @pytest.mark.parametrize("error", ["ValueError", "SystemExit", "ImportError"])
 def test_the_check_of_a_project_shows_no_secret(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], error: str

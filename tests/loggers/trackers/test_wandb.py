@@ -132,6 +132,9 @@ def test_the_printed_command_sends_the_rest_to_the_offline_run(
     with monkeypatch.context() as patch:
         patch.setattr(WandbWriter, "log", some)
         fit(work, WandbLoggerHook(interval=1, timeout=0.5), epochs=1)
+    for thread in threading.enumerate():  # the end of the run may come after the time is up
+        if thread.name == "lightning_hooks wandb":
+            thread.join(30)
     replay_as_told(caplog)  # in the same process: the run may still be open
     files = sorted(work.glob("wandb/offline-run-*/run-*.wandb"), key=os.path.getmtime)
     rows = [step for file in files for step in history(inspect_wandb(file))]
