@@ -13,6 +13,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -535,6 +536,14 @@ def server(tmp_path: Path, empty_db: Path) -> Any:
     server.kill()
 
 
+def wait_until(runner: Any, holds: Callable[[dict[str, Any]], Any]) -> None:
+    """Wait until a condition holds for the status of each tracker, at most a minute."""
+    trackers = [hook for hook in runner.hooks if isinstance(hook, MlflowLoggerHook)]
+    end = time.monotonic() + 60
+    while not all(holds(hook.status()) for hook in trackers) and time.monotonic() < end:
+        time.sleep(0.05)
+
+
 class Outage(Hook):
     """Kills the server at one iteration, and starts it again at another."""
 
@@ -544,12 +553,10 @@ class Outage(Hook):
 
     def before_train_iter(self, runner: Any) -> None:
         if runner.iter == self.kill:
-            trackers = [hook for hook in runner.hooks if isinstance(hook, MlflowLoggerHook)]
-            end = time.monotonic() + 60
-            while not all(hook.status()["sent"] for hook in trackers) and time.monotonic() < end:
-                time.sleep(0.05)
+            wait_until(runner, lambda status: status["sent"])
             self.server.kill()
-        if runner.iter == self.start:
+        if runner.iter == self.start:  # an old client tries again for a while by itself
+            wait_until(runner, lambda status: status["error"])
             self.server.start()
         self.last = time.monotonic()
 
