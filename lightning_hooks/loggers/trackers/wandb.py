@@ -72,7 +72,6 @@ class WandbWriter(Writer):
 
     idle_run: ClassVar[Any] = None  # the offline run of the last fit
     idle_in: ClassVar[int] = 0  # the process of the run, which a forked process leaves alone
-    _begun: ClassVar[set[str]] = set()  # the ids of all runs that writers have begun
 
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
@@ -123,7 +122,6 @@ class WandbWriter(Writer):
                 if wandb.run is not None:  # of another hook, which wandb.init would return
                     arguments.setdefault("reinit", "create_new")
                 run = wandb.init(**arguments)
-            cls._begun.add(run.id)
             run.define_metric("*", step_metric=AXIS, step_sync=True)
         for metric, summary in (summaries or {}).items():
             run.define_metric(metric, step_metric=AXIS, summary=summary)
@@ -247,8 +245,8 @@ class WandbWriter(Writer):
         """End W&B's service; otherwise the end of the process would wait for the service."""
         import wandb
 
-        if wandb.run is None or wandb.run.id in WandbWriter._begun:  # else the program uses it
-            wandb.teardown()  # at first it takes back that the end of the process waits
+        if wandb.run is None:  # else the program uses it
+            wandb.teardown()
 
 
 def _await_file(path: str, interval: float) -> None:
