@@ -1,4 +1,4 @@
-"""The first error of several ranks: the cause of the errors of all other ranks."""
+"""Name the rank that failed first in the errors of the other ranks."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ __all__ = ["name_first_error"]
 _errors = itertools.count()
 
 READ_WITHIN = 3.0
-"""The most seconds that rank 0 waits at its exit until the others have read of its error."""
+"""Seconds that rank 0 waits at most, before its process ends, for the other ranks to read."""
 
 
 def name_first_error(error: BaseException, world_size: int) -> None:
-    """Add a note with the first error of all ranks to a later error. Not collective.
+    """Add a note to an error that names the rank that failed first. Not collective.
 
-    An error on one rank ends its process, and each rank that waits in a collective then gets an
-    error of its own, as "Connection closed by peer".
+    The process of the rank that failed first ends. Ranks that wait in a collective then raise
+    errors such as "Connection closed by peer", which do not say why.
 
     Args:
         error: The error that ends the fit on this rank.
@@ -47,7 +47,7 @@ def name_first_error(error: BaseException, world_size: int) -> None:
 
 
 def _wait_for_readers(store: Any, key: str, world_size: int) -> None:
-    """End the collectives of the other ranks, and keep the store for what they read then."""
+    """End the collectives of the other ranks, and keep rank 0's store until all ranks have read."""
     if distributed.is_initialized():
         distributed.destroy_process_group()
     end = time.monotonic() + READ_WITHIN
