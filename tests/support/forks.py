@@ -67,7 +67,8 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     with open(output, "wb") as file:
         for stream in (1, 2):
             os.dup2(file.fileno(), stream)
-    paths = environment.get("PYTHONPATH", "").split(os.pathsep)
+    variable = environment.get("PYTHONPATH", "")
+    paths = variable.split(os.pathsep) if variable else []  # [""] would be the working directory
     sys.path[:] = [*paths, *(path for path in sys.path if path not in paths)]
     if "numpy" in sys.modules:
         sys.modules["numpy"].random.seed()  # as a new interpreter's, by chance
