@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
+import torch
+
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.checksum import crc32_of_bytes, remembered
 from lightning_hooks.utils import ranks
@@ -67,8 +69,10 @@ def begin_save(
         return folder
 
     folder = ranks.from_rank_0(begin_folder, world_size)
-    # a FileSystemWriter copies FSDP's ShardedTensors too, which torch's default stager does not
-    save: Any = async_save(in_parts, storage_writer=FileSystemWriter(folder), process_group=group)
+    # a FileSystemWriter copies FSDP's ShardedTensors too, which torch's default stager does not; to
+    # be kept, the copy is in page-locked memory, which torch allocates once for all saves
+    writer = FileSystemWriter(folder, cache_staged_state_dict=torch.cuda.is_available())
+    save: Any = async_save(in_parts, storage_writer=writer, process_group=group)
 
     def wait() -> None:
         try:

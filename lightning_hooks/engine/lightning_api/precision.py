@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 from typing import Any
 
 import lightning as L
 from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy, Strategy
 
-__all__ = ["grad_scaler", "has_grad_scaler", "weights_among_parts", "writes_directories"]
+from lightning_hooks.engine.lightning_api.method_patch import setting
+
+__all__ = [
+    "grad_scaler",
+    "has_grad_scaler",
+    "state_stays_on_device",
+    "weights_among_parts",
+    "writes_directories",
+]
 
 
 def writes_directories(strategy: Strategy) -> bool:
@@ -27,6 +36,27 @@ def weights_among_parts(strategy: Strategy) -> str | None:
             if type(strategy).save_checkpoint is kind.save_checkpoint:
                 return name
     return None
+
+
+def state_stays_on_device(strategy: Strategy) -> contextlib.AbstractContextManager[None]:
+    """Have ``ModelParallelStrategy`` give shards of weights and optimizers where they are.
+
+    Lightning copies the shards into pageable memory of the CPU, which a GPU waits for.
+    """
+    if type(strategy) is not ModelParallelStrategy:
+        return contextlib.nullcontext()
+    # slow imports
+    from torch.distributed.checkpoint.state_dict import (
+        get_model_state_dict,
+        get_optimizer_state_dict,
+    )
+
+    model: Any = strategy.model
+    return setting(
+        strategy,
+        lightning_module_state_dict=lambda: get_model_state_dict(model),
+        optimizer_state=lambda optimizer: get_optimizer_state_dict(model, optimizer),
+    )
 
 
 def grad_scaler(trainer: L.Trainer) -> Any:

@@ -230,7 +230,10 @@ class CheckpointStore:
 
             self.thread.call(finish, path)
 
-        with setting(trainer.strategy, save_checkpoint=take):
+        with (
+            precision.state_stays_on_device(trainer.strategy),
+            setting(trainer.strategy, save_checkpoint=take),
+        ):
             trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
     def _record(self, trainer: L.Trainer, target: Target, crc32: str | None) -> list[str]:
