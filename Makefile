@@ -29,9 +29,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# in four processes: on two cores a third of the time a test waits for a process, a server or a disk
+# in three processes: a test often waits for a process, a server or a disk, and each costs half a
+# minute of imports; whole files to each for as long as there are many: fixtures of a file are made once
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 4 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)
