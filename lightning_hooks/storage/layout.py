@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from numbers import Integral, Real
 from types import FunctionType, MappingProxyType
 from typing import Any
@@ -182,7 +182,7 @@ def check_layout(
         if name in checkpoint:
             try:
                 _check_count(name, checkpoint[name])
-                _check(checkpoint[name], form, "it")
+                _check(checkpoint[name], form, ())
             except TypeError as error:
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
@@ -209,7 +209,7 @@ def check_weights(
     for key in state.keys() & own.keys():
         if isinstance(own[key], torch.Tensor):
             try:
-                _check(state[key], torch.Tensor, shown(key))
+                _check(state[key], torch.Tensor, (key,))
             except TypeError as error:
                 raise DamagedCheckpointError(f"{path}'s {name!r} is damaged: {error}") from None
 
@@ -248,30 +248,41 @@ def _check_count(name: str, value: Any) -> None:
         raise TypeError(f"it must have at most {MOST_VALUES} values, shared ones at each place")
 
 
-def _check(value: Any, form: Any, place: str) -> None:
-    """Raise a TypeError that names the first value of another form."""
+def _check(value: Any, form: Any, keys: tuple[Any, ...]) -> None:
+    """Raise a TypeError that names the first value of another form.
+
+    Args:
+        value: The value.
+        form: The form, of a table.
+        keys: Those that lead to the value, for the error.
+    """
     kind = Mapping if isinstance(form, dict) else list if isinstance(form, list) else form
     if isinstance(kind, FunctionType):
         is_right = kind(value)
     else:
         is_right = isinstance(value, kind) and (type(value) is not bool or kind in (bool, object))
-    name = "dict" if kind is Mapping else getattr(kind, "__name__", str(kind)).replace("_", " ")
     if not is_right:
+        name = "dict" if kind is Mapping else getattr(kind, "__name__", str(kind)).replace("_", " ")
         article = "an" if name[0] in "aeiou" else "a"
-        raise TypeError(f"{place} must be {article} {name}, got {shown(value)}")
-    for key, item, of_item in _items(value, form, place):
-        _check(item, of_item, shown(key) if place == "it" else f"{place}[{shown(key)}]")
-
-
-def _items(value: Any, form: Any, place: str) -> Iterable[tuple[Any, Any, Any]]:
-    """Yield keys, values and forms of the items of a dict or a list."""
+        raise TypeError(f"{_place(keys)} must be {article} {name}, got {shown(value)}")
     if isinstance(form, list):
-        yield from ((index, item, form[0]) for index, item in enumerate(value))
+        for index, item in enumerate(value):
+            _check(item, form[0], (*keys, index))
     for name, of_item in form.items() if isinstance(form, dict) else ():
         key = name.removesuffix("?")
         if name == "*":
-            yield from ((key, item, of_item) for key, item in value.items())
+            for key, item in value.items():
+                _check(item, of_item, (*keys, key))
         elif key in value:
-            yield key, value[key], of_item
+            _check(value[key], of_item, (*keys, key))
         elif key == name:
-            raise TypeError(f"{place} must have {key}, got {shown(value)}")
+            raise TypeError(f"{_place(keys)} must have {key}, got {shown(value)}")
+
+
+def _place(keys: tuple[Any, ...]) -> str:
+    """Name a value by the keys that lead to the value.
+
+    >>> _place(("rng", 0)), _place(())
+    ("'rng'[0]", 'it')
+    """
+    return "".join([shown(keys[0]), *(f"[{shown(key)}]" for key in keys[1:])]) if keys else "it"

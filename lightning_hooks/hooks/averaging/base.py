@@ -41,7 +41,7 @@ from lightning_hooks.hooks.averaging.saved_average import (
 )
 from lightning_hooks.hooks.batch_norm.precise_bn import PreciseBNHook
 from lightning_hooks.hooks.reached import warn_unless_reached
-from lightning_hooks.storage import torch_files, weights
+from lightning_hooks.storage import verification, weights
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.arguments import check_choice, check_int, check_path, shown
@@ -383,7 +383,7 @@ class AveragingHook(Hook):
         trainer = runner.trainer
         if self._resume_from is not None and self._loaded is None and runner.iter == 0:
             runner.resume(self._resume_from)
-            checkpoint = torch_files.load_torch(self._resume_from)
+            checkpoint = verification.load(self._resume_from)
             hooks = averages_of(trainer)
             present = runner.module.state_dict()
             averages = find_averages(checkpoint, present, hooks, self._resume_from)

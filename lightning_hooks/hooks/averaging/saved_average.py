@@ -14,7 +14,7 @@ from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
 
-__all__ = ["SavedAverage", "find_averages", "read_averages", "write_averages"]
+__all__ = ["SavedAverage", "find_averages", "write_averages"]
 
 
 @dataclasses.dataclass
@@ -83,22 +83,6 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
         records.append(average.record(tensors, in_file(average.exact)))
 
 
-def read_averages(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> list[SavedAverage]:
-    """Return the averages in a checkpoint, ours or by Lightning's ``WeightAveraging``.
-
-    Args:
-        checkpoint: Lightning's dict.
-        own: The state dict of the module to load into.
-    """
-    records = layout.own_part(checkpoint).get("averages")
-    if records is not None:
-        return [_from_record(record, checkpoint, own) for record in records]
-    if not layout.has_average(checkpoint):
-        return []
-    tensors, updates = _validated(checkpoint, own), checkpoint[layout.STATE].get("n_averaged", 0)
-    return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
-
-
 def find_averages(
     checkpoint: dict[str, Any],
     own: Mapping[str, Any],
@@ -108,7 +92,7 @@ def find_averages(
     """Return the saved average of each hook (or None), and remove it from the checkpoint.
 
     Args:
-        checkpoint: Lightning's dict.
+        checkpoint: Lightning's dict, of the layout of a checkpoint.
         own: The state dict of the module to load into.
         hooks: The averages of a Trainer, in the order given.
         path: The file, for the error.
@@ -117,17 +101,31 @@ def find_averages(
         DamagedCheckpointError: for a weight that is no tensor.
     """
     present = [Identity.of(hook) for hook in hooks]
-    saved = read_averages(checkpoint, own)
+    records = checkpoint.get(layout.OWN_PART, {}).get("averages")
+    saved = _read(records, checkpoint, own)
     for average in saved:
         name = "state_dict" if average.is_validated else layout.OWN_PART
         layout.check_weights(average.tensors, own, name, path)
         layout.check_weights(average.exact, own, layout.OWN_PART, path)
     layout.check_weights(checkpoint.get(layout.RAW, {}), own, layout.RAW, path)
     places = pair([average.of or present[0] for average in saved], present) if present else {}
-    records = layout.own_part(checkpoint).get("averages")
     if records:
         records[:] = [record for i, record in enumerate(records) if i not in places.values()]
     return [saved[places[i]] if i in places else None for i in range(len(present))]
+
+
+def _read(
+    records: Sequence[Mapping[str, Any]] | None,
+    checkpoint: Mapping[str, Any],
+    own: Mapping[str, Any],
+) -> list[SavedAverage]:
+    """Return the averages in a checkpoint, ours or by Lightning's ``WeightAveraging``."""
+    if records is not None:
+        return [_from_record(record, checkpoint, own) for record in records]
+    if not layout.has_average(checkpoint):
+        return []
+    tensors, updates = _validated(checkpoint, own), checkpoint[layout.STATE].get("n_averaged", 0)
+    return [SavedAverage(None, tensors, None, int(updates), is_validated=True)]
 
 
 def _validated(checkpoint: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
