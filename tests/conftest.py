@@ -73,8 +73,8 @@ def forked_checks() -> Iterator[None]:
     from lightning_hooks.cli.check import report
     from support.processes import Forks
 
-    def run(command: list[str], *, stdout: Any, **streams: Any) -> None:
-        printed = Forks(command[1:], [{**os.environ}], Path.cwd()).wait(check=False)
+    def run(command: list[str], *, stdout: Any, env: dict[str, str], **streams: Any) -> None:
+        printed = Forks(command[1:], [env], Path.cwd()).wait(check=False)
         stdout.write(printed.encode())
 
     with pytest.MonkeyPatch.context() as patch:

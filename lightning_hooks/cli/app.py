@@ -75,7 +75,15 @@ def parser() -> argparse.ArgumentParser:
     add_path("target", help="a file, folder, script or config, or a module by name")
     subparser.add_argument("--json", action="store_true", help="print JSON")
     subparser.add_argument(
-        "--seconds", type=float, default=120.0, help="time limit of an import (120)"
+        "--seconds", type=float, default=120.0, help="time limit of an import, or of the run (120)"
+    )
+    subparser.add_argument(
+        "--run",
+        dest="of_script",
+        nargs=argparse.REMAINDER,
+        metavar="ARGUMENT",
+        help="then run the training script with these arguments until its first batch is trained; "
+        "write it last",
     )
     subparser = command(commands.plot)
     add_path("target", nargs="+", help="a config (.py, YAML, JSON), or work dirs of runs")

@@ -30,7 +30,7 @@ def check(given: Namespace) -> int:
     """Run a project's code to check whether training starts (exit code 0) or not (1)."""
     from lightning_hooks.cli.check.report import check, show
 
-    report = check(given.target, given.seconds)
+    report = check(given.target, given.seconds, given.of_script)
     if given.json:
         print(json.dumps(report.as_dict(), indent=2))
     else:

@@ -82,6 +82,10 @@ def test_an_unknown_command_or_option_is_refused(
         (["convert", "misspelt.py"], "did you mean 'Step'? (in lr_config of the config)"),
         (["convert", "."], "must end in .py, .yaml, .yml or .json"),
         (["check", "notes.txt", "--seconds", "0"], "seconds must be above 0 and at most 9"),
+        (
+            ["check", "made.py", "--run", "a.py", "--lr", "1"],
+            "no training script to run in made.py",
+        ),
         (["convert", "wrong.py"], "gama"),
         (["convert", "made.py"], "is an object already"),
         (["plot", "empty.py", "--iters-per-epoch", "2"], "neither lr_config nor momentum_config"),

@@ -128,7 +128,9 @@ def test_an_import_that_does_not_return_is_one_line(
     assert report.verdict.startswith(f"does not start because {what} (lab/apis/train.py")
 
 
-def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(project: Path) -> None:
+def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(
         project,
         {
@@ -153,6 +155,7 @@ def test_all_missing_packages_are_told_at_once_and_pip_gets_known_names_only(pro
         "does not start because mmseg, pycocotools, no_such_thing, mmdet, lvis, nunmpy are not "
         "installed, the installed torch has no module torch._seven (lab/more.py:1)"
     )
+    monkeypatch.delenv("PYTHONPATH", raising=False)
     assert report.next_steps == [
         "pip install --no-deps mmsegmentation==0.30.0 mmdet==2.28.2",
         "pip install pycocotools lvis",
@@ -230,3 +233,97 @@ def test_a_file_of_a_package_that_cannot_be_imported_does_not_start(project: Pat
 def test_seconds_must_be_positive_and_finite(seconds: float, project: Path) -> None:
     with pytest.raises(ValueError, match="seconds must be above 0"):
         check("lab", seconds)
+
+
+RUN = {
+    "tools/train.py": """
+        import argparse
+        import mmcv
+
+        def main():
+            parser = argparse.ArgumentParser()
+            parser.add_argument("data")
+            parser.add_argument("--work-dir", required=True)
+            args = parser.parse_args()
+            from lab.apis import train  # found with PYTHONPATH alone
+            train(args.data, args.work_dir)
+
+        if __name__ == "__main__":
+            main()
+    """,
+    "lab/apis/__init__.py": """
+        import logging
+        import torch
+        from mmcv.runner import EpochBasedRunner
+        from lab.data import read
+
+        class Net(torch.nn.Linear):
+            def train_step(self, batch, optimizer):
+                loss = self(batch).mean()
+                print("step", file=open("steps.txt", "a"))
+                return dict(loss=loss, log_vars=dict(loss=loss.item()), num_samples=1)
+
+        def train(path, work_dir):
+            net, loader = Net(1, 1), torch.utils.data.DataLoader(read(path))
+            sgd = torch.optim.SGD(net.parameters(), 0.1)
+            runner = EpochBasedRunner(net, None, sgd, work_dir, logging.getLogger(), max_epochs=2)
+            runner.register_training_hooks(dict(policy="step", step=[1]), {})
+            runner.run([loader], [("train", 1)])
+    """,
+    "lab/data.py": """
+        import pathlib
+        import torch
+
+        def read(path):
+            text = pathlib.Path(path).read_text()
+            return [torch.tensor([float(number)]) for number in text.split()]
+    """,
+}
+
+
+@pytest.fixture
+def runnable(project: Path) -> Path:
+    write(project, {**RUN, "numbers.txt": "1 2 3", "words.txt": "1 two 3"})
+    return project
+
+
+def test_run_trains_the_first_batch_by_the_command_that_it_prints(
+    runnable: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    report = check("tools/train.py", run=["numbers.txt", "--work-dir", "a b"])
+    assert (report.verdict, report.starts) == ("trains: its first batch was trained", True)
+    assert Path("steps.txt").read_text() == "step\n"
+    assert Path("a b").is_dir()
+    monkeypatch.setenv("PYTHONPATH", "site")
+    command = "python -m lightning_hooks.standin tools/train.py numbers.txt --work-dir 'a b'"
+    assert report.next_steps == [f"PYTHONPATH=.:$PYTHONPATH {command}"]
+
+
+@pytest.mark.parametrize(
+    ("data", "options", "what"),
+    [
+        (
+            "none.txt",
+            ["--work-dir", "work"],
+            "needs a file: FileNotFoundError: [Errno 2] No such file or directory: 'none.txt' "
+            "(lab/data.py:6)",
+        ),
+        (
+            "words.txt",
+            ["--work-dir", "work"],
+            "ValueError: could not convert string to float: 'two' (lab/data.py:7)",
+        ),
+        (
+            "numbers.txt",
+            [],
+            "ends the process: train.py: error: the following arguments are required: --work-dir "
+            "(tools/train.py)",
+        ),
+    ],
+)
+def test_run_says_where_the_command_stops_before_its_first_batch(
+    data: str, options: list[str], what: str, runnable: Path
+) -> None:
+    report = check("tools/train.py", run=[data, *options])
+    assert (report.verdict, report.starts) == (f"stops before its first batch: {what}", False)
+    assert shown(report).startswith("stops before its first batch: ")

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -49,24 +50,18 @@ def run(name: str, side: str) -> Any:
     return json.loads((directory / "found.json").read_text())
 
 
-def script_rows(name: str, directory: Path, line: str) -> dict[str, list[Any]]:
-    """Train a project by its own script, and by the script that it is converted to.
-
-    Args:
-        name: The project.
-        directory: An empty folder.
-        line: A further line of the config.
+def lay_out(name: str, directory: Path) -> Callable[..., str]:
+    """Make a project's config and data in an empty folder.
 
     Returns:
-        The rows of the logs of both, ``"old"`` and ``"converted"``.
+        A function that runs Python with the given arguments in the folder, and returns its output.
     """
-    project = PROJECTS[name]
     environment = {
         **os.environ,
         "PYTHONPATH": os.pathsep.join(map(str, [TRAINERS, TRAINERS / "habits", SITE, ROOT])),
         "PYTHONWARNINGS": "ignore",
         "OLD_SIDE": "standin",
-        "OLD_MMCV": project.version,
+        "OLD_MMCV": PROJECTS[name].version,
         "CUDA_VISIBLE_DEVICES": "",
         "OMP_NUM_THREADS": "1",
     }
@@ -80,15 +75,35 @@ def script_rows(name: str, directory: Path, line: str) -> dict[str, list[Any]]:
 
     laying_out = "import run_trainer, sys; run_trainer.lay_out(*sys.argv[1:])"
     python("-c", laying_out, name, str(SITE))
+    return python
+
+
+def training(name: str, directory: str) -> list[str]:
+    """Return the path of a project's training script, and the arguments of a run."""
+    project = PROJECTS[name]
+    options = ["--work-dir", directory, "--seed", "0", "--deterministic"]
+    device = ["--device", "cpu"] if "--device" in project.train else []
+    return [f"site/{project.package}/.mim/tools/train.py", "config.py", *options, *device]
+
+
+def script_rows(name: str, directory: Path, line: str) -> dict[str, list[Any]]:
+    """Train a project by its own script, and by the script that it is converted to.
+
+    Args:
+        name: The project.
+        directory: An empty folder.
+        line: A further line of the config.
+
+    Returns:
+        The rows of the logs of both, ``"old"`` and ``"converted"``.
+    """
+    python = lay_out(name, directory)
     with (directory / "config.py").open("a", encoding="utf-8") as config:
         config.write(f"{line}\n")
     script = python("-m", "lightning_hooks", "convert", "config.py", "--to", "script")
     (directory / "train.py").write_text(script, encoding="utf-8")
     python("train.py")
-    tool = f"site/{project.package}/.mim/tools/train.py"
-    options = ["--work-dir", "old", "--seed", "0", "--deterministic"]
-    device = ["--device", "cpu"] if "--device" in project.train else []
-    python("-m", "lightning_hooks.standin", tool, "config.py", *options, *device)
+    python("-m", "lightning_hooks.standin", *training(name, "old"))
     folders = {"old": "old", "converted": "work_dirs/config"}
     return {side: _rows(directory / folder) for side, folder in folders.items()}
 

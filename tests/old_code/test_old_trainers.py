@@ -8,14 +8,25 @@ otherwise, and eight steps later it is another training.
 
 from __future__ import annotations
 
+import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
-from old_trainers import PYTHONS, SITE, TRAINERS, install_packages, run, script_rows
+from old_trainers import (
+    PYTHONS,
+    SITE,
+    TRAINERS,
+    install_packages,
+    lay_out,
+    run,
+    script_rows,
+    training,
+)
 from trainers.projects import PROJECTS
 
 from support.differences import differences
@@ -50,6 +61,20 @@ def test_a_converted_script_trains_as_the_old_one(name: str, tmp_path: Path) -> 
     rows = script_rows(name, tmp_path, f"evaluation.update(interval={CONVERTED[name]})")
     assert rows["converted"] == rows["old"]
     assert any(row["mode"] == "val" for row in rows["old"])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["mmcls", "mmseg"])
+def test_check_runs_a_script_until_its_first_batch(name: str, tmp_path: Path) -> None:
+    with skipped_without_pypi():
+        install_packages()
+    python = lay_out(name, tmp_path)
+    script, *arguments = training(name, "work")
+    command = ["-m", "lightning_hooks", "check", script, "--json", "--run", *arguments]
+    report = json.loads(python(*command))
+    assert report["verdict"] == "trains: its first batch was trained"
+    assert shlex.split(*report["write"])[-len(arguments) :] == arguments
+    assert not [*tmp_path.rglob("*.pth")]
 
 
 REPOSITORY = """

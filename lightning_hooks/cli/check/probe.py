@@ -35,7 +35,7 @@ from lightning_hooks.standin.placeholders import placeholder_name
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 
-__all__ = ["Probe", "main"]
+__all__ = ["Probe", "fault_of_ours", "main", "place_of"]
 
 EMPTY = {"Hook", "HookBase", *(dialect.base for dialect in DIALECTS.values())}
 """Base classes with points that do nothing."""
@@ -129,13 +129,7 @@ class Probe:
 
     def _add_failure(self, path: Path, error: BaseException, level: str) -> bool:
         """Report a failed import at the project's last line; return whether to try again."""
-        file, line = str(path), 0
-        for frame in traceback.extract_tb(error.__traceback__):
-            name = os.path.normpath(frame.filename)  # "tools/../lab/a.py" with such a path
-            if self.project.has(name):
-                file, line = name, frame.lineno or 0
-        if isinstance(error, SyntaxError) and self.project.has(str(error.filename)):
-            file, line = str(error.filename), error.lineno or 0
+        file, line = place_of(error, self.project, path)
         source = Path(file).read_text("utf-8", "replace") if Path(file).is_file() else ""
         absent = str(getattr(error, "name", ""))
         is_new = isinstance(error, ModuleNotFoundError) and absent not in self._absent.names
@@ -156,15 +150,14 @@ class Probe:
         if path.name == "__init__.py":
             self._failed.append(f"{self.project.name_of(path)}.")
         roots = {name.partition(".")[0] for name in self._absent.names}
-        fault = _fault_of_ours(error)
+        fault = fault_of_ours(error)
         if fault or not any(name in source for name in roots | self._absent.of_lite):
             self._write("finding", Finding(file, line, f"{fault}{_reason(error)}", "", level))
         return False
 
     def _is_own(self, module: str) -> bool:
         root = module.partition(".")[0]
-        below = self.project.root / root
-        return root in ("", "mmcv", "None") or below.exists() or below.with_suffix(".py").exists()
+        return root in ("", "mmcv", "None") or self.project.has_module(root)
 
     def _own_modules(self) -> Iterator[tuple[Path, types.ModuleType]]:
         for module in sys.modules.copy().values():
@@ -243,7 +236,22 @@ def _implements(cls: type, point: str) -> bool:
     return owner is not None and owner.__name__ not in EMPTY
 
 
-def _fault_of_ours(error: BaseException) -> str:
+# -- errors -------------------------------------------------------------------------------------
+
+
+def place_of(error: BaseException, project: Project, path: Path) -> tuple[str, int]:
+    """Return the last file and line of a project in an error; the given path and 0 if none."""
+    file, line = str(path), 0
+    for frame in traceback.extract_tb(error.__traceback__):
+        name = os.path.abspath(frame.filename)  # of "tools/../lab/a.py" with such a path
+        if project.has(name):
+            file, line = name, frame.lineno or 0
+    if isinstance(error, SyntaxError) and project.has(str(error.filename)):
+        file, line = str(error.filename), error.lineno or 0
+    return file, line
+
+
+def fault_of_ours(error: BaseException) -> str:
     """Return ``OURS`` and the place of an error in this package; empty for any other error.
 
     An error that this package raises on purpose is the answer to an error of the project.
@@ -257,11 +265,8 @@ def _fault_of_ours(error: BaseException) -> str:
     return f"{OURS}, {Path(last.filename).relative_to(THIS_PACKAGE.parent)}:{last.lineno}: "
 
 
-# -- the process --------------------------------------------------------------------------------
-
-
 def _reason(error: BaseException) -> str:
-    """Return the reason of a failed import in a single line."""
+    """Return the reason of an error in a single line."""
     text = masked(" ".join(str(error).split()))[:300]
     if isinstance(error, SystemExit):
         return f"ends the process when it is imported: SystemExit({masked(repr(error.code))})"
@@ -272,7 +277,10 @@ def _reason(error: BaseException) -> str:
     return text if isinstance(error, ImportError) else f"{type(error).__name__}: {text}"
 
 
-def main(target: str, out: str, seconds: str) -> None:
+# -- the process --------------------------------------------------------------------------------
+
+
+def main(out: str, seconds: str, target: str) -> None:
     """Check a target; write the results to a file."""
     standin.install()
     habits.offer()

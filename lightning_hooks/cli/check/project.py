@@ -42,6 +42,11 @@ class Project(NamedTuple):
         is_ours = Path(path).is_relative_to(THIS_PACKAGE)
         return inner != str(path) and "site-packages" not in inner and not is_ours
 
+    def has_module(self, name: str) -> bool:
+        """Return whether a top module or package is in the root."""
+        below = self.root / name
+        return below.exists() or below.with_suffix(".py").exists()
+
     def name_of(self, path: Path) -> str:
         """Return the dotted module name of a file; empty for a file outside of the root."""
         parts = path.relative_to(self.root).with_suffix("").parts if self.has(path) else ("-",)

@@ -17,12 +17,14 @@ from typing import Any
 
 from lightning_hooks.cli.check.project import Project, find
 from lightning_hooks.engine.error_notes import listed
+from lightning_hooks.utils.secrets import masked
 
 __all__ = ["ABSENT", "OURS", "PIP", "UNKNOWN", "Finding", "Report", "check", "show"]
 
 ABSENT = " is not installed"
 OURS = "an error inside lightning_hooks"
 PIP = "pip install "
+STOPS = "stops before its first batch"
 UNKNOWN = "find out what provides "
 
 
@@ -37,8 +39,9 @@ class Finding:
     write: str
     """The advice; empty if ``what`` is enough."""
     level: str
-    """``"start"``: training does not start; ``"gpu"``: training needs a GPU and there is none;
-    ``"part"``: training does not need the file; ``"note"``: a possible error on use."""
+    """``"start"``: training does not start; ``"run"``: the command stops before its first batch;
+    ``"gpu"``: training needs a GPU and there is none; ``"part"``: training does not need the file;
+    ``"note"``: a possible error on use."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,16 +57,24 @@ class Report:
     """The training script; empty for a project without a script."""
     path: str = ""
     """The folder that must be on Python's path, where the script finds its packages; or empty."""
+    arguments: tuple[str, ...] | None = None
+    """The arguments that the script was run with; None if the script was not run."""
+    trained: bool = False
+    """Whether the script has trained the first batch."""
 
     @property
     def starts(self) -> bool:
-        """Whether the imports of the training script, or of the only file, run."""
-        return not self.of("start")
+        """Whether the imports of the training script, or of the only file, run.
+
+        Of a script that was run: whether its first batch was trained.
+        """
+        return not (self.of("start") or self.of("run"))
 
     @property
     def verdict(self) -> str:
         """``trains``, ``runs``, ``runs except ...``, or ``does not start because ...``.
 
+        Of a script that was run ``trains: ...`` or ``stops before its first batch: ...``.
         An error inside this package is said in each of them.
         """
         ours = [
@@ -88,6 +99,10 @@ class Report:
             reasons.insert(0, f"{', '.join(absent)}{verb}")
         if reasons:
             return f"does not start because {listed(reasons, 2)}"
+        for finding in self.of("run"):
+            return f"{STOPS}: {finding.what} ({place(finding)})"
+        if self.trained:
+            return "trains: its first batch was trained"
         for finding in self.of("gpu"):
             return f"trains on a machine with a GPU ({place(finding)} {finding.what})"
         if self.script:
@@ -98,7 +113,8 @@ class Report:
     @property
     def next_steps(self) -> list[str]:
         """The commands to type: for missing packages, then for the training or a hook."""
-        needed = [finding.write for finding in self.of("start") if finding.write]
+        stops = (*self.of("start"), *self.of("run"))
+        needed = [finding.write for finding in stops if finding.write]
         if not self.script:
             needed += [finding.write for finding in self.of("part") if finding.write]
         needed = list(dict.fromkeys(needed))
@@ -109,8 +125,11 @@ class Report:
         steps += [command for command in needed if not command.startswith((PIP, UNKNOWN))]
         mmcv_hooks = [hook["name"] for hook in self.hooks if hook["dialect"] == "mmcv"]
         if self.script:
-            path = f"PYTHONPATH={shlex.quote(self.path)} " if self.path else ""
-            steps.append(f"{path}python -m lightning_hooks.standin {self.script} ...")
+            rest = ":$PYTHONPATH" if os.environ.get("PYTHONPATH") else ""
+            path = f"PYTHONPATH={shlex.quote(self.path)}{rest} " if self.path else ""
+            arguments = "..." if self.arguments is None else shlex.join(self.arguments)
+            command = f"python -m lightning_hooks.standin {shlex.quote(self.script)} {arguments}"
+            steps.append(f"{path}{command}".rstrip())
         elif mmcv_hooks:
             install = "from lightning_hooks import HookAdapter, standin; standin.install()"
             hosted = f"Trainer(callbacks=[HookAdapter([{mmcv_hooks[0]}(...)])])"
@@ -127,57 +146,102 @@ class Report:
         return {**verdict, **dataclasses.asdict(self)}
 
 
-def check(target: str, seconds: float = 120.0) -> Report:
+def check(target: str, seconds: float = 120.0, run: Sequence[str] | None = None) -> Report:
     """Import a project in a separate process, and report failures.
 
     Args:
         target: The path of a file, a folder or a config, or the dotted name of an installed module.
             Files are imported without the code for ``__main__``.
-        seconds: The time limit of each import.
+        seconds: The time limit of each import, and of the run up to the first batch.
+        run: The arguments of the training script. After the imports, the script is run with the
+            arguments, in the current folder, until its first batch is trained. By default the
+            script is not run.
 
     Raises:
         FileNotFoundError: if the path or module does not exist.
-        ValueError: if the target has no Python file, or ``seconds`` is not positive and finite.
-        RuntimeError: if the process fails outside of the project's files.
+        ValueError: if the target has no Python file, or no script to run, or ``seconds`` is not
+            positive and finite.
+        RuntimeError: if a process fails outside of the project's files.
     """
     if not 0 < seconds <= threading.TIMEOUT_MAX:
         raise ValueError(
             f"seconds must be above 0 and at most {threading.TIMEOUT_MAX:g}, got {seconds:g}"
         )
     project = find(target)
+    if run is not None and not project.script:
+        raise ValueError(f"there is no training script to run in {target}")
+    lines = _written_by("probe", project, [target], seconds)
+    path = next(iter(_of("path", lines)), "")
+    if run is not None and all(finding["level"] != "start" for finding in _of("finding", lines)):
+        trained = _written_by("first_batch", project, [target, *run], seconds, path)
+        if not path and _of("path", trained):  # the script imports its packages in a function
+            (path,) = _of("path", trained)
+            trained = _written_by("first_batch", project, [target, *run], seconds, path)
+        lines += trained
+    return Report(
+        findings=tuple(Finding(**_shortened(finding)) for finding in _of("finding", lines)),
+        hooks=tuple(_shortened(hook) for hook in _of("hook", lines)),
+        script=_short(project.script) if project.script else "",
+        path=path,
+        arguments=None if run is None else tuple(run),
+        trained={"trained": True} in lines,
+    )
+
+
+def _written_by(
+    process: str, project: Project, arguments: Sequence[str], seconds: float, path: str = ""
+) -> list[dict[str, Any]]:
+    """Run a process of a check; return the lines that it writes, and a finding of an early end.
+
+    Args:
+        process: The module of the process, in this package.
+        project: The files.
+        arguments: The target of the check, and further arguments.
+        seconds: The time limit.
+        path: A folder to put on Python's path.
+
+    Raises:
+        RuntimeError: if the process ends before it runs the project's code.
+    """
+    paths = filter(None, (path, os.environ.get("PYTHONPATH")))
     with tempfile.TemporaryDirectory() as folder:
         out, log = Path(folder, "out"), Path(folder, "log")
-        probe = [sys.executable, "-m", "lightning_hooks.cli.check.probe"]
+        module = f"lightning_hooks.cli.check.{process}"
         with log.open("wb") as stream:
             subprocess.run(
-                [*probe, target, str(out), str(seconds)],
+                [sys.executable, "-m", module, str(out), str(seconds), *arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=stream,
                 stderr=subprocess.STDOUT,
                 check=False,
+                env={**os.environ, "PYTHONPATH": os.pathsep.join(paths)},
             )
         text = out.read_text("utf-8") if out.exists() else ""
-        told = log.read_text("utf-8", "replace")
-    lines = [json.loads(line) for line in text.splitlines()]
-    findings = [Finding(**_shortened(line["finding"])) for line in lines if "finding" in line]
+        told = log.read_text("utf-8", "replace").strip()
+    lines: list[dict[str, Any]] = [json.loads(line) for line in text.splitlines()]
     if {"done": True} not in lines:
-        loading = next((line["loading"] for line in reversed(lines) if "loading" in line), None)
-        if loading is None:
-            raise RuntimeError(f"the check of {target} ends early: {told.strip()[-2000:]}")
-        path, level = loading
-        findings.append(_end_of(project, path, level, told, seconds))
-    hooks = tuple(_shortened(line["hook"]) for line in lines if "hook" in line)
-    path = next((line["path"] for line in lines if "path" in line), "")
-    return Report(tuple(findings), hooks, _short(project.script) if project.script else "", path)
+        loading = _of("loading", lines)
+        if not loading:
+            raise RuntimeError(f"the check of {arguments[0]} ends early: {told[-2000:]}")
+        path, level = loading[-1]
+        finding = _end_of(project, path, level, told, seconds)
+        lines.append({"finding": dataclasses.asdict(finding)})
+    return lines
+
+
+def _of(kind: str, lines: Sequence[dict[str, Any]]) -> list[Any]:
+    """Return what a process has written of a kind."""
+    return [line[kind] for line in lines if kind in line]
 
 
 def _end_of(project: Project, path: str, level: str, told: str, seconds: float) -> Finding:
-    """Return why the process has ended during an import."""
+    """Return why a process has ended early, by what it has printed."""
     frames = re.findall(r'File "(.+)", line (\d+) in', told)
     path, line = next((frame for frame in frames if project.has(frame[0])), (path, "0"))
-    what = "ends the process when it is imported"
-    if "Timeout (" in told:
-        what = f"takes more than {seconds:g} s when it is imported"
+    until, is_late = "" if level == "run" else " when it is imported", "Timeout (" in told
+    what = f"takes more than {seconds:g} s{until}" if is_late else f"ends the process{until}"
+    if level == "run" and told and not is_late:  # with argparse's error, as a rule
+        what += f": {masked(told.splitlines()[-1])[:300]}"
     return Finding(_short(path), int(line), what, "", level)
 
 
@@ -200,9 +264,10 @@ def show(report: Report, console: Any) -> None:
     """Print failures, hooks and verdict on rich's console."""
     from rich.markup import escape
 
-    for finding in report.of("start"):
-        line = f"[red]does not start[/red]: {escape(place(finding))}: {escape(finding.what)}"
-        console.print(line, soft_wrap=True)
+    for level, title in (("start", "does not start"), ("run", STOPS)):
+        for finding in report.of(level):
+            line = f"[red]{title}[/red]: {escape(place(finding))}: {escape(finding.what)}"
+            console.print(line, soft_wrap=True)
     parts = [f"{place(finding)}: {finding.what}" for finding in report.of("part")]
     if parts and report.script:
         line = f"not needed for training: {listed(parts, 3)}"
