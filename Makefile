@@ -29,8 +29,8 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# in three processes: a test often waits for a process, a server or a disk, and each costs half a
-# minute of imports; whole files to each for as long as there are many: fixtures of a file are made once
+# three processes on two cores: a test often waits for a process, a server or a disk, and one process
+# more costs half a minute of imports; worksteal gives each whole files, whose fixtures are made once
 test: $(INSTALLED)
 	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
