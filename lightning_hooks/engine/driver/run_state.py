@@ -55,7 +55,7 @@ class RunState:
     saved: Mapping[str, Any] = MappingProxyType({})
     """This package's part of the resumed file; empty without a file."""
     _meta: Mapping[str, Any] = saved
-    _before_validation: Mapping[str, Any] = saved
+    _before_validation: dict[str, Any]
     """The random state from before the last validation."""
 
     def __init__(self, runner: Runner) -> None:

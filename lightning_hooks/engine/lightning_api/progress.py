@@ -138,7 +138,7 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
 
     With ``max_steps`` set Lightning would add a batch to the finished epoch, or end the run: the
     loops wait for the rest of the epoch. An epoch that an error has kept from beginning would have
-    no batches.
+    no batches, and one whose last validation this run does not have, another batch.
     """
     loop: Any = trainer.fit_loop
     validated = loop.epoch_loop.val_loop.batch_progress.total
@@ -148,9 +148,10 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     if loop.restarted_on_epoch_start:
         loop.epoch_loop.restarting = False
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
-    if over and trainer.max_steps != -1:
+    lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
+    if lacks_validation or (over and trainer.max_steps != -1):
         for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
-            progress.completed = progress.processed
+            progress.completed = progress.processed = progress.ready
         loop.reset_restart_stage()
         loop.restarting = loop.epoch_loop.restarting = False
 

@@ -11,7 +11,7 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook
 from support.probes import equal
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 EPOCHS, BATCHES = 3, 3
 
@@ -97,3 +97,37 @@ def test_a_resumed_run_validates_as_the_whole_one(
     assert found["best"] == expected["best"]
     assert cut.scores | resumed.scores == whole.scores
     assert not cut.scores.keys() & resumed.scores.keys()
+
+
+def test_a_run_without_the_validation_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
+    with pytest.raises(InterruptedError):
+        train(tmp_path, Stops("validation", BATCHES), EPOCH)
+    module, hook = NoValidation(), CheckpointHook(1)
+    trainer = make_trainer(tmp_path, hook, max_epochs=EPOCHS, enable_checkpointing=True)
+    trainer.fit(module, make_loader(BATCHES), ckpt_path="last")
+    assert len(module.losses) == (EPOCHS - 1) * BATCHES
+    assert Path(hook.last_checkpoint or "").name == f"epoch_{EPOCHS}.pth"
+
+
+class Worse(TinyModule):
+    """Has a worse score in each validation."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("val_loss", float(self.global_step))
+
+
+def test_the_best_file_of_the_resumed_files_validation_is_known(tmp_path: Path) -> None:
+    """A ``CheckpointHook`` that comes first writes before the score is compared."""
+    best = BestCheckpointHook("val_loss")
+
+    def goes_on(*callbacks: Callback, **options: Any) -> None:
+        hooks = CheckpointHook(2, by_epoch=False), best
+        how = {"val_check_interval": 2, "enable_checkpointing": True}
+        trainer = make_trainer(tmp_path, *hooks, *callbacks, **how)
+        trainer.fit(Worse(), make_loader(8), make_loader(1), **options)
+
+    with pytest.raises(InterruptedError):
+        goes_on(Stops("begin", 3))
+    best = BestCheckpointHook("val_loss")  # another process
+    goes_on(ckpt_path="last")
+    assert Path(best.best_model_path).name == "best_val_loss_iter_2.pth"
