@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.torture import fault_job
-from support.torture.kills import Server
+from support.torture.kills import JobStarter
+
+STARTER = JobStarter(fault_job.__name__)
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    found = Server(fault_job.__name__)
-    yield found
-    found.close()
-
-
-@pytest.fixture(scope="module")
-def whole(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The work dir of a run that nothing happens to."""
     path = tmp_path_factory.mktemp("whole")
-    server.start(directory=str(path), background=False, by_epoch=True)
-    assert server.answer() == 0, (path / "error.txt").read_text()
+    STARTER.start(directory=str(path), background=False, by_epoch=True)
+    assert STARTER.answer() == 0, (path / "error.txt").read_text()
     return path
 
 
@@ -34,13 +28,13 @@ CASES = [
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_fault(server: Server, whole: Path, tmp_path: Path, name: str) -> None:
+def test_fault(whole: Path, tmp_path: Path, name: str) -> None:
     if not fault_job.can_mount():
         pytest.skip("small disks cannot be mounted here")
     for folder in (tmp_path, *tmp_path.parents):
         if not folder.stat().st_mode & 0o001:
             folder.chmod(0o755)  # what nobody may do there is the question, not the way to it
-    server.start(job=name, directory=str(tmp_path), whole=str(whole))
-    status = server.answer()
+    STARTER.start(job=name, directory=str(tmp_path), whole=str(whole))
+    status = STARTER.answer()
     error = tmp_path / "error.txt"
     assert status == 0, error.read_text() if error.exists() else status

@@ -4,20 +4,12 @@ from __future__ import annotations
 
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from support.torture import kill_job
-from support.torture.kills import Server, Victim, check_interrupted, kill_again_and_again
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    found = Server()
-    yield found
-    found.close()
+from support.torture.kills import Victim, check_interrupted, kill_again_and_again
 
 
 @pytest.fixture
@@ -36,10 +28,8 @@ units = pytest.mark.parametrize("by_epoch", [True, False], ids=["epochs", "itera
     [pytest.param(False, True, marks=pytest.mark.slow), (True, False)],
     ids=["sync", "background"],
 )
-def test_six_kills(
-    server: Server, tmp_path: Path, draw: random.Random, background: bool, by_epoch: bool
-) -> None:
-    victim = Victim(server, tmp_path, background=background, by_epoch=by_epoch)
+def test_six_kills(tmp_path: Path, draw: random.Random, background: bool, by_epoch: bool) -> None:
+    victim = Victim(tmp_path, background=background, by_epoch=by_epoch)
     kill_again_and_again(victim, 3, draw)
     assert victim.tally["in a write"] >= 1
 
@@ -47,10 +37,8 @@ def test_six_kills(
 @pytest.mark.slow
 @ways
 @units
-def test_two_hundred_kills(
-    server: Server, tmp_path: Path, background: bool, by_epoch: bool
-) -> None:
-    victim = Victim(server, tmp_path, background=background, by_epoch=by_epoch)
+def test_two_hundred_kills(tmp_path: Path, background: bool, by_epoch: bool) -> None:
+    victim = Victim(tmp_path, background=background, by_epoch=by_epoch)
     kill_again_and_again(victim, 50, random.Random(0))
     assert victim.tally["in a write"] >= 50 // 4
 
@@ -65,9 +53,9 @@ def test_two_hundred_kills(
     ],
 )
 def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
-    server: Server, tmp_path: Path, draw: random.Random, name: str, background: bool
+    tmp_path: Path, draw: random.Random, name: str, background: bool
 ) -> None:
-    victim = Victim(server, tmp_path, background=background, by_epoch=background)
+    victim = Victim(tmp_path, background=background, by_epoch=background)
     for turn in range(2):
         waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
         if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 2 == 0):
@@ -80,9 +68,9 @@ def test_a_signal_leaves_raw_weights_flushed_logs_and_a_state_to_resume_from(
     ("name", "background"), [("SIGTERM", False), ("SIGINT", True)], ids=["SIGTERM", "SIGINT"]
 )
 def test_a_signal_at_the_start_in_a_save_and_in_a_validation(
-    server: Server, tmp_path: Path, name: str, background: bool
+    tmp_path: Path, name: str, background: bool
 ) -> None:
-    victim = Victim(server, tmp_path, background=background, by_epoch=True)
+    victim = Victim(tmp_path, background=background, by_epoch=True)
     # the second start goes on from a file
     for place in ("fit start", "save", "fit start", "validation"):
         victim.interrupt_at(place, getattr(signal, name))
@@ -92,10 +80,10 @@ def test_a_signal_at_the_start_in_a_save_and_in_a_validation(
 
 
 def test_a_signal_in_the_last_validation_leaves_the_files_of_an_uninterrupted_run(
-    server: Server, tmp_path: Path
+    tmp_path: Path,
 ) -> None:
     """The file of the cut validation is written anew when the resumed run has repeated it."""
-    victim = Victim(server, tmp_path, background=True, by_epoch=True)
+    victim = Victim(tmp_path, background=True, by_epoch=True)
     victim.interrupt_at("last validation", signal.SIGTERM)
     assert victim.saved == kill_job.EPOCHS * kill_job.BATCHES
     victim.finish()

@@ -1,8 +1,8 @@
 """Run programs of the tests in processes that have imported torch and Lightning already.
 
-A new interpreter takes seconds for these imports. One process, the fork server, imports them once
-and forks: each fork then is what ``python -W ignore <arguments>`` would be, but for the seed of
-``hash()``, which all forks share.
+A new interpreter takes seconds for these imports and those of the package. One process, the fork
+server, imports ``support.imported_once`` and forks: each fork then is what ``python -W ignore
+<arguments>`` would be, but for the seed of ``hash()``, which all forks share.
 """
 
 from __future__ import annotations
@@ -18,15 +18,26 @@ import time
 import types
 import warnings
 from collections.abc import Mapping, Sequence
+from multiprocessing import forkserver
 from multiprocessing.process import BaseProcess
 from pathlib import Path
+from unittest import mock
 
-__all__ = ["HAS_FORKS", "start", "wait"]
+from support.paths import ROOT, TESTS
+
+__all__ = ["HAS_FORKS", "start", "start_server", "wait"]
 
 HAS_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
 if HAS_FORKS:
-    _processes.set_forkserver_preload(["lightning.pytorch", "torchmetrics", "support.forks"])
+    _processes.set_forkserver_preload(["support.imported_once"])
+
+
+def start_server() -> None:
+    """Start the fork server if none runs: it is to find the package and the tests' modules."""
+    if HAS_FORKS:
+        with mock.patch.dict(os.environ, PYTHONPATH=os.pathsep.join(map(str, (ROOT, TESTS)))):
+            forkserver.ensure_running()
 
 
 def start(
@@ -41,6 +52,7 @@ def start(
         folder: Its working directory.
     """
     given = (list(arguments), dict(environment), str(output), str(folder))
+    start_server()
     process = _processes.Process(target=_run, args=given)
     process.start()
     return process
@@ -61,6 +73,7 @@ def wait(processes: Sequence[BaseProcess], timeout: float) -> list[int | None]:
 
 
 def _run(arguments: list[str], environment: dict[str, str], output: str, folder: str) -> None:
+    multiprocessing.set_start_method(None, force=True)  # else loaders start fork servers of theirs
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)

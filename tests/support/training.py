@@ -15,7 +15,7 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_hooks import HookAdapter
-from support.forks import HAS_FORKS
+from support.forks import HAS_FORKS, start_server
 
 __all__ = [
     "NoValidation",
@@ -169,4 +169,5 @@ def two_ranks(**options: Any) -> dict[str, Any]:
 
 def started_ranks() -> DDPStrategy:
     """Return the strategy "ddp_spawn", whose processes are forks, not new interpreters."""
+    start_server()
     return DDPStrategy(start_method="forkserver" if HAS_FORKS else "spawn")

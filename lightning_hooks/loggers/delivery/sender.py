@@ -74,7 +74,7 @@ class Sender:
         self._is_done = threading.Event()
         self._has_tried = threading.Event()  # to open the run
         self._abandoned = False
-        self._begun, self._deadline = time.monotonic(), float("inf")
+        self._begun, self._deadline, self._timeout = time.monotonic(), float("inf"), float("inf")
         self._failed = self._has_told_of_refusal = False
         self._refusals = self._sent_before = 0  # refused in a row; sent before
         self._files: Sequence[tuple[str, str]] = ()
@@ -98,7 +98,7 @@ class Sender:
             failed: Whether the training has failed.
             files: Paths with names, sent after the last record.
         """
-        self._failed, self._files = failed, files
+        self._failed, self._files, self._timeout = failed, files, timeout
         now = time.monotonic()
         is_starting = self.error is None and not self.done
         started = self._begun + self._writer_class.slow_start if is_starting else now
@@ -254,6 +254,8 @@ class Sender:
                 return error
             if self.error is None:
                 self._notices.failed(action, error, is_final=False)
+                # a start that has failed is not slow
+                self._deadline = min(self._deadline, time.monotonic() + self._timeout)
             self.error = error
             if self._is_closing.wait(pause):  # at the end of the run there is less time
                 time.sleep(max(min(pause, 1.0, self._deadline - time.monotonic()), 0.05))

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DvcliveLoggerHook", "DvcliveWriter"]
 
-_WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "monitor_system": False, "dvcyaml": None}
+_WITHOUT_GIT = {"save_dvc_exp": False, "report": None, "dvcyaml": None}
 
 
 class DvcliveWriter(Writer):

@@ -7,15 +7,18 @@ import contextlib
 import importlib
 import inspect
 import json
+import math
+import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from lightning.pytorch import loggers as known_loggers
 from lightning.pytorch.loggers.logger import DummyLogger
 
 from lightning_hooks.engine.lightning_api import logged_values, progress
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.loggers.as_lightning_logger import HooksLogger
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
@@ -41,15 +44,19 @@ class LightningWriter(Writer):
     Args:
         run: The loggers.
         ours: The loggers to finalize here; a Trainer finalizes the others.
+        made: The loggers made here. After the fit the run of such a logger goes on for evaluations;
+            the next fit ends the run.
     """
 
     name = "lightning"
     chunk = 8
     slow_start = 60.0
 
-    def __init__(self, run: Sequence[Any], ours: Sequence[Any]) -> None:
+    _idle: ClassVar[list[tuple[int, Any]]] = []  # loggers of ended fits, with their process
+
+    def __init__(self, run: Sequence[Any], ours: Sequence[Any], made: Sequence[Any] = ()) -> None:
         super().__init__(list(run))
-        self._ours = ours
+        self._ours, self._made = ours, made
         self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
 
     @classmethod
@@ -67,6 +74,8 @@ class LightningWriter(Writer):
         """
         given, are_ours = run or ((), False)
         with one_at_a_time(cls.name):  # else two loggers would choose the same version
+            if loggers:
+                cls._end_idle()
             made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
             for logger in made:  # takes the version's folder; an error comes again at the first log
                 with contextlib.suppress(Exception):
@@ -76,7 +85,16 @@ class LightningWriter(Writer):
                         atexit.register(experiment.end)
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
-        return cls([*given, *made], [*(given if are_ours else ()), *made])
+        return cls([*given, *made], [*(given if are_ours else ()), *made], made)
+
+    @classmethod
+    def _end_idle(cls) -> None:
+        """End the runs of earlier fits, which new loggers would use otherwise."""
+        while cls._idle:
+            process, logger = cls._idle.pop()
+            if process == os.getpid():  # a forked process leaves the runs alone
+                with contextlib.suppress(Exception):
+                    _of_class(type(logger), _ENDS)(logger.experiment)
 
     @classmethod
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -117,6 +135,11 @@ class LightningWriter(Writer):
         for logger in self.run:
             self._call(logger, partial(logger.log_hyperparams, dict(params)))
 
+    @property
+    def lag(self) -> float:  # type: ignore[override]
+        """Endless if a kill of the process costs values that a logger has taken."""
+        return math.inf if any(map(_loses_at_kill, self.run)) else 0.0
+
     def flush(self) -> None:
         """Make the loggers save; the Trainer saves its own loggers."""
         for logger in self._ours:
@@ -126,10 +149,13 @@ class LightningWriter(Writer):
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
+        kept_open = (logger for logger in self._made if _of_class(type(logger), _ENDS))
+        self._idle.extend((os.getpid(), logger) for logger in kept_open)
 
     def _call(self, logger: Any, call: Callable[[], object]) -> None:
         """Call a logger; if one of several loggers refuses the input, note the error."""
         try:
+            _check_open(logger)
             call()
         except Exception as error:
             if len(self.run) == 1 or not self.is_permanent(error):
@@ -197,9 +223,38 @@ _SAMPLES: Mapping[str, Mapping[str, Callable[[Any, str, Any, int], None]]] = {
 """The functions that log a sample, by the name of the logger's class and the kind of sample."""
 
 
+_ENDS: Mapping[str, Callable[[Any], object]] = {
+    "CometLogger": lambda run: run.end(),
+    "SwanLabLogger": lambda run: getattr(run, "alive", True) and run.finish(),
+    "WandbLogger": lambda run: run.finish(),
+}
+"""The functions that end a run, by the class of loggers that would use an open run again."""
+
+
 def kinds_of(logger_class: type) -> Mapping[str, Callable[[Any, str, Any, int], None]]:
     """Return the kinds of samples that a class of loggers has, each with a function to log it."""
-    return next((kinds for name, kinds in _SAMPLES.items() if _is_named(logger_class, name)), {})
+    return _of_class(logger_class, _SAMPLES) or {}
+
+
+def _of_class(logger_class: type, table: Mapping[str, Any]) -> Any:
+    """Return the entry of a class of loggers in a table by the names of classes, if any."""
+    return next((entry for name, entry in table.items() if _is_named(logger_class, name)), None)
+
+
+def _check_open(logger: Any) -> None:
+    """Raise an error for a run that would drop values without an error, as Comet's may."""
+    run = logger.experiment if _is_named(type(logger), "CometLogger") else None
+    if run is not None and not (run.alive or run.disabled):
+        raise ConnectionError("Comet's run has not reached a server, or has ended")
+
+
+def _loses_at_kill(logger: Any) -> bool:
+    """Whether a logger is offline and writes at the end of the process: Comet, SwanLab."""
+    if _is_named(type(logger), "CometLogger"):
+        return _is_named(type(logger.experiment), "OfflineExperiment")
+    return _is_named(type(logger), "SwanLabLogger") and (
+        getattr(logger.experiment, "mode", "online") != "online"
+    )
 
 
 def _is_named(logger_class: type, name: str) -> bool:
@@ -241,7 +296,8 @@ class LightningLoggerHook(TrackerHook):
     loggers of TensorBoard, MLflow, W&B, Comet, SwanLab and Aim get images and tables. The end of a
     short run waits up to a minute for a logger that is slow to start, such as Comet's. Comet is
     offline with ``COMET_START_ONLINE=0`` in the environment: ``CometLogger(online=False)`` stores
-    nothing.
+    nothing. Each fit makes the loggers given as dicts anew; evaluations go on with the loggers of
+    the fit before.
 
     Args:
         logger: A ``Logger``; a dict with ``type``, a name in ``lightning.pytorch.loggers`` or a
@@ -304,7 +360,9 @@ class LightningLoggerHook(TrackerHook):
     def _find_loggers(self, runner: Runner) -> None:
         no_backends = DummyLogger, HooksLogger
         of_trainer = [x for x in runner.trainer.loggers if not isinstance(x, no_backends)]
-        self._current = self.loggers or of_trainer
+        # an evaluation goes on with the loggers of the fit before
+        own = self.loggers if in_fit(runner) else self._current_run or self.loggers
+        self._current = own if self.loggers else of_trainer
         self._shares = any(logger is other for logger in self._current for other in of_trainer)
         given = [each for each in self._current if not isinstance(each, dict)]
         self._client_run = (given, not self._shares) if given or not self._current else None

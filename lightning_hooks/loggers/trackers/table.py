@@ -52,7 +52,7 @@ TRACKERS: Mapping[str, Tracker] = {
         {"project": "init/project_name", "dir": "folder", "name": "init/task_name"}
         | {"run_id": "run_id"},
     ),
-    "dvclive": Tracker("DvcliveWriter", "dvclive>=3.44", {"dir": "options/dir"}),
+    "dvclive": Tracker("DvcliveWriter", "dvclive>=3.41", {"dir": "options/dir"}),
     "lightning": Tracker("LightningWriter", "", {"logger": "logger"}),
     "mlflow": Tracker(
         *("MlflowWriter", "mlflow>=2.17"),
@@ -60,7 +60,7 @@ TRACKERS: Mapping[str, Tracker] = {
         | {"run_id": "run_id label"},
     ),
     "neptune": Tracker(
-        *("NeptuneWriter", "neptune>=1.10,<2"),
+        *("NeptuneWriter", "neptune>=1.8,<2"),
         {"project": "init/project", "mode": "init/mode", "dir": "folder", "name": "init/name"}
         | {"run_id": "custom_run_id init/custom_run_id"},
     ),

@@ -13,6 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -46,6 +47,7 @@ AXIS = "trainer/global_step"
 
 _FLUSH = "x_transaction_log_flush_interval"  # a setting since wandb 0.31
 _LONGEST_FLUSH = 5.0  # seconds to wait for rows on the disk
+_LONGEST_END = 10.0  # seconds to wait for an unresponsive service
 
 
 class WandbWriter(Writer):
@@ -245,8 +247,30 @@ class WandbWriter(Writer):
         """End W&B's service; otherwise the end of the process would wait for the service."""
         import wandb
 
-        if wandb.run is None:  # else the program uses it
+        if wandb.run is None:
             wandb.teardown()
+        else:  # which the program may still use
+            _end_at_exit(wandb.run)
+
+
+def _end_at_exit(run: Any) -> None:
+    """Let the end of the process wait for the service of an active run for some seconds only."""
+    import wandb
+
+    is_exit = threading.Event()
+
+    def end_service() -> None:
+        is_exit.wait()
+        if wandb.run is run:
+            wandb.teardown()  # first of all it takes back W&B's own wait, which has no limit
+
+    thread = threading.Thread(target=end_service, daemon=True)
+    thread.start()  # now, as Python starts no thread at its end
+
+    @atexit.register
+    def await_end() -> None:
+        is_exit.set()
+        thread.join(_LONGEST_END)
 
 
 def _await_file(path: str, interval: float) -> None:

@@ -6,7 +6,6 @@ import json
 import os
 import random
 import signal
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,17 +19,10 @@ from support.jobs import loader_place
 from support.jobs.loader_place import Seen
 from support.paths import ROOT
 from support.processes import Job
-from support.torture.kills import Server, flatten, same
+from support.torture.kills import JobStarter, flatten, same
 from support.training import NoValidation, make_loader, make_trainer
 
 RANKS = [kind for kind in loader_place.KINDS if "ranks" in kind]
-
-
-@pytest.fixture(scope="module")
-def server() -> Iterator[Server]:
-    server = Server(loader_place.__name__)
-    yield server
-    server.close()
 
 
 def steps(folder: Path, rank: int = 0) -> list[Any]:
@@ -58,13 +50,13 @@ def check_equal(whole: Path, killed: Path, kill_at: int, ranks: int = 1) -> None
 
 
 @pytest.mark.parametrize("kind", [kind for kind in loader_place.KINDS if kind not in RANKS])
-def test_a_killed_run_sees_the_same_samples(server: Server, tmp_path: Path, kind: str) -> None:
-    draw = random.Random(kind)
+def test_a_killed_run_sees_the_same_samples(tmp_path: Path, kind: str) -> None:
+    draw, starter = random.Random(kind), JobStarter(loader_place.__name__)
 
     def run(name: str, kill_at: int = 0) -> None:
         (tmp_path / name).mkdir(exist_ok=True)
-        server.start(directory=str(tmp_path / name), kind=kind, kill_at=kill_at)
-        status, error = server.answer(), tmp_path / name / "error.txt"
+        starter.start(directory=str(tmp_path / name), kind=kind, kill_at=kill_at)
+        status, error = starter.answer(), tmp_path / name / "error.txt"
         assert status == (-9 if kill_at else 0), error.exists() and error.read_text()
 
     run("whole")

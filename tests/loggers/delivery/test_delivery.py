@@ -472,6 +472,19 @@ def test_strict_raises(tmp_path: Path) -> None:
         fit(tmp_path, hook)
 
 
+def test_the_end_of_a_run_waits_for_no_start_that_has_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail_late() -> Kept:
+        time.sleep(1.0)
+        raise ConnectionError("not there")
+
+    monkeypatch.setattr(Kept, "slow_start", 60.0)
+    start = time.monotonic()
+    fit(tmp_path, KeepHook(fail_late, timeout=0.5))
+    assert time.monotonic() - start < 30
+
+
 def test_dead_backends_are_waited_for_at_once(tmp_path: Path) -> None:
     hooks = [KeepHook(lambda: Kept(broken), timeout=1.0) for _ in range(5)]
     start = time.monotonic()

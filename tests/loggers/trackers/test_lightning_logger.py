@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import importlib
+import json
 import math
 import pickle
 import struct
@@ -30,6 +31,7 @@ from lightning_hooks import (
     log_image,
     log_table,
 )
+from lightning_hooks.loggers.delivery.spool import count_records
 from support import training
 from support.logs import trackers
 from support.logs.media import GIF, WAV, WORDS, Telling
@@ -44,7 +46,7 @@ from support.logs.trackers import (
     run_of,
     warnings_in,
 )
-from support.processes import environment
+from support.processes import environment, free_port
 from support.training import TinyModule, make_loader, make_trainer
 
 pytestmark = REAL_CLIENTS
@@ -249,6 +251,17 @@ def test_without_a_logger_there_is_one_line(
     (said,) = warnings_in(caplog)
     assert "the Trainer has no logger" in said
     assert "LightningLoggerHook(logger=...)" in said
+
+
+@hosted
+def test_an_evaluation_goes_on_with_the_loggers_of_the_fit(host: bool, tmp_path: Path) -> None:
+    hook = LightningLoggerHook({"type": "CSVLogger", "flush_logs_every_n_steps": 1}, interval=2)
+    trainer = fit(tmp_path, hook, host=host)
+    trainer.validate(trainer.lightning_module, make_loader(1), verbose=False)
+    (file,) = tmp_path.glob("lightning_logs/version_*/metrics.csv")
+    assert len([row for row in rows_of(file) if "val/val_loss" in row]) == 3
+    fit(tmp_path, hook, host=host)
+    assert (tmp_path / "lightning_logs/version_1/metrics.csv").exists()
 
 
 @hosted
@@ -507,6 +520,111 @@ def test_swanlab_keeps_strange_values_in_a_run_that_goes_on(tmp_path: Path) -> N
         assert all(struct.pack("<d", value) in stored for value in ODD)
         assert stored.count("train/ä b/:%".encode()) == 5  # the name, and four steps
     assert len(files) == 2
+
+
+# -- runs that Lightning's loggers leave open, and runs that a kill cuts short --
+
+SWANLAB = "swanlab.integration.pytorch_lightning.SwanLabLogger"
+COMETS_FOLDER = {"project": "digits", "offline_directory": "comet"}
+OFFLINE: dict[str, tuple[dict[str, Any], str]] = {  # with the files of a run
+    "comet_ml": ({"type": "CometLogger", **COMETS_FOLDER}, "comet/*.zip"),
+    "swanlab": (
+        {"type": SWANLAB, "project": "digits", "log_dir": "swan", "mode": "offline"},
+        "swan/*/*.swanlab",
+    ),
+    "wandb": (
+        {"type": "WandbLogger", "offline": True, "save_dir": "."},
+        "wandb/offline-run-*/*.wandb",
+    ),
+}
+TWO_FITS = """
+import json, sys
+from lightning_hooks import LightningLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+for _ in range(2):
+    hook = LightningLoggerHook(json.loads(sys.argv[1]), interval=2, strict=True, timeout=60)
+    trainer = make_trainer(".", hook, max_epochs=1)
+    trainer.fit(TinyModule(), make_loader(4))
+    trainer.validate(trainer.lightning_module, make_loader(1), verbose=False)
+"""
+A_FIT = """
+import json, logging, sys
+from lightning_hooks import LightningLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+logging.basicConfig()
+hook = LightningLoggerHook(json.loads(sys.argv[1]), interval=1, timeout=2)
+make_trainer(".", hook, max_epochs=1).fit(TinyModule(), make_loader(4))
+"""
+A_KILL = """
+import json, os, signal, sys
+from lightning_hooks import LightningLoggerHook
+from support.training import TinyModule, make_loader, make_trainer
+
+class Killed(TinyModule):
+    def on_train_epoch_end(self):
+        hook._session.sender.settle(60)
+        os.kill(os.getpid(), signal.SIGKILL)
+
+hook = LightningLoggerHook(json.loads(sys.argv[1]), interval=1)
+make_trainer(".", hook).fit(Killed(), make_loader(4))
+"""
+
+
+def run_with(client: str, arguments: list[str], folder: Path, **variables: str) -> str:
+    """Run a program of the client, offline by default; return what the program says."""
+    pytest.importorskip(client)
+    command = [sys.executable, "-W", "ignore", *arguments]
+    given = environment(**{"COMET_START_ONLINE": "0", **variables})
+    done = subprocess.run(command, env=given, cwd=folder, timeout=240, capture_output=True)
+    return (done.stdout + done.stderr).decode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", OFFLINE)
+def test_each_fit_and_its_evaluation_have_a_run(client: str, tmp_path: Path) -> None:
+    logger, files = OFFLINE[client]
+    said = run_with(client, ["-c", TWO_FITS, json.dumps(logger)], tmp_path)
+    runs = [path.read_bytes() for path in tmp_path.glob(files)]
+    assert len(runs) == 2, said
+    if client == "comet_ml":
+        runs = [*map(messages_in, tmp_path.glob(files))]
+    assert all(b"train/loss" in run and b"val/val_loss" in run for run in runs)
+
+
+def messages_in(archive: Path) -> bytes:
+    """The messages of an archive of Comet's."""
+    with zipfile.ZipFile(archive) as files:
+        return files.read("messages.json")
+
+
+@pytest.mark.slow
+def test_comet_without_a_server_has_taken_nothing(tmp_path: Path) -> None:
+    server = f"http://127.0.0.1:{free_port()}/clientlib/"
+    variables = {"COMET_URL_OVERRIDE": server, "COMET_API_KEY": "x" * 25}
+    logger, _ = OFFLINE["comet_ml"]
+    program = ["-c", A_FIT, json.dumps(logger)]
+    said = run_with("comet_ml", program, tmp_path, COMET_START_ONLINE="1", **variables)
+    assert (
+        "lightning has taken 0 of 4 records (ConnectionError: Comet's run has not reached" in said
+    )
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["comet_ml", "swanlab"])
+def test_what_a_kill_has_cost_an_offline_run_is_sent(client: str, tmp_path: Path) -> None:
+    logger, files = OFFLINE[client]
+    said = run_with(client, ["-c", A_KILL, json.dumps(logger)], tmp_path)
+    (spool,) = tmp_path.glob("spool/*.jsonl")
+    assert count_records(str(spool), rest=True) == 4, said
+    command = ["replay", str(spool), "--to", "lightning", "--logger", json.dumps(logger)]
+    said = run_with(client, ["-m", "lightning_hooks", *command], tmp_path)
+    assert not spool.exists(), said
+    # the killed run has a file too
+    last = max(tmp_path.glob(files), key=lambda path: path.stat().st_mtime)
+    stored = messages_in(last) if client == "comet_ml" else last.read_bytes()
+    assert stored.count(b"train/loss") >= 4
 
 
 class Slow(Logger):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import inspect
 import json
 import os
 import shutil
@@ -264,7 +265,9 @@ def test_dvclives_variable_keeps_an_earlier_run(
 def test_dvclives_variable_names_the_experiment(
     work: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("dvclive")
+    dvclive = pytest.importorskip("dvclive.dvc")
+    if "DVC_EXP_NAME" not in inspect.getsource(dvclive):
+        pytest.skip("this release of DVCLive does not read the variable")
     git = "git -c user.name=me -c user.email=me@here"
     commands = f"git init -q && {sys.executable} -m dvc -q init && {git} commit -q -m one"
     subprocess.run(commands, shell=True, check=True)

@@ -1,6 +1,6 @@
 """Train with one of many kinds of loaders, and be killed within an epoch.
 
-``serve`` answers as the server of ``support.torture.kill_job`` does.
+A single argument is a JSON object of those of :func:`train`.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from torch.utils.data import (
 
 from lightning_hooks import CheckpointHook, TimeLimitHook, newest_valid
 from lightning_hooks.utils.process_age import process_age
-from support.torture.kill_job import serve
+from support.torture.kill_job import work
 from support.training import NoValidation, make_trainer, two_ranks
 
 EPOCHS, BATCHES = 3, 7
@@ -255,7 +255,7 @@ def train(directory: str, kind: str, kill_at: int = 0, every: int = 2, seconds: 
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 1:
+    if len(sys.argv) > 2:
         train(sys.argv[1], sys.argv[2], int(sys.argv[3]), seconds=float(sys.argv[4]))
     else:
-        serve(train=train)
+        work({"train": train}, **json.loads(sys.argv[1]))

@@ -7,7 +7,6 @@ docs/results/torture.md`` writes the tables of docs/torture.md.
 from __future__ import annotations
 
 import argparse
-import contextlib
 import os
 import platform
 import random
@@ -41,9 +40,9 @@ def torture_by_kills(folder: Path, number: int, seed: int) -> Iterator[Job]:
     def job(background: bool, by_epoch: bool) -> list[str]:
         unit = "epoch" if by_epoch else "iteration, within epochs"
         way = f"{'background' if background else 'synchronous'}, by {unit}"
-        with victim_of(folder / way, background, by_epoch) as victim:
-            kills.kill_again_and_again(victim, number // len(WAYS), random.Random(f"{seed}{way}"))
-            return [way, *counts(victim.tally)]
+        victim = victim_of(folder / way, background, by_epoch)
+        kills.kill_again_and_again(victim, number // len(WAYS), random.Random(f"{seed}{way}"))
+        return [way, *counts(victim.tally)]
 
     for way in WAYS:
         yield partial(job, *way)
@@ -55,27 +54,24 @@ def torture_by_signals(folder: Path, number: int, seed: int) -> Iterator[Job]:
     def job(name: str, background: bool) -> list[str]:
         way = f"{name}, {'background' if background else 'synchronous'}"
         draw = random.Random(f"{seed}{way}")
-        with victim_of(folder / way, background, not background) as victim:
-            for turn in range(number // 4):
-                waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
-                if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 3 == 0):
-                    victim.tally["kills"] += 1
-                    kills.check_interrupted(victim)
-            victim.finish()
-            return [way, *counts(victim.tally)]
+        victim = victim_of(folder / way, background, not background)
+        for turn in range(number // 4):
+            waits = draw.uniform(0, 0.4) * victim.seconds, draw.uniform(0, 0.004)
+            if victim.interrupt(getattr(signal, name), *waits, in_write=turn % 3 == 0):
+                victim.tally["kills"] += 1
+                kills.check_interrupted(victim)
+        victim.finish()
+        return [way, *counts(victim.tally)]
 
     for name in ("SIGTERM", "SIGINT"):
         for background in (False, True):
             yield partial(job, name, background)
 
 
-@contextlib.contextmanager
-def victim_of(folder: Path, background: bool, by_epoch: bool) -> Iterator[kills.Victim]:
-    """A run to be killed, with a server of its own."""
+def victim_of(folder: Path, background: bool, by_epoch: bool) -> kills.Victim:
+    """A run to be killed."""
     folder.mkdir()
-    server = kills.Server()
-    yield kills.Victim(server, folder, background=background, by_epoch=by_epoch)
-    server.close()
+    return kills.Victim(folder, background=background, by_epoch=by_epoch)
 
 
 def counts(tally: Counter[str]) -> list[str]:
@@ -89,19 +85,19 @@ def torture_by_faults(folder: Path) -> Iterator[Job]:
     if not fault_job.can_mount():
         yield lambda: ["(small disks cannot be mounted here)", ""]
         return
-    server = kills.Server(fault_job.__name__)
+    starter = kills.JobStarter(fault_job.__name__)
     whole = folder / "nothing happens"
     whole.mkdir()
-    server.start(directory=str(whole), background=False, by_epoch=True)
-    assert server.answer() == 0
+    starter.start(directory=str(whole), background=False, by_epoch=True)
+    assert starter.answer() == 0
 
     def job(name: str) -> list[str]:
         place = folder / name
         place.mkdir()
         place.chmod(0o755)
         with one_at_a_time:
-            server.start(job=name, directory=str(place), whole=str(whole))
-            status = server.answer()
+            starter.start(job=name, directory=str(place), whole=str(whole))
+            status = starter.answer()
         assert status == 0, f"{name}: {status}"
         return [name.replace("_", " "), str(fault_job.FAULTS[name].__doc__)]
 

@@ -1,6 +1,6 @@
 """Break the disk of real runs; each function is a fault, its docstring the expected result.
 
-They run in processes of their own, forked by a server as in ``kill_job``.
+They run in processes of their own, as in ``kill_job``.
 """
 
 from __future__ import annotations
@@ -8,8 +8,10 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import errno
+import json
 import os
 import shutil
+import sys
 import tempfile
 import warnings
 from collections.abc import Callable, Iterator
@@ -281,4 +283,4 @@ def a_list_of_checkpoints_that_is_no_json(directory: str, whole: str) -> None:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    kill_job.serve(train=kill_job.train, **FAULTS)
+    kill_job.work({"train": kill_job.train, **FAULTS}, **json.loads(sys.argv[1]))

@@ -1,20 +1,14 @@
-"""A server that forks training processes to be killed: they need not import everything anew.
-
-Each line of the input is a JSON object of arguments for :func:`train`. The answers are a 0 when
-all is imported, and then the process's id and, when it has ended, its status.
-"""
+"""Train in a process that is to be killed. The argument is a JSON object of those of ``train``."""
 
 from __future__ import annotations
 
-import atexit
 import json
-import multiprocessing
 import os
 import signal
 import sys
 import traceback
-import warnings
 from collections import OrderedDict
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -141,25 +135,10 @@ def ignore_signals() -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-def serve(**jobs: Any) -> None:
-    """Serve until the input ends."""
-    warnings.simplefilter("ignore")  # of files that the kill has left
+def work(jobs: Mapping[str, Callable[..., None]], job: str = "train", **arguments: Any) -> None:
+    """Do a job and end as a process of its own does: threads are waited for."""
     # what a shell starts in the background ignores Ctrl-C
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    print(0, flush=True)
-    # not os.fork(): such a process would free each object of all that is imported when it ends
-    processes = multiprocessing.get_context("fork")
-    for line in sys.stdin:
-        process = processes.Process(target=work, args=(jobs,), kwargs=json.loads(line))
-        process.start()
-        print(process.pid, flush=True)
-        process.join()
-        print(process.exitcode, flush=True)
-
-
-def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
-    """Do a job and end as a process of its own does: threads are waited for."""
-    os.dup2(2, 1)  # the answers' pipe is not for the log
     code = 1
     try:
         jobs[job](**arguments)
@@ -170,9 +149,8 @@ def work(jobs: Any, job: str = "train", **arguments: Any) -> None:
         ignore_signals()
         (Path(arguments["directory"]) / "error.txt").write_text(traceback.format_exc())
     ignore_signals()
-    atexit._run_exitfuncs()  # a fork runs none when it ends
     sys.exit(code)
 
 
 if __name__ == "__main__":
-    serve(train=train)
+    work({"train": train}, **json.loads(sys.argv[1]))

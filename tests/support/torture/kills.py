@@ -6,8 +6,6 @@ import json
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 import warnings
 from collections import Counter
@@ -18,7 +16,9 @@ import torch
 
 from lightning_hooks import newest_valid
 from lightning_hooks.storage import manifest
+from support import forks
 from support.logs.text import read_logs
+from support.paths import ROOT
 from support.processes import environment
 from support.torture import kill_job
 
@@ -32,39 +32,28 @@ FOREIGN = {
 }
 
 
-class Server:
-    """Starts processes that do a job, one at a time."""
+class JobStarter:
+    """Starts processes that do a job, one at a time.
+
+    Args:
+        job: The name of the job's module.
+    """
 
     def __init__(self, job: str = kill_job.__name__) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", job],
-            env=environment(),
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
-        self.answer()  # it has imported everything
+        self.job = job
 
     def start(self, **arguments: Any) -> int:
         """Start one; return its id."""
-        assert self.process.stdin is not None
-        self.process.stdin.write(json.dumps(arguments) + "\n")
-        self.process.stdin.flush()
-        return self.answer()
+        command = ["-m", self.job, json.dumps(arguments)]
+        self.process = forks.start(command, environment(), Path(os.devnull), ROOT)
+        assert self.process.pid is not None
+        return self.process.pid
 
     def answer(self) -> int:
         """Wait for its end; return its exit status, minus the signal that has killed it."""
-        assert self.process.stdout is not None
-        return int(self.process.stdout.readline())
-
-    def close(self) -> None:
-        """End the server."""
-        assert self.process.stdin is not None
-        assert self.process.stdout is not None
-        self.process.stdin.close()
-        self.process.wait(60)
-        self.process.stdout.close()
+        self.process.join()
+        assert self.process.exitcode is not None
+        return self.process.exitcode
 
 
 def is_running(pid: int) -> bool:
@@ -79,13 +68,12 @@ class Victim:
     """A run that is killed again and again in one directory, and the one that never was.
 
     Args:
-        server: What starts the processes.
         path: Where the directories of both are.
         arguments: Those of ``kill_job.train``.
     """
 
-    def __init__(self, server: Server, path: Path, **arguments: Any) -> None:
-        self.server, self.arguments = server, arguments
+    def __init__(self, path: Path, **arguments: Any) -> None:
+        self.starter, self.arguments = JobStarter(), arguments
         self.directory, self.whole = path / "killed", path / "whole"
         self.saved = 0  # iterations of the newest file
         self.tally: Counter[str] = Counter()
@@ -93,8 +81,8 @@ class Victim:
             directory.mkdir()
         self._place()
         start = time.monotonic()
-        server.start(directory=str(self.whole), **arguments)
-        assert server.answer() == 0, self.error(self.whole)
+        self.starter.start(directory=str(self.whole), **arguments)
+        assert self.starter.answer() == 0, self.error(self.whole)
         self.seconds = time.monotonic() - start
         self.end = last_of(self.whole)
         self.logs = read_logs(self.whole)
@@ -122,7 +110,7 @@ class Victim:
         if not self.saved:  # nothing to go on from: it is another run, with logs of its own
             for path in self.directory.glob("2*.log*"):
                 path.unlink()
-        return self.server.start(directory=str(self.directory), **self.arguments, **more)
+        return self.starter.start(directory=str(self.directory), **self.arguments, **more)
 
     def interrupt(self, number: int, wait: float, pause: float, *, in_write: bool) -> bool:
         """Start or resume, send a signal after a while; return whether it came in time.
@@ -142,7 +130,7 @@ class Victim:
         time.sleep(pause if in_write else wait)
         if is_running(pid):
             os.kill(pid, number)
-        status = self.server.answer()
+        status = self.starter.answer()
         if status == 0:
             self.check_end()
             return False
@@ -154,7 +142,7 @@ class Victim:
     def interrupt_at(self, place: str, number: int) -> None:
         """Start or resume; the process sends itself a signal at a place of ``kill_job``'s."""
         self._start(place=place, number=number)
-        self._check_status(self.server.answer(), number)
+        self._check_status(self.starter.answer(), number)
         self.check_survivors()
 
     def _check_status(self, status: int, number: int) -> None:
@@ -175,7 +163,7 @@ class Victim:
     def finish(self) -> None:
         """Resume, and let it come to its end."""
         self._start()
-        assert self.server.answer() == 0, self.error()
+        assert self.starter.answer() == 0, self.error()
         self.check_end()
 
     def check_survivors(self) -> None:
