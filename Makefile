@@ -29,9 +29,10 @@ $(INSTALLED): pyproject.toml constraints.txt
 demo: $(INSTALLED)
 	$(BIN)/python examples/demo.py $(ARGS)
 
-# in four processes: on two cores a third of the time a test waits for a process, a server or a disk
+# three processes on two cores: a test often waits for a process, a server or a disk, and one process
+# more costs half a minute of imports; worksteal gives each whole files, whose fixtures are made once
 test: $(INSTALLED)
-	$(BIN)/python -m pytest -n 4 $(ARGS)
+	$(BIN)/python -m pytest -n 3 --dist worksteal $(ARGS)
 
 slow: $(INSTALLED)
 	$(BIN)/python -m pytest -m slow $(ARGS)

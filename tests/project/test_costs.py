@@ -27,7 +27,7 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from support.device_reads import Reads
-from support.processes import run_program
+from support.processes import run_new
 from support.training import TinyNormModule, make_loader, make_trainer
 from support.walks import IN_THEIR_PLACE
 
@@ -171,6 +171,6 @@ def test_importing_us_imports_only_us_file_locks_and_the_standard_library() -> N
         "import sys, lightning.pytorch, torchmetrics; before = set(sys.modules)\n"
         "from lightning_hooks import *; print(*set(sys.modules) - before)"
     )
-    printed = run_program(program).split()
+    printed = run_new(program).split()
     imported = {name.partition(".")[0] for name in printed} - {*sys.stdlib_module_names}
     assert imported - {"filelock"} == {"lightning_hooks"}  # torch may have imported it

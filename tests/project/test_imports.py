@@ -17,7 +17,7 @@ import lightning_hooks
 from lightning_hooks._exports import HOMES, PUBLIC
 from lightning_hooks.engine.registry import HOOKS
 from support.paths import ROOT
-from support.processes import run_program
+from support.processes import run_new
 
 BASES = {"BaseEMAHook", "DistEvalHook", "EvalHook", "Hook"}
 BASES |= {"LoggerHook", "LrUpdaterHook", "MomentumUpdaterHook"}  # not registered, as in mmcv
@@ -75,7 +75,7 @@ def test_a_users_class_of_a_hooks_name_is_the_users_in_a_config() -> None:
         print(json.dumps([ours, found.callbacks[0].class_path]))
     """
     pytest.importorskip("jsonargparse")
-    assert json.loads(run_program(program)) == [[], "__main__.EMAHook"]
+    assert json.loads(run_new(program)) == [[], "__main__.EMAHook"]
 
 
 def test_a_config_imports_the_modules_of_its_own_hooks() -> None:
@@ -83,7 +83,7 @@ def test_a_config_imports_the_modules_of_its_own_hooks() -> None:
         "import json, sys; from lightning_hooks import register_training_hooks as make; "
         "make(lr_config={'policy': 'STEP', 'step': [8]}); print(json.dumps([*sys.modules]))"
     )
-    ours = json.loads(run_program(program))
+    ours = json.loads(run_new(program))
     assert "lightning_hooks.hooks.updaters.decay" in ours
     assert not {HOMES["EMAHook"], HOMES["WandbLoggerHook"]} & {*ours}
 
@@ -117,7 +117,7 @@ def test_a_fresh_import_builds_hooks_by_name() -> None:
             "pickled": pickle.loads(pickle.dumps(CheckpointHook)) is CheckpointHook,
         }))
     """
-    found = json.loads(run_program(program))  # forked before we were imported
+    found = json.loads(run_new(program))
     assert found["built"] == "lightning_hooks.hooks.profiling.iter_timer"
     assert not found["others"]
     assert found["taken"].startswith("'EMAHook is already registered in hook")

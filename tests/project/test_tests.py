@@ -1,12 +1,14 @@
-"""Holds how tests/ is laid out: by the folders of the package, each file for itself."""
+"""Holds how tests/ is laid out, each file for itself, and that forks are as new interpreters."""
 
 from __future__ import annotations
 
 import ast
+import multiprocessing
 from pathlib import Path
 
 import lightning_hooks
 from support.paths import TESTS
+from support.processes import run_program
 
 OTHERS = {"first_day", "golden", "golden_check", "old_code", "old_project", "peers", "project"}
 OTHERS |= {"sister_code", "support"}
@@ -38,3 +40,9 @@ def imported_by(path: Path) -> set[str]:
 def test_no_test_file_imports_another() -> None:
     stems = {path.stem for path in FILES}
     assert not {path.name: found for path in FILES if (found := imported_by(path) & stems)}
+
+
+def test_a_fork_starts_processes_as_a_new_interpreter_does() -> None:
+    program = "import multiprocessing; print(multiprocessing.get_start_method())"
+    # else each loader with workers starts a fork server, whose workers survive a kill
+    assert run_program(program).split() == [multiprocessing.get_start_method()]

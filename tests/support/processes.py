@@ -6,6 +6,8 @@ import json
 import os
 import shutil
 import socket
+import subprocess
+import sys
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ __all__ = [
     "free_port",
     "read_ranks",
     "run_job",
+    "run_new",
     "run_program",
     "run_python",
     "write_rank",
@@ -131,6 +134,14 @@ def run_python(*command: Any, folder: Path = ROOT, timeout: float = 240) -> str:
 def run_program(code: str, *arguments: Any) -> str:
     """Run a program, given as code, to its end in a fork; return its output."""
     return run_python("-c", code, *arguments)
+
+
+def run_new(code: str) -> str:
+    """Run a program in a new interpreter, which takes seconds: a fork has imported the package."""
+    command = [sys.executable, "-W", "ignore", "-c", code]
+    return subprocess.run(
+        command, cwd=ROOT, env=environment(), capture_output=True, text=True, check=True
+    ).stdout
 
 
 def write_rank(out: Path, found: Any, name: str = "rank") -> None:

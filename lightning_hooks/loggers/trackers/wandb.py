@@ -261,8 +261,9 @@ def _end_at_exit(run: Any) -> None:
 
     def end_service() -> None:
         is_exit.wait()
-        if wandb.run is run:
-            wandb.teardown()  # first of all it takes back W&B's own wait, which has no limit
+        if wandb.run is None or wandb.run is run:  # else the program has begun another
+            with contextlib.suppress(Exception):  # W&B's own hook may have been the first
+                wandb.teardown()  # at first it takes back W&B's own wait, which has no limit
 
     thread = threading.Thread(target=end_service, daemon=True)
     thread.start()  # now, as Python starts no thread at its end
