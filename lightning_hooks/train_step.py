@@ -46,15 +46,19 @@ class TrainStepModule(L.LightningModule):
                 f"{type(model).__name__} has no train_step(data, optimizer); "
                 "give an mmcv-style model, or write a LightningModule"
             )
+        self._set_model(model, optimizer)
+        self.automatic_optimization = len(self._optimizers) == 1
+
+    def _set_model(self, model: Any, optimizer: Any) -> None:
+        """Set the model and its optimizers: one, or several by name."""
         self.model: Any = model
         named = isinstance(optimizer, Mapping)
         self._optimizers = dict(optimizer) if isinstance(optimizer, Mapping) else {"": optimizer}
-        for name, optimizer in self._optimizers.items():
-            if optimizer is not None and not isinstance(optimizer, torch.optim.Optimizer):
+        for name, value in self._optimizers.items():
+            if not (isinstance(value, torch.optim.Optimizer) or (value is None and not named)):
                 where = f"optimizer[{name!r}]" if named else "optimizer"
-                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {shown(optimizer)}")
+                raise TypeError(f"{where} must be a torch.optim.Optimizer, got {shown(value)}")
         self.optimizer_names: list[str] | None = list(self._optimizers) if named else None
-        self.automatic_optimization = len(self._optimizers) == 1
 
     def __setattr__(self, name: str, value: Any) -> None:
         # Lightning sets the name of the running event 44 times in a step, and torch would search

@@ -30,7 +30,7 @@ from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
-__all__ = ["ConfiguredHooks", "register_training_hooks"]
+__all__ = ["ConfiguredHooks", "register_training_hooks", "with_type_of_policy"]
 
 TIMER = {"type": "IterTimerHook"}
 
@@ -220,8 +220,8 @@ def register_training_hooks(
         check_names("register_training_hooks", adapter, known - {"hooks"})
     by_epoch, length = run_length(runner, total_epochs, total_iters)
     count = {} if by_epoch else {"by_epoch": False}
-    lr = partial(_with_type_of_policy, family="LrUpdaterHook")
-    momentum = partial(_with_type_of_policy, family="MomentumUpdaterHook")
+    lr = partial(with_type_of_policy, family="LrUpdaterHook")
+    momentum = partial(with_type_of_policy, family="MomentumUpdaterHook")
     step = "optimizer_config" if fp16 is None else "optimizer_config and fp16"
     optimizer = {} if optimizer_config is None and fp16 is not None else optimizer_config
     save = {"type": "CheckpointHook", **count}
@@ -266,7 +266,7 @@ def _loggers(config: Mapping[str, Any] | None, count: Mapping[str, Any]) -> list
     return [Item("log_config", logger, "VERY_LOW", default=default) for logger in config["hooks"]]
 
 
-def _with_type_of_policy(config: Config, family: str) -> Config:
+def with_type_of_policy(config: Config, family: str) -> Config:
     """Replace ``policy``, spelled in any case, by the type of the hook."""
     if not isinstance(config, Mapping) or "type" in config:
         return config

@@ -155,8 +155,8 @@ class Registry:
             KeyError: if the name is taken, and ``force`` is false.
             TypeError: if ``module`` is not a class, or the name is not a string.
         """
-        if inspect.isclass(name):  # the bare decorator: @REGISTRY.register_module
-            return self._register(name, None, force)
+        if self._accepts(name):  # the bare decorator: @REGISTRY.register_module
+            return self._register(name, None, force)  # type: ignore[type-var]
         names = [name] if isinstance(name, str) else name
         is_list = isinstance(names, (list, tuple)) and all(isinstance(n, str) for n in names)
         if not (names is None or is_list):

@@ -132,9 +132,7 @@ class StandinModule(types.ModuleType):
 
     def __init__(self, name: str) -> None:
         super().__init__(name, f"{name} of mmcv 1.7.2, as lightning_hooks has it.")
-        names = names_of(name)
-        starred = sorted(n for n, source in names.items() if source.is_public)
-        self.__all__ = starred
+        self.__all__ = sorted(n for n, source in names_of(name).items() if source.is_public)
 
     def __getattr__(self, attribute: str) -> Any:
         if attribute in ("__version__", "version_info") and self.__name__ in VERSIONED:

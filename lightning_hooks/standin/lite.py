@@ -91,26 +91,24 @@ def spec_of_file(module: str, installed: Installed | None) -> ModuleSpec | None:
     if module in MMENGINE_FILES:
         if mmengine is None:
             return None
-        _check_release(module, "mmengine", MMENGINE_VERSION, mmengine, MMENGINE_VERSIONS)
+        _check_release(module, "mmengine", mmengine, MMENGINE_VERSIONS)
         return spec_from_file_location(module, mmengine.folder / MMENGINE_FILES[module])
     if installed is None or not installed.is_2:
         return None
     if not (installed.has_operators and module.startswith(("mmcv._ext", "mmcv.ops"))):
-        _check_release(module, "mmcv-lite", LITE_VERSION, installed, LITE_VERSIONS)
+        _check_release(module, "mmcv-lite", installed, LITE_VERSIONS)
         if mmengine is None:
             return None
     folder = installed.folder.joinpath(*module.split(".")[1:-1])
     return PathFinder.find_spec(module, [str(folder)])
 
 
-def _check_release(
-    module: str, wheel: str, pinned: str, installed: Installed, readable: Sequence[str]
-) -> None:
+def _check_release(module: str, wheel: str, installed: Installed, readable: Sequence[str]) -> None:
     if installed.version not in readable:
         raise ImportError(
             f"{module}: {installed.folder.name} {installed.version} is installed in "
             f"{installed.folder}, and this lightning_hooks reads the files of "
-            f"{' and '.join(readable)}: pip install --no-deps {wheel}=={pinned}"
+            f"{' and '.join(readable)}: pip install --no-deps {wheel}=={readable[0]}"
         )
 
 
@@ -142,11 +140,7 @@ class LiteLoader(importlib.machinery.SourceFileLoader):
         models = _models_of(module.__name__)
 
         def import_(
-            name: str,
-            globals: Mapping[str, Any] | None = None,
-            locals: Mapping[str, Any] | None = None,
-            fromlist: Sequence[str] | None = (),
-            level: int = 0,
+            name: str, globals: Any = None, locals: Any = None, fromlist: Any = (), level: int = 0
         ) -> Any:
             if level == 0 and name.partition(".")[0] == "mmengine":
                 return _MMEngine(name, models)

@@ -11,6 +11,7 @@ import functools
 import importlib
 import importlib.resources
 import re
+from collections import ChainMap
 from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any, Literal, NamedTuple
@@ -174,6 +175,14 @@ _OF_US = {
         "DistSamplerSeedHook SyncBuffersHook LogBuffer Priority get_priority"
     ),
     "lightning_hooks.schedules.anneal": "annealing_cos annealing_linear",
+    f"{_STANDIN}._hooks.adjusted": (
+        "CosineAnnealingLrUpdaterHook CosineAnnealingMomentumUpdaterHook "
+        "CosineRestartLrUpdaterHook CyclicLrUpdaterHook CyclicMomentumUpdaterHook "
+        "FlatCosineAnnealingLrUpdaterHook GradientCumulativeFp16OptimizerHook "
+        "GradientCumulativeOptimizerHook LinearAnnealingLrUpdaterHook "
+        "LinearAnnealingMomentumUpdaterHook OneCycleLrUpdaterHook OneCycleMomentumUpdaterHook "
+        "StepLrUpdaterHook StepMomentumUpdaterHook"
+    ),
     f"{_STANDIN}.fileio.file_client": "HTTPBackend=FsspecBackend",
     f"{_STANDIN}.ops.extension": "load_ext get_onnxruntime_op_path",
     f"{_STANDIN}.runner.checkpoint": "_load_checkpoint _load_checkpoint_with_prefix",
@@ -197,6 +206,11 @@ _OF_TORCH = {
 _OF_OTHERS = {
     "math": "inf pi",
     "mmcv.fileio.io": "load_file=load",
+    "torch": "TORCH_VERSION=__version__",
+    "torch.__config__": "get_build_config=show",
+    "torch.backends.mps": "is_mps_available=is_available",
+    "torch.cuda": "is_cuda_available=is_available",
+    "torch.jit": "is_jit_tracing=is_tracing",
     "torch.hub": "load_url=load_state_dict_from_url",
     "torch.nn": "SyncBatchNorm",
 }
@@ -228,18 +242,14 @@ UNRECORDED = {
 
 
 def _exports() -> dict[str, str]:
-    """Return the ``__all__`` of each module in the folders, read without an import.
-
-    A package's own ``__all__`` comes last: ``RUNNERS`` of ``standin.runner`` has all runners.
-    """
+    """Return the ``__all__`` of each module in the folders, read without an import."""
     by_module = {}
     for folder in _FOLDERS:
-        files = (importlib.resources.files(_STANDIN) / folder).iterdir()
-        sources = {file.name: file for file in files if file.name.endswith(".py")}
-        for name, file in sorted(sources.items(), reverse=True):
-            module = f"{_STANDIN}.{folder}.{name}".removesuffix(".py").removesuffix(".__init__")
-            lists = re.findall(r"^__all__ \+?= \[(.*?)\]", file.read_text("utf-8"), re.M | re.S)
-            by_module[module] = " ".join(re.findall(r'"(\w+)"', "".join(lists)))
+        for file in (importlib.resources.files(_STANDIN) / folder).iterdir():
+            if file.name.endswith(".py"):
+                module = f"{_STANDIN}.{folder}.{file.name.removesuffix('.py')}"
+                names = re.findall(r"^__all__ = \[(.*?)\]", file.read_text("utf-8"), re.M | re.S)
+                by_module[module] = " ".join(re.findall(r'"(\w+)"', "".join(names)))
     return by_module
 
 
@@ -305,7 +315,4 @@ def _defining_modules() -> dict[str, str]:
 @functools.cache
 def _offered_anywhere() -> dict[str, Source]:
     """Return the source of each offered name, by the first module with the name."""
-    offered = dict(OFFERED)
-    for names in OFFERED_AT.values():
-        offered = {**names, **offered}
-    return offered
+    return dict(ChainMap(OFFERED, *OFFERED_AT.values()))

@@ -66,9 +66,7 @@ def version_for(reader: Mapping[str, Any]) -> str:
             bounds[bound["side"].lower()] = value
     maximum = bounds.get("max", own)
     minimum = bounds.get("min", maximum)
-    if digit_version(own) < digit_version(minimum):  # for mmcv 2.x: the package's own error fits
-        return own
-    if digit_version(own) <= digit_version(maximum):
+    if digit_version(own) <= digit_version(maximum):  # of a package for mmcv 2.x, the error fits
         return own
     notice(
         f"{reader.get('__name__', file)} is for mmcv {minimum} to {maximum}: the version that it "

@@ -12,7 +12,8 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader
 
-from lightning_hooks.standin.runner import EpochBasedRunner, IterBasedRunner
+from lightning_hooks.standin.runner.epoch_based_runner import EpochBasedRunner
+from lightning_hooks.standin.runner.iter_based_runner import IterBasedRunner
 
 RUNNERS = {"EpochBasedRunner": EpochBasedRunner, "IterBasedRunner": IterBasedRunner}
 

@@ -426,7 +426,7 @@ def test_a_batch_processor_runs_the_model(tmp_path: Path) -> None:
     [
         (dict(logger=None), TypeError, "logger must be a logging.Logger"),
         (dict(optimizer="SGD"), TypeError, "optimizer must be a torch.optim.Optimizer"),
-        (dict(optimizer={"a": 1}), TypeError, r'optimizer\["a"\]'),
+        (dict(optimizer={"a": 1}), TypeError, r"optimizer\['a'\]"),
         (dict(meta=[]), TypeError, "meta must be a dict"),
         (dict(max_iters=1), ValueError, "Only one of"),
         (dict(work_dir=1), TypeError, "work_dir"),

@@ -5,32 +5,21 @@ from __future__ import annotations
 import functools
 import math
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import lightning_hooks
+from lightning_hooks.standin.name_table import OFFERED
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
-    "CosineAnnealingLrUpdaterHook",
-    "CosineAnnealingMomentumUpdaterHook",
-    "CosineRestartLrUpdaterHook",
-    "CyclicLrUpdaterHook",
-    "CyclicMomentumUpdaterHook",
-    "FlatCosineAnnealingLrUpdaterHook",
-    "GradientCumulativeFp16OptimizerHook",
-    "GradientCumulativeOptimizerHook",
     "IterTimerHook",
-    "LinearAnnealingLrUpdaterHook",
-    "LinearAnnealingMomentumUpdaterHook",
     "MomentumUpdaterHook",
-    "OneCycleLrUpdaterHook",
-    "OneCycleMomentumUpdaterHook",
-    "StepLrUpdaterHook",
-    "StepMomentumUpdaterHook",
     "asserting",
     "format_param",
     "get_position_from_periods",
+    "only_if",
+    "under_mmcv",
 ]
 
 Class = TypeVar("Class", bound=type)
@@ -61,9 +50,31 @@ def asserting(cls: Class) -> Class:
     return cls
 
 
-def _subclass(native: type, *bases: type) -> Any:
-    """Return a subclass of a native hook with the same name and mmcv's exceptions."""
-    return asserting(type(native.__name__, (native, *bases), {"__doc__": native.__doc__}))
+def only_if(
+    applies: Callable[[Any, Any], bool],
+) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Decorate a method of a hook that is called under a condition, and else the inherited one.
+
+    Args:
+        applies: The condition: a function of the hook and the method's first argument.
+    """
+
+    def decorator(method: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(method)
+        def call(hook: Any, first: Any, *args: Any) -> Any:
+            if applies(hook, first):
+                return method(hook, first, *args)
+            bases = reversed(type(hook).__mro__)
+            owner = next(cls for cls in bases if vars(cls).get(method.__name__) is call)
+            return getattr(super(owner, hook), method.__name__)(first, *args)
+
+        return call
+
+    return decorator
+
+
+under_mmcv = only_if(lambda hook, runner: runner.loops_itself)
+"""Decorate a method for the stand-in's runners; in a Trainer the inherited method is called."""
 
 
 class IterTimerHook(lightning_hooks.IterTimerHook):
@@ -85,32 +96,16 @@ class MomentumUpdaterHook(lightning_hooks.MomentumUpdaterHook):
         return True
 
 
-CosineAnnealingLrUpdaterHook = _subclass(lightning_hooks.CosineAnnealingLrUpdaterHook)
-CosineRestartLrUpdaterHook = _subclass(lightning_hooks.CosineRestartLrUpdaterHook)
-CyclicLrUpdaterHook = _subclass(lightning_hooks.CyclicLrUpdaterHook)
-FlatCosineAnnealingLrUpdaterHook = _subclass(lightning_hooks.FlatCosineAnnealingLrUpdaterHook)
-LinearAnnealingLrUpdaterHook = _subclass(lightning_hooks.LinearAnnealingLrUpdaterHook)
-OneCycleLrUpdaterHook = _subclass(lightning_hooks.OneCycleLrUpdaterHook)
-StepLrUpdaterHook = _subclass(lightning_hooks.StepLrUpdaterHook)
+def __getattr__(name: str) -> Any:
+    """Return a subclass of a native hook with mmcv's exceptions, made by the first access.
 
-CosineAnnealingMomentumUpdaterHook = _subclass(
-    lightning_hooks.CosineAnnealingMomentumUpdaterHook, MomentumUpdaterHook
-)
-CyclicMomentumUpdaterHook = _subclass(
-    lightning_hooks.CyclicMomentumUpdaterHook, MomentumUpdaterHook
-)
-LinearAnnealingMomentumUpdaterHook = _subclass(
-    lightning_hooks.LinearAnnealingMomentumUpdaterHook, MomentumUpdaterHook
-)
-OneCycleMomentumUpdaterHook = _subclass(
-    lightning_hooks.OneCycleMomentumUpdaterHook, MomentumUpdaterHook
-)
-StepMomentumUpdaterHook = _subclass(lightning_hooks.StepMomentumUpdaterHook, MomentumUpdaterHook)
-
-GradientCumulativeOptimizerHook = _subclass(lightning_hooks.GradientCumulativeOptimizerHook)
-GradientCumulativeFp16OptimizerHook = _subclass(
-    lightning_hooks.GradientCumulativeFp16OptimizerHook, GradientCumulativeOptimizerHook
-)
+    The subclass is also one of the classes here for the native hook's own bases.
+    """
+    native = getattr(lightning_hooks, name)
+    sources = [OFFERED.get(base.__name__) for base in native.__mro__[1:]]
+    bases = [source.load() for source in sources if source and source.module == __name__]
+    cls = type(name, (native, *bases), {"__doc__": native.__doc__})
+    return globals().setdefault(name, asserting(cls))
 
 
 def get_position_from_periods(iteration: int, cumulative_periods: Sequence[int]) -> int:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -12,25 +10,11 @@ import lightning as L
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import last as native
+from lightning_hooks.standin._hooks.adjusted import only_if, under_mmcv
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.utils.dist import allreduce_params, master_only
 
-__all__ = ["CheckpointHook", "client_and_directory", "under_mmcv"]
-
-
-def under_mmcv(native: type) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Decorate a method for the stand-in's runners; in a Trainer the native hook's is called."""
-
-    def decorator(method: Callable[..., Any]) -> Callable[..., Any]:
-        inherited = getattr(native, method.__name__)
-
-        @functools.wraps(method)
-        def call(self: Any, runner: Runner, *args: Any) -> Any:
-            return (method if runner.loops_itself else inherited)(self, runner, *args)
-
-        return call
-
-    return decorator
+__all__ = ["CheckpointHook", "client_and_directory"]
 
 
 def client_and_directory(
@@ -46,6 +30,10 @@ def client_and_directory(
         last = os.path.basename(runner.work_dir.rstrip(os.sep))
         directory = client.join_path(directory, last)
     return client, directory
+
+
+_in_fit_of_runner = only_if(lambda hook, trainer: Driver.of(trainer).runner.loops_itself)
+"""Decorate an event of a fit by one of the stand-in's runners; else the inherited is called."""
 
 
 class CheckpointHook(native.CheckpointHook):
@@ -95,7 +83,7 @@ class CheckpointHook(native.CheckpointHook):
         self.file_client_args = file_client_args
         self._out_dir_given = self.out_dir
 
-    @under_mmcv(native.CheckpointHook)
+    @under_mmcv
     def before_run(self, runner: Runner) -> None:
         """Choose the directory and the storage of the files."""
         place = client_and_directory(runner, self._out_dir_given, self.file_client_args)
@@ -108,14 +96,14 @@ class CheckpointHook(native.CheckpointHook):
             "create_symlink": self.args.get("create_symlink", links) and links,
         }
 
-    @under_mmcv(native.CheckpointHook)
+    @under_mmcv
     def after_train_epoch(self, runner: Runner) -> None:
         """Write a checkpoint if the epoch is due."""
         due = self.every_n_epochs(runner, self.interval)
         if self.by_epoch and (due or (self.save_last and self.is_last_epoch(runner))):
             self._save(runner, f"{runner.epoch + 1} epochs")
 
-    @under_mmcv(native.CheckpointHook)
+    @under_mmcv
     def after_train_iter(self, runner: Runner) -> None:
         """Write a checkpoint if the iteration is due."""
         if self.by_epoch:
@@ -124,20 +112,17 @@ class CheckpointHook(native.CheckpointHook):
         if due or (self.save_last and self.is_last_iter(runner)):
             self._save(runner, f"{runner.iter + 1} iterations")
 
+    @_in_fit_of_runner
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Open the directory in a Trainer."""
-        if not Driver.of(trainer).runner.loops_itself:
-            super().on_train_start(trainer, pl_module)
+        """Do nothing: ``before_run`` has chosen the directory."""
 
+    @_in_fit_of_runner
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write the last checkpoint in a Trainer."""
-        if not Driver.of(trainer).runner.loops_itself:
-            super().on_train_end(trainer, pl_module)
+        """Do nothing: the last file is written at mmcv's point."""
 
+    @_in_fit_of_runner
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Clean up in a Trainer."""
-        if not Driver.of(trainer).runner.loops_itself:
-            super().on_fit_end(trainer, pl_module)
+        """Do nothing: no directory is open."""
 
     def _save(self, runner: Runner, when: str) -> None:
         runner.logger.info(f"Saving checkpoint at {when}")

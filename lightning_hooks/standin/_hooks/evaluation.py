@@ -9,8 +9,8 @@ from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving import evaluation
-from lightning_hooks.standin._hooks.adjusted import asserting
-from lightning_hooks.standin._hooks.checkpoint import client_and_directory, under_mmcv
+from lightning_hooks.standin._hooks.adjusted import asserting, under_mmcv
+from lightning_hooks.standin._hooks.checkpoint import client_and_directory
 from lightning_hooks.standin.parallel.inference import with_bar
 
 __all__ = ["DistEvalHook", "EvalHook"]
@@ -43,34 +43,34 @@ class EvalHook(evaluation.EvalHook):
                 runner.logger.info(f"The best checkpoint will be saved to {where}")
         super().before_run(runner)
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _open_directory(self, runner: Runner) -> None:
         """Do nothing: ``before_run`` has opened the storage."""
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _evaluate(self, runner: Runner) -> None:
         self._do_evaluate(runner)
         self._share_choice()
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:
         """Return True: the runner's loggers average the buffer's last values."""
         return True
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _report_start(self, runner: Runner) -> None:
         """Do nothing: loggers report the first evaluation, too."""
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _values(self, runner: Runner, scores: Any) -> dict[str, Any]:
         """Return the scores; mmcv's text log formats numpy's types as numpy does."""
         return dict(scores)
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _is_score(self, runner: Runner, key_score: Any) -> bool:
         return bool(key_score)
 
-    @under_mmcv(evaluation.EvalHook)
+    @under_mmcv
     def _save_ckpt(self, runner: Runner, key_score: Any) -> None:
         """Save a checkpoint with the best score so far."""
         if isinstance(key_score, dict):  # of several keys
@@ -95,8 +95,7 @@ class EvalHook(evaluation.EvalHook):
         messages["best_ckpt"] = self.best_ckpt_path
         runner.save_checkpoint(self._best_dir, filename_tmpl=name, create_symlink=False)
         runner.logger.info(f"Now best checkpoint is saved as {name}.")
-        score = f"{key_score:0.4f}"
-        runner.logger.info(f"Best {self.key_indicator} is {score} at {number} {unit}.")
+        runner.logger.info(f"Best {self.key_indicator} is {key_score:0.4f} at {number} {unit}.")
 
 
 @asserting

@@ -15,6 +15,8 @@ from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any
 
+import torch
+
 import lightning_hooks
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.runner.runner import Runner
@@ -22,8 +24,8 @@ from lightning_hooks.loggers import base as native
 from lightning_hooks.loggers import discontinued
 from lightning_hooks.loggers.text import json_line
 from lightning_hooks.loggers.trackers.base import TrackerHook
+from lightning_hooks.standin._hooks.adjusted import only_if, under_mmcv
 from lightning_hooks.standin.utils.dist import master_only
-from lightning_hooks.standin.utils.env import TORCH_VERSION
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
@@ -58,42 +60,33 @@ class LoggerHook(native.LoggerHook, metaclass=ABCMeta):
         is_logger = cls is LoggerHook and issubclass(subclass, native.LoggerHook)
         return True if is_logger else NotImplemented
 
+    @under_mmcv
     def before_epoch(self, runner: Runner) -> None:
         """Forget all values of the epoch before."""
-        if runner.loops_itself:
-            runner.log_buffer.clear()
-        else:
-            super().before_epoch(runner)
+        runner.log_buffer.clear()
 
+    @under_mmcv
     def after_train_iter(self, runner: Runner) -> None:
         """Log the averages of the last values every ``interval`` iterations."""
-        if not runner.loops_itself:
-            super().after_train_iter(runner)
-            return
         every = self.every_n_inner_iters if self.by_epoch else self.every_n_iters
         if every(runner, self.interval) or (not self.ignore_last and self.end_of_epoch(runner)):
             runner.log_buffer.average(self.interval)
         self._log_if_ready(runner)
 
+    @under_mmcv
     def after_train_epoch(self, runner: Runner) -> None:
         """Log the results of other hooks."""
-        if runner.loops_itself:
-            self._log_if_ready(runner)
-        else:
-            super().after_train_epoch(runner)
+        self._log_if_ready(runner)
 
+    @under_mmcv
     def after_epoch(self, runner: Runner) -> None:
         """Log nothing."""
-        if not runner.loops_itself:
-            super().after_epoch(runner)
 
+    @under_mmcv
     def after_val_epoch(self, runner: Runner) -> None:
         """Log the averages of a validation."""
-        if runner.loops_itself:
-            runner.log_buffer.average()
-            self._log_if_ready(runner)
-        else:
-            super().after_val_epoch(runner)
+        runner.log_buffer.average()
+        self._log_if_ready(runner)
 
     def _log_if_ready(self, runner: Runner) -> None:
         if runner.log_buffer.ready:
@@ -121,9 +114,9 @@ class TextLoggerHook(LoggerHook, lightning_hooks.TextLoggerHook):
         """Return whether lines go to a log file; under mmcv the script's logger writes the file."""
         return not runner.loops_itself and super()._writes_lines(runner)
 
+    @under_mmcv
     def _claim_timestamp(self, runner: Runner, resumed: Collection[str]) -> None:
-        if not runner.loops_itself:  # else no checkpoint knows the files
-            super()._claim_timestamp(runner, resumed)
+        """Do nothing: no checkpoint knows the files."""
 
     def _iterations(self, done: int) -> int:
         return min(self.interval, done)
@@ -154,6 +147,10 @@ A subclass uses the client (``self.wandb.run``, ``self.writer``) right after
 """
 
 
+_for_mocked = only_if(lambda hook, runner: hook._is_mocked)
+"""Decorate a method for a mocked client; with any other the inherited method is called."""
+
+
 class _Tracker(LoggerHook, TrackerHook):
     """Base of trackers that call a mocked client directly, as mmcv does."""
 
@@ -172,27 +169,23 @@ class _Tracker(LoggerHook, TrackerHook):
         """The client's run; None until the backend has started it."""
         return super()._current_run if self._mocked_run is None else self._mocked_run
 
+    @_for_mocked
     def before_run(self, runner: Runner) -> None:
-        """Open the session with the backend, or start the mocked client."""
-        if not self._is_mocked:
-            super().before_run(runner)
-            return
+        """Start the mocked client."""
         LoggerHook.before_run(self, runner)
         if _writes(runner):
             self._start(runner)
 
+    @_for_mocked
     def log(self, runner: Runner) -> None:
-        """Append the values to the spool, or send them to the mocked client."""
-        if not self._is_mocked:
-            super().log(runner)
-        elif _writes(runner) and (tags := self.get_loggable_tags(runner)):
+        """Send the values to the mocked client."""
+        if _writes(runner) and (tags := self.get_loggable_tags(runner)):
             self._send(tags, runner.iter + 1, runner)
 
+    @_for_mocked
     def after_run(self, runner: Runner) -> None:
         """Close the run."""
-        if not self._is_mocked:
-            super().after_run(runner)
-        elif _writes(runner):
+        if _writes(runner):
             self._finish(runner)
 
     def _start(self, runner: Runner) -> None:
@@ -222,6 +215,10 @@ class ClearMLLoggerHook(_Tracker, lightning_hooks.ClearMLLoggerHook):
             self.task_logger.report_scalar(name, name, value, step)
 
 
+_for_epochs = only_if(lambda hook, runner: hook.by_epoch and runner.loops_itself)
+"""Decorate a method for mmcv's epochs; in any other run the inherited method is called."""
+
+
 class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
     """:class:`lightning_hooks.DvcliveLoggerHook`; an old subclass has ``self.dvclive`` at once."""
 
@@ -232,16 +229,13 @@ class DvcliveLoggerHook(_Tracker, lightning_hooks.DvcliveLoggerHook):
             if self._mocked_run is None:
                 self._mocked_run = self._dvclive_package.Live(**self._live_options)
 
+    @_for_epochs
     def after_train_iter(self, runner: Runner) -> None:
-        """Log every ``interval`` iterations, unless the run is counted in epochs."""
-        if not (self.by_epoch and runner.loops_itself):
-            super().after_train_iter(runner)
+        """Log nothing: the run is counted in epochs."""
 
+    @_for_epochs
     def after_train_epoch(self, runner: Runner) -> None:
-        """Save the model; log the results of other hooks, and by epoch the epoch's averages."""
-        if not (self.by_epoch and runner.loops_itself):
-            super().after_train_epoch(runner)
-            return
+        """Save the model; log the results of other hooks, and the epoch's averages."""
         self._save_model(runner)
         buffer = runner.log_buffer
         if self._is_mocked:  # mmcv logs no averages of an epoch
@@ -274,7 +268,7 @@ class MlflowLoggerHook(_Tracker, lightning_hooks.MlflowLoggerHook):
 
     def _finish(self, runner: Runner) -> None:
         if self.log_model:
-            needed = [f"torch=={TORCH_VERSION}"]
+            needed = [f"torch=={torch.__version__}"]
             self.mlflow_pytorch.log_model(runner.model, "models", pip_requirements=needed)
 
 

@@ -27,7 +27,6 @@ class BaseModule(nn.Module):
 
     def __init__(self, init_cfg: Any = None) -> None:
         super().__init__()
-        self._is_init = False
         self.init_cfg = copy.deepcopy(init_cfg)
 
     @property

@@ -17,6 +17,7 @@ from typing import Any, ClassVar
 import torch
 
 from lightning_hooks.standin.fileio.file_client import FileClient
+from lightning_hooks.standin.placeholders import placeholder
 from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.storage.file_names import as_name
@@ -134,23 +135,6 @@ def load_from_ceph(filename: str, map_location: Any = None, backend: str = "petr
     return load_from_local(filename[filename.index("s3://") :], map_location)
 
 
-def load_from_openmmlab(filename: str, map_location: Any = None) -> Any:
-    """Refuse a name of OpenMMLab's model zoo.
-
-    Raises:
-        ValueError: always, with an alternative.
-    """
-    raise ValueError(
-        f"{filename}: the stand-in does not resolve names of OpenMMLab's model zoo; give the "
-        "file's path or its https:// address"
-    )
-
-
-def load_from_mmcls(filename: str, map_location: Any = None) -> Any:
-    """Refuse a name of OpenMMLab's model zoo, as :func:`load_from_openmmlab`."""
-    return load_from_openmmlab(filename, map_location)
-
-
 PAVI = "pavi://"
 
 
@@ -194,13 +178,15 @@ def _pavi_module(name: str) -> Any:
         ) from error
 
 
+_refused = functools.partial(placeholder, "mmcv.runner.checkpoint", kind="function")
+
 for _prefixes, _loader in (
     ("", load_from_local),
     (("http://", "https://"), load_from_http),
     (("modelzoo://", "torchvision://"), load_from_torchvision),
     (r"(\S+:)?s3://", load_from_ceph),
-    (("open-mmlab://", "openmmlab://"), load_from_openmmlab),
-    ("mmcls://", load_from_mmcls),
+    (("open-mmlab://", "openmmlab://"), _refused("load_from_openmmlab")),
+    ("mmcls://", _refused("load_from_mmcls")),
     ("pavi://", load_from_pavi),
 ):
     CheckpointLoader.register_scheme(_prefixes, _loader)

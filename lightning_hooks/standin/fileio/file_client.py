@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
+from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -200,7 +201,7 @@ class LmdbBackend(BaseStorageBackend):
         readahead: bool = False,
         **kwargs: Any,
     ) -> None:
-        _import_lmdb()
+        require("lmdb", self.name)
         self.db_path = str(db_path)
         self.readonly, self.lock, self.readahead = readonly, lock, readahead
         self.kwargs = kwargs
@@ -208,7 +209,7 @@ class LmdbBackend(BaseStorageBackend):
 
     def _get_client(self) -> Any:
         flags = {"readonly": self.readonly, "lock": self.lock, "readahead": self.readahead}
-        return _import_lmdb().open(self.db_path, **flags, **self.kwargs)
+        return importlib.import_module("lmdb").open(self.db_path, **flags, **self.kwargs)
 
     def get(self, filepath: Any) -> Any:
         """Return the value of a key.
@@ -220,15 +221,6 @@ class LmdbBackend(BaseStorageBackend):
             self._client = self._get_client()
         with self._client.begin(write=False) as transaction:
             return transaction.get(str(filepath).encode())
-
-
-def _import_lmdb() -> Any:
-    try:
-        return importlib.import_module("lmdb")
-    except ImportError as error:
-        raise ImportError(
-            "LmdbBackend needs the library lmdb, which is not installed: pip install lmdb"
-        ) from error
 
 
 class FileClient:

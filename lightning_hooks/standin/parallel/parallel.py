@@ -12,12 +12,7 @@ from torch.nn.parallel import DataParallel, DistributedDataParallel
 from lightning_hooks.standin.parallel.data_container import scatter_kwargs
 from lightning_hooks.standin.utils.registry import Registry
 
-__all__ = [
-    "MODULE_WRAPPERS",
-    "MMDataParallel",
-    "MMDistributedDataParallel",
-    "is_module_wrapper",
-]
+__all__ = ["MODULE_WRAPPERS", "MMDataParallel", "MMDistributedDataParallel", "is_module_wrapper"]
 
 MODULE_WRAPPERS = Registry("module wrapper", scope="mmcv")
 """The classes of wrappers with the model as ``module``."""

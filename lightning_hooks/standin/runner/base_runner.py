@@ -8,12 +8,13 @@ import inspect
 import logging
 import os
 from abc import ABCMeta
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, ClassVar
 
 import lightning as L
 import torch
 
+from lightning_hooks.config.training_hooks import TIMER, with_type_of_policy
 from lightning_hooks.dialects import detect
 from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.lightning_api import progress
@@ -29,7 +30,12 @@ from lightning_hooks.engine.runner.model_wrapper import StepOutputs, unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.standin._hooks.registry import HOOKS
 from lightning_hooks.standin.runner.checkpoint import load_checkpoint, save_checkpoint
-from lightning_hooks.standin.runner.engine import Engine, RunnerModule, make_trainer
+from lightning_hooks.standin.runner.engine import (
+    Engine,
+    RunnerModule,
+    check_workflow,
+    make_trainer,
+)
 from lightning_hooks.standin.runner.seed import get_host_info
 from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
@@ -40,7 +46,6 @@ from lightning_hooks.utils.warn import warn
 __all__ = ["BaseRunner"]
 
 
-TIMER = {"type": "IterTimerHook"}
 BATCH_POINTS = ("before_train_iter", "after_train_iter", "before_val_iter", "after_val_iter")
 
 
@@ -127,7 +132,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         max_epochs: int | None = None,
         trainer_kwargs: Mapping[str, Any] | None = None,
     ) -> None:
-        _check(model, batch_processor, optimizer, logger, meta)
+        _check(model, batch_processor, logger, meta)
         if max_epochs is not None and max_iters is not None:
             raise ValueError("Only one of `max_epochs` or `max_iters` can be set.")
         if work_dir is not None:
@@ -186,8 +191,18 @@ class BaseRunner(Runner, metaclass=ABCMeta):
     def _run_val_step(self, data_batch: Any, **kwargs: Any) -> Any:
         return self.model.val_step(data_batch, self.optimizer, **kwargs)
 
-    def _set_limit(self, name: str, value: int | None) -> None:
-        """Set the length of the run from an argument of ``run``, which mmcv deprecates."""
+    def _parts(
+        self, data_loaders: Any, workflow: Any, name: str, value: int | None
+    ) -> list[tuple[tuple[str, int], Any]]:
+        """Return the parts of a workflow with their loaders, and set the length of the run.
+
+        Args:
+            data_loaders: A list of loaders.
+            workflow: A list of ``(mode, number of passes)``.
+            name: ``"max_epochs"`` or ``"max_iters"``.
+            value: The length as an argument of ``run``, which mmcv deprecates.
+        """
+        check_workflow(self, data_loaders, workflow)
         if value is not None:
             warn(
                 f"setting {name} in run is deprecated, please set {name} in runner_config",
@@ -196,11 +211,31 @@ class BaseRunner(Runner, metaclass=ABCMeta):
             setattr(self, f"_{name}", value)
         if getattr(self, f"_{name}") is None:
             raise AssertionError(f"{name} must be specified during instantiation")
+        return list(zip(workflow, data_loaders, strict=True))
 
     def _fit(self, workflow: Any, limit: str, loop: Callable[[], object], batches: int) -> None:
         self._workflow_and_limit = workflow, limit
         self._engine.fit(loop, batches)
         wait_for_threads()
+
+    def _plan(
+        self, parts: list[tuple[tuple[str, int], Any]], is_done: Callable[[], bool]
+    ) -> Iterator[tuple[str, Any, int]]:
+        """Yield the mode and the loader of each pass of a workflow, and its index in the part.
+
+        Args:
+            parts: Mode and number of passes, an epoch or an iteration each, with the loader.
+            is_done: Whether the training has its length.
+        """
+        trains = any(mode != "val" for (mode, _), _ in parts)
+        while not (is_done() or self.should_stop):
+            for (mode, times), loader in parts:
+                for index in range(times):
+                    if self.should_stop or (mode == "train" and is_done()):
+                        break
+                    yield mode, loader, index
+            if not trains:
+                return
 
     def _run_batch(self, batch: Any, mode: str, **kwargs: Any) -> None:
         """Run an iteration between the points before and after the iteration."""
@@ -477,7 +512,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         self.register_hook(hook, priority)
 
 
-def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: Any) -> None:
+def _check(model: Any, batch_processor: Any, logger: Any, meta: Any) -> None:
     inner = unwrap(model)
     if batch_processor is not None:
         if not callable(batch_processor):
@@ -493,11 +528,6 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
             )
     elif not callable(getattr(model, "train_step", None)):
         raise AssertionError(f"{type(inner).__name__} has no train_step(data, optimizer)")
-    named = optimizer if isinstance(optimizer, dict) else {"optimizer": optimizer}
-    for name, value in named.items():
-        if not (isinstance(value, torch.optim.Optimizer) or (value is None and optimizer is None)):
-            where = f'optimizer["{name}"]' if named is optimizer else "optimizer"
-            raise TypeError(f"{where} must be a torch.optim.Optimizer, got {shown(value)}")
     if not isinstance(logger, logging.Logger):
         raise TypeError(f"logger must be a logging.Logger object, but got {type(logger)}")
     if not (meta is None or isinstance(meta, dict)):
@@ -506,11 +536,7 @@ def _check(model: Any, batch_processor: Any, optimizer: Any, logger: Any, meta: 
 
 def _policy(config: Any, family: str) -> Any:
     """Return a config with the hook's type, matched ignoring case, in place of ``policy``."""
-    if not isinstance(config, Mapping) or "type" in config:
-        return config
-    if "policy" not in config:
-        raise AssertionError(
-            f'a config of a {family} needs the key "policy", got {shown(dict(config))}'
-        )
-    rest = {key: value for key, value in config.items() if key != "policy"}
-    return {"type": HOOKS.spelled(f"{config['policy']}{family}"), **rest}
+    try:
+        return with_type_of_policy(config, family)
+    except ValueError as error:  # as mmcv does
+        raise AssertionError(*error.args) from None

@@ -136,9 +136,7 @@ class DefaultOptimizerConstructor:
             group: dict[str, Any] = {"params": [param]}
             if param.requires_grad:
                 if self.paramwise_cfg.get("bypass_duplicate") and self._is_in(group, params):
-                    warn(
-                        f"{prefix} is duplicate. It is skipped since bypass_duplicate=True",
-                    )
+                    warn(f"{prefix} is duplicate. It is skipped since bypass_duplicate=True")
                     continue
                 full_name, in_deformable = f"{prefix}.{name}", bool(is_dcn_module)
                 is_conv = in_deformable and isinstance(module, nn.Conv2d)
@@ -172,6 +170,12 @@ def _deformable_convolutions() -> tuple[type, ...]:
 
 
 RUNNERS = Registry("runner", scope="mmcv")
+# imported on demand: code without a training, which reads layers or checkpoints, needs no Lightning
+RUNNERS.homes = {
+    "EpochBasedRunner": "lightning_hooks.standin.runner.epoch_based_runner",
+    "IterBasedRunner": "lightning_hooks.standin.runner.iter_based_runner",
+    "Runner": "lightning_hooks.standin.runner.epoch_based_runner",
+}
 RUNNER_BUILDERS = Registry("runner builder", scope="mmcv")
 
 

@@ -21,6 +21,7 @@ from lightning_hooks.standin.fileio.checkpoint_loader import (
 from lightning_hooks.standin.fileio.file_client import FileClient
 from lightning_hooks.standin.parallel.parallel import is_module_wrapper
 from lightning_hooks.standin.utils.dist import get_dist_info
+from lightning_hooks.standin.utils.logging import print_log
 from lightning_hooks.storage import torch_files
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
@@ -94,10 +95,7 @@ def load_state_dict(
     text = "\n".join(["The model and loaded state dict do not match exactly\n", *errors])
     if strict:
         raise RuntimeError(text)
-    if logger is None:
-        print(text)
-    else:
-        logger.warning(text)
+    print_log(text, logger, logging.WARNING)
 
 
 def load_checkpoint(

@@ -106,11 +106,7 @@ class RunnerModule(TrainStepModule):
 
     def __init__(self, runner: BaseRunner) -> None:
         L.LightningModule.__init__(self)
-        optimizer = runner.optimizer
-        named = isinstance(optimizer, dict)
-        self.model = unwrap(runner.model)
-        self._optimizers = dict(optimizer) if named else {"": optimizer}
-        self.optimizer_names = list(self._optimizers) if named else None
+        self._set_model(unwrap(runner.model), runner.optimizer)
         self.automatic_optimization = False
 
     def on_train_start(self) -> None:

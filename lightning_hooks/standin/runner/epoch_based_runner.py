@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import torch
@@ -12,7 +11,6 @@ from lightning_hooks.engine.lightning_api.data import set_train_length
 from lightning_hooks.engine.runner.runner import EpochRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
-from lightning_hooks.standin.runner.engine import check_workflow
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["EpochBasedRunner", "Runner"]
@@ -41,9 +39,7 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
             max_epochs: Deprecated: an argument of the constructor.
             **kwargs: Arguments for ``train_step``.
         """
-        check_workflow(self, data_loaders, workflow)
-        self._set_limit("max_epochs", max_epochs)
-        parts = list(zip(workflow, data_loaders, strict=True))
+        parts = self._parts(data_loaders, workflow, "max_epochs", max_epochs)
         lengths = [len(loader) for (mode, _), loader in parts if mode == "train"]
         if lengths:
             self._max_iters = self._max_epochs * lengths[0]
@@ -52,22 +48,9 @@ class EpochBasedRunner(BaseRunner, EpochRunner):
 
     def _run_epochs(self, parts: list[tuple[tuple[str, int], Any]], kwargs: Any) -> None:
         self.call_hook("before_run")
-        for mode, loader in self._plan(parts):
+        for mode, loader, _ in self._plan(parts, lambda: self.epoch >= self._max_epochs):
             getattr(self, mode)(loader, **kwargs)
         self.call_hook("after_run")
-
-    def _plan(self, parts: list[tuple[tuple[str, int], Any]]) -> Iterator[tuple[str, Any]]:
-        """Yield mode and loader of each epoch, until all training epochs are done."""
-        trains = any(mode != "val" for (mode, _), _ in parts)
-        while self.epoch < self._max_epochs and not self.should_stop:
-            for (mode, times), loader in parts:
-                for _ in range(times):
-                    done = mode == "train" and self.epoch >= self._max_epochs
-                    if done or self.should_stop:
-                        break
-                    yield mode, loader
-            if not trains:
-                return
 
     def train(self, data_loader: Any, **kwargs: Any) -> None:
         """Train for an epoch."""
@@ -104,8 +87,5 @@ class Runner(EpochBasedRunner):
     """The old name of EpochBasedRunner."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        warn(
-            "Runner was deprecated, please use EpochBasedRunner instead",
-            DeprecationWarning,
-        )
+        warn("Runner was deprecated, please use EpochBasedRunner instead", DeprecationWarning)
         super().__init__(*args, **kwargs)

@@ -11,7 +11,6 @@ import torch
 from lightning_hooks.engine.runner.runner import IterRunner
 from lightning_hooks.standin.runner.base_runner import BaseRunner
 from lightning_hooks.standin.runner.builders import RUNNERS
-from lightning_hooks.standin.runner.engine import check_workflow
 
 __all__ = ["IterBasedRunner", "IterLoader"]
 
@@ -78,27 +77,18 @@ class IterBasedRunner(BaseRunner, IterRunner):
             max_iters: Deprecated: an argument of the constructor.
             **kwargs: Arguments for ``train_step``.
         """
-        check_workflow(self, data_loaders, workflow)
-        self._set_limit("max_iters", max_iters)
-        parts = list(zip(workflow, data_loaders, strict=True))
+        parts = self._parts(data_loaders, workflow, "max_iters", max_iters)
         loop = functools.partial(self._run_iterations, parts, kwargs)
         self._fit(workflow, f"{self._max_iters} iters", loop, self._max_iters)
 
     def _run_iterations(self, parts: list[tuple[tuple[str, int], Any]], kwargs: Any) -> None:
         self.call_hook("before_run")
         endless = [(part, IterLoader(loader)) for part, loader in parts]
-        trains = any(mode != "val" for (mode, _), _ in parts)
         self.call_hook("before_epoch")
-        while self.iter < self._max_iters and not self.should_stop:
-            for (mode, times), loader in endless:
+        for mode, loader, index in self._plan(endless, lambda: self.iter >= self._max_iters):
+            if index == 0:
                 self._inner_iter = 0
-                for _ in range(times):
-                    done = mode == "train" and self.iter >= self._max_iters
-                    if done or self.should_stop:
-                        break
-                    getattr(self, mode)(loader, **kwargs)
-            if not trains:
-                break
+            getattr(self, mode)(loader, **kwargs)
         self.call_hook("after_epoch")
         self.call_hook("after_run")
 

@@ -11,6 +11,7 @@ from typing import Any, TypeVar
 import torch
 from torch import distributed as dist
 
+from lightning_hooks.utils import foreach
 from lightning_hooks.utils.arguments import shown
 
 __all__ = ["allreduce_grads", "allreduce_params", "get_dist_info", "init_dist", "master_only"]
@@ -96,15 +97,9 @@ def _average(tensors: list[torch.Tensor], coalesce: bool, bucket_size_mb: int) -
     _, world_size = get_dist_info()
     if world_size == 1:
         return
-    groups: dict[Any, list[torch.Tensor]] = {}
-    for index, tensor in enumerate(tensors):
-        groups.setdefault(tensor.type() if coalesce else index, []).append(tensor)
-    for group in groups.values():
-        flat = torch.cat([tensor.flatten() for tensor in group])
+    for group in foreach.by_type(tensors) if coalesce else [[tensor] for tensor in tensors]:
+        flat = foreach.flat(group)
         bucket = bucket_size_mb * 2**20 // flat.itemsize if bucket_size_mb > 0 else flat.numel()
         for part in torch.split(flat, bucket):
             dist.all_reduce(part)
-        flat.div_(world_size)
-        means = torch.split(flat, [tensor.numel() for tensor in group])
-        for tensor, mean in zip(group, means, strict=True):
-            tensor.copy_(mean.view_as(tensor))
+        foreach.copy_flat_(group, flat / world_size)

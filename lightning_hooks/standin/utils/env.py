@@ -23,16 +23,11 @@ __all__ = [
     "IS_MPS_AVAILABLE",
     "IS_MUSA_AVAILABLE",
     "IS_NPU_AVAILABLE",
-    "TORCH_VERSION",
     "check_ops_exist",
     "collect_env",
-    "get_build_config",
     "get_device",
-    "is_cuda_available",
     "is_ipu_available",
-    "is_jit_tracing",
     "is_mlu_available",
-    "is_mps_available",
     "is_musa_available",
     "is_npu_available",
     "is_rocm_pytorch",
@@ -42,7 +37,6 @@ __all__ = [
     "torch_meshgrid",
 ]
 
-TORCH_VERSION = torch.__version__
 IS_CUDA_AVAILABLE = torch.cuda.is_available()
 IS_MPS_AVAILABLE = torch.backends.mps.is_available()
 parrots_jit_option = os.getenv("PARROTS_JIT_OPTION")
@@ -55,16 +49,6 @@ def _get_dataloader() -> tuple[type, type]:
     return DataLoader, DataLoader
 
 
-def is_cuda_available() -> bool:
-    """Return whether a CUDA GPU is available."""
-    return torch.cuda.is_available()
-
-
-def is_mps_available() -> bool:
-    """Return whether an Apple GPU is available."""
-    return torch.backends.mps.is_available()
-
-
 def is_ipu_available() -> bool:
     """Return False: Lightning has no accelerator for the device."""
     return False
@@ -75,9 +59,9 @@ is_mlu_available = is_musa_available = is_npu_available = is_ipu_available
 
 def get_device() -> str:
     """Return the available device: ``"cuda"``, ``"mps"`` or ``"cpu"``."""
-    if is_cuda_available():
+    if torch.cuda.is_available():
         return "cuda"
-    return "mps" if is_mps_available() else "cpu"
+    return "mps" if torch.backends.mps.is_available() else "cpu"
 
 
 def check_ops_exist() -> bool:
@@ -88,16 +72,6 @@ def check_ops_exist() -> bool:
 def is_rocm_pytorch() -> bool:
     """Return whether torch was built for AMD GPUs."""
     return getattr(torch.version, "hip", None) is not None
-
-
-def get_build_config() -> str:
-    """Return torch's build configuration."""
-    return torch.__config__.show()
-
-
-def is_jit_tracing() -> bool:
-    """Return whether ``torch.jit.trace`` is running."""
-    return bool(torch.jit.is_tracing())  # type: ignore[attr-defined, no-untyped-call]
 
 
 def torch_meshgrid(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -139,7 +113,7 @@ def collect_env() -> dict[str, Any]:
         done = subprocess.run([compiler, "--version"], capture_output=True, text=True, check=False)
         info["GCC"] = done.stdout.partition("\n")[0].strip() or "n/a"
     info["PyTorch"] = torch.__version__
-    info["PyTorch compiling details"] = get_build_config()
+    info["PyTorch compiling details"] = torch.__config__.show()
     for title, package in (("TorchVision", "torchvision"), ("OpenCV", "cv2")):
         if package in sys.modules:
             info[title] = getattr(sys.modules[package], "__version__", "n/a")

@@ -158,8 +158,6 @@ class Registry(native.Registry):
             raise TypeError(f"force must be a bool, got {shown(force)}")
         if inspect.isclass(name):
             return self.deprecated_register_module(name, force)
-        if inspect.isfunction(name):
-            return self._register(name, None, force)  # type: ignore[type-var]
         return super().register_module(name, force, module)
 
     def deprecated_register_module(self, cls: Any = None, force: bool = False) -> Any:
