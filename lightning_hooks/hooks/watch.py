@@ -83,8 +83,9 @@ class WatchHook(Hook):
     """
 
     _reads_step = False
-    _transient = ("_last", "_before")
-    _last: dict[int, int]
+    _transient = ("_last", "_begun", "_before")
+    _last: dict[int, int]  # the interval of each optimizer's last values
+    _begun: int  # the interval of the last iteration before the run
     _before: dict[str, torch.Tensor]  # the weights before a step that is due
 
     def __init__(
@@ -100,8 +101,9 @@ class WatchHook(Hook):
         self.interval, self.which, self.depth, self.moments = interval, log, depth, moments
 
     def before_run(self, runner: Runner) -> None:
-        """Begin with the first step."""
+        """Begin with the first step of a new run, or with the next interval of a resumed one."""
         self._last, self._before = {}, {}
+        self._begun = (runner.iter - 1) // self.interval
         self._looks_for_moments = self.moments
         if self.which == "norms":
             warn_unless_logged(self, runner)
@@ -112,7 +114,7 @@ class WatchHook(Hook):
         """Log the histograms of the optimizer's parameters, or their norms, if due."""
         runner = Driver.of(trainer).runner
         block = runner.iter // self.interval
-        if self._last.get(id(optimizer)) == block:
+        if self._last.get(id(optimizer), self._begun) == block:
             return
         self._last[id(optimizer)] = block
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}

@@ -13,7 +13,7 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_hooks import HookAdapter, LoggerHook, TextLoggerHook, WatchHook
+from lightning_hooks import CheckpointHook, HookAdapter, LoggerHook, TextLoggerHook, WatchHook
 from lightning_hooks.hooks.watch import CELLS, histograms_of, sizes_of
 from lightning_hooks.loggers.trackers.tensorboard import moments
 from lightning_hooks.utils.samples import Histogram
@@ -246,6 +246,20 @@ def test_norms_are_those_of_the_steps_in_every_line_that_is_due(
             assert row[f"grad_norm/{name}"] == close(norm(gradients, name))
             assert row[f"weight_norm/{name}"] == close(norm(before, name))
             assert row[f"update_ratio/{name}"] == close(norm(moved, name) / norm(before, name))
+
+
+def test_a_resumed_run_has_norms_where_the_whole_one_has(tmp_path: Path) -> None:
+    due = []
+    for stop in (None, 3):
+        folder = tmp_path / str(stop)
+        for ends in filter(None, (stop, 8)):
+            hooks = WatchHook(4, "norms"), CheckpointHook(1, by_epoch=False)
+            last = {"ckpt_path": "last"} if ends == 8 and stop else {}
+            options = {"max_steps": ends, "enable_checkpointing": True}
+            trainer = make_trainer(folder, *hooks, TextLoggerHook(interval=1), **options)
+            trainer.fit(Deep(), make_loader(8), **last)
+        due += [[i for i, row in enumerate(lines(folder)) if "grad_norm/net.0" in row]]
+    assert due == [[0, 4], [0, 4]]
 
 
 @pytest.mark.parametrize(

@@ -299,6 +299,7 @@ class Driver(Callback):
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters(runner)
+        self._run_state.watch_validations(self.fit)
         log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
@@ -311,6 +312,8 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)])
         self._step.patch()
+        inside = progress.is_resuming_mid_epoch(trainer)
+        self._step.resumed_epoch = trainer.current_epoch if inside else None
         self._first_iter = runner.iter
         self._expect_batches()
         self.begin_cycle()

@@ -12,6 +12,7 @@ import torch
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
+from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
@@ -54,6 +55,8 @@ class RunState:
     saved: Mapping[str, Any] = MappingProxyType({})
     """This package's part of the resumed file; empty without a file."""
     _meta: Mapping[str, Any] = saved
+    _before_validation: dict[str, Any]
+    """The random state from before the last validation."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -67,27 +70,53 @@ class RunState:
         """Whether the run is a Trainer's; hooks may move to another Trainer."""
         return self._runner.trainer is trainer
 
+    def watch_validations(self, fit: FitChanges) -> None:
+        """Keep the random state from before each validation, for a file of a cut validation.
+
+        A resumed run that begins with a validation begins with the restored state, and goes on with
+        the state after the validation. In one that goes on after a validation, Lightning sets the
+        validation's loader up once more, which draws no random numbers here.
+
+        Args:
+            fit: The fit.
+        """
+        trainer = self._runner.trainer
+        loop: Any = trainer.fit_loop.epoch_loop.val_loop
+
+        def keep() -> None:
+            if self:
+                self.restore_rng(trainer.global_rank)
+                self.saved = {key: value for key, value in self.saved.items() if key != "rng"}
+            self._before_validation = random_state.get_rng_state()
+
+        def restore(_: Any) -> None:
+            random_state.set_rng_state(self._before_validation)
+
+        fit.patch(loop, "setup_data", before=keep)
+        fit.patch(loop, "increment_progress_to_evaluation_end", after=restore)
+
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
         generators = data.train_generators(trainer)
         if not trainer.interrupted:  # else the rank writes alone
             runner.agree_to_stop()
-        elif trainer.validating:
-            progress.repeat_validation(file.contents)
+        is_cut = trainer.interrupted and trainer.validating
+        if progress.validation_is_left(trainer):
+            progress.begin_with_validation(file.contents, is_cut)
         done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
         of_rank = {
-            "rng": random_state.get_rng_state(),
+            "rng": self._before_validation if is_cut else random_state.get_rng_state(),
             "loaders": self.loader_places.saved(trainer),
             "data": [*map(torch.Generator.get_state, generators)],
         }
         if self:  # before the first batch of a resumed run
-            kept = {key: self._of_rank(key, trainer.global_rank) for key in of_rank}
-            of_rank = kept if kept["rng"] else of_rank
+            rank = trainer.global_rank
+            of_rank = {key: self._of_rank(key, rank) or now for key, now in of_rank.items()}
         if trainer.interrupted or writes_directories(trainer.strategy):
             of_ranks = [of_rank]
         else:

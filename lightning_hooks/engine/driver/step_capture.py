@@ -42,6 +42,8 @@ class StepCapture:
         self._seen: dict[str, torch.Tensor] = {}  # the module's logged values of earlier steps
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
+        self.resumed_epoch: int | None = None
+        """The epoch inside which a resumed run has begun."""
 
     def patch(self) -> None:
         """Patch what the hooks read; call again when the list of hooks changes."""
@@ -67,8 +69,15 @@ class StepCapture:
 
     def _log_epoch(self, result: Any) -> None:
         """Have the loggers write the values of the epoch, after the module's own hook."""
-        values = logged_values.epoch_values(self._runner.trainer)
-        metrics.log_values(self._runner, "train_epoch", values)
+        runner, epoch = self._runner, self._runner.trainer.current_epoch
+        values = logged_values.epoch_values(runner.trainer)
+        metrics.log_values(runner, "train_epoch", values)
+        if values and epoch == self.resumed_epoch:
+            runner.logger.warning(
+                "%s of epoch %d: of the batches since the resume, Lightning saves no values of the "
+                "batches before",
+                *(", ".join(values), epoch + 1),
+            )
 
     def _after(self, outputs: Any) -> None:
         """Put the result on the runner; run the hooks that own backward."""

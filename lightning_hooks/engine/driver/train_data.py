@@ -103,6 +103,8 @@ class TrainData:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
         runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
+        if resumed and progress.begins_with_last_validation(trainer):
+            return  # the data begin with the next epoch
         goes_on = bool(resumed) and self._goes_on
         if resumed:
             self._begin_loaders()

@@ -16,6 +16,8 @@ __all__ = [
     "batch_is_open",
     "batches",
     "batches_in_window",
+    "begin_with_validation",
+    "begins_with_last_validation",
     "count_step",
     "epoch_is_over",
     "forget_minimum",
@@ -29,12 +31,12 @@ __all__ = [
     "last_logged_step",
     "leave_resumed_epoch",
     "logged_step",
-    "repeat_validation",
     "set_epoch",
     "set_iteration",
     "set_max_epochs",
     "set_max_steps",
     "validates_next",
+    "validation_is_left",
     "was_ended_early",
 ]
 
@@ -136,7 +138,7 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
 
     With ``max_steps`` set Lightning would add a batch to the finished epoch, or end the run: the
     loops wait for the rest of the epoch. An epoch that an error has kept from beginning would have
-    no batches.
+    no batches, and one whose last validation this run does not have, another batch.
     """
     loop: Any = trainer.fit_loop
     validated = loop.epoch_loop.val_loop.batch_progress.total
@@ -146,9 +148,10 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     if loop.restarted_on_epoch_start:
         loop.epoch_loop.restarting = False
     over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
-    if over and trainer.max_steps != -1:
+    lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
+    if lacks_validation or (over and trainer.max_steps != -1):
         for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
-            progress.completed = progress.processed
+            progress.completed = progress.processed = progress.ready
         loop.reset_restart_stage()
         loop.restarting = loop.epoch_loop.restarting = False
 
@@ -169,23 +172,49 @@ def _repeat_batch(trainer: L.Trainer) -> None:
         trainer.fit_loop.epoch_loop._batches_that_stepped -= 1
 
 
-def repeat_validation(checkpoint: dict[str, Any]) -> None:
-    """Have the run resumed from a file of a cut validation repeat the validation as a whole.
+def validation_is_left(trainer: L.Trainer) -> bool:
+    """Whether a file written now is one before a validation, which the resumed run begins with.
 
-    Lightning goes on with the next batch of the validation, or after the last batch leaves the
-    rest out. Here, the loop's state is that of an error in the first batch.
+    The validation follows the training batch that ends, or an error has cut the validation short.
+    """
+    if trainer.validating:
+        return bool(trainer.interrupted)
+    current = batches(trainer).current
+    batch_ends = current.completed < current.processed == current.ready
+    return bool(batch_ends and validates_next(trainer))
+
+
+def begin_with_validation(checkpoint: dict[str, Any], is_cut: bool) -> None:
+    """Have the run resumed from a file begin with a whole validation.
+
+    From a file of the end of a training batch, Lightning would leave the validation out; from a
+    file of a cut validation, go on with the next batch of the validation, or leave the rest out.
+    Here, the loops' states are those of an error in the first batch of the validation.
 
     Args:
         checkpoint: Lightning's dict, changed.
+        is_cut: Whether the validation has begun.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    batches = loops.get("epoch_loop.val_loop.batch_progress")
-    if batches is not None:
-        done = batches["total"]["completed"] - batches["current"]["completed"]
-        batches["current"] = dict.fromkeys(batches["current"], 0)
-        batches["total"] = {"ready": done + 1, "started": done + 1, "processed": done}
-        batches["total"]["completed"] = done
-        batches["is_last_batch"] = False
+    trained, validated = (
+        loops.get(f"epoch_loop.{name}") for name in ("batch_progress", "val_loop.batch_progress")
+    )
+    if trained is None or validated is None:
+        return
+    for counts in (trained["total"], trained["current"]):
+        counts["completed"] = counts["processed"]
+    done = validated["total"]["completed"]
+    done -= validated["current"]["completed"] if is_cut else 0
+    validated["current"] = dict.fromkeys(validated["current"], 0)
+    validated["total"] = {"ready": done + 1, "started": done + 1, "processed": done}
+    validated["total"]["completed"] = done
+    validated["is_last_batch"] = False
+
+
+def begins_with_last_validation(trainer: L.Trainer) -> bool:
+    """Whether the resumed run begins with the validation that ends the epoch."""
+    is_last = is_resuming_mid_epoch(trainer) and is_last_batch(trainer)
+    return is_last and not resumed_after_last_batch(trainer)
 
 
 def logged_step(trainer: L.Trainer) -> int:

@@ -41,7 +41,7 @@ from lightning_hooks.hooks.saving.ranking import (
     number,
 )
 from lightning_hooks.hooks.saving.store import CheckpointStore
-from lightning_hooks.storage import files
+from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.entry import best_series
 from lightning_hooks.storage.find_checkpoints import best_valid
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
@@ -172,6 +172,23 @@ class BestFiles(DueFiles):
         for key in self.ranking.rules:
             choose_old = self.ranking.choose_old(self.messages, key)
             self.store.clean_up(best_series(key), choose_old, runner.iter)
+        if runner.iter > 0 and runner.may_write:
+            self._rank_listed()
+
+    def _rank_listed(self) -> None:
+        """Rank the files of the run until now, also those saved after the resumed file.
+
+        A file may be written before the comparison of the same validation.
+        """
+        runner = self.store.runner
+        keys = {best_series(key): key for key in self.ranking.rules}
+        for entry in manifest.read(self.store.path) if runner.rank == 0 else ():
+            key, is_own = keys.get(entry.series), entry.run == runner.run_id
+            if key and is_own and entry.iter <= runner.iter:
+                path = files.join(self.store.path, entry.name)
+                self.ranking.insert(self.messages, key, entry.score, path)
+        self.ranking.current = None
+        self.share_rank_0s_choice()
 
     def _require_distinct_keys(self) -> None:
         others = [best for best in best_files_of(self.store.runner.hooks) if best is not self]

@@ -138,3 +138,24 @@ def test_with_a_stream_a_warning_says_what_repeats(
     assert "8 batches are taken" in told
     assert "Stream is iterable" in told
     assert "StatefulDataLoader" in told
+
+
+class LogsMeans(TinyNormModule):
+    """Logs the loss of each epoch."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        self.log("loss", loss, on_epoch=True)
+        return loss
+
+
+def test_a_line_tells_which_batches_an_epochs_mean_has(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for options in ({"max_epochs": 1}, {"max_epochs": 3, "ckpt_path": tmp_path / "iter_2.pth"}):
+        path = options.pop("ckpt_path", None)
+        hooks = CheckpointHook(2, by_epoch=False), TextLoggerHook()
+        trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True, **options)
+        trainer.fit(LogsMeans(), make_loader(4), make_loader(1), ckpt_path=path)
+    told = [line for line in caplog.messages if "since the resume" in line]
+    assert [line.partition(":")[0] for line in told] == ["loss_epoch of epoch 1"]

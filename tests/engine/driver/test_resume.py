@@ -98,13 +98,13 @@ def test_from_mid_epoch_the_counters_go_on(tmp_path: Path) -> None:
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
 def test_from_the_end_of_an_epochs_last_batch(tmp_path: Path) -> None:
-    """Lightning skips that epoch's validation and end; the next epoch begins and ends."""
+    """That epoch's validation and end come first, which Lightning alone would leave out."""
     path = tmp_path / "a.ckpt"
     run(tmp_path, SaveAt("on_train_batch_end", path, 4))
     recorder = Recorder()
     run(tmp_path, recorder, ckpt=path)
-    assert line(recorder) == "([tTtTtTtT]{vV}[tTtTtTtT]{vV})"
-    assert recorder.calls[0][:3] == ("before_run", 1, 4)
+    assert line(recorder) == "([]{vV}[tTtTtTtT]{vV}[tTtTtTtT]{vV})"
+    assert recorder.calls[0][:3] == ("before_run", 0, 4)
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
