@@ -518,6 +518,12 @@ class Driver(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
         self.fit.close()
+        if stage == "fit" and self._train_data.is_resumed and progress.has_lost_validation(trainer):
+            self.runner.logger.warning(
+                "the file was written before the validation that follows the last of max_steps=%d: "
+                "no step is left, and Lightning ends the run without: call trainer.validate()",
+                trainer.max_steps,
+            )
 
 
 def _drivers(trainer: L.Trainer) -> list[Driver]:

@@ -345,6 +345,8 @@ class NotedSampler:
 
     def place(self, batches: int) -> dict[str, Any]:
         """Return the place after a number of batches of the present pass."""
+        if self._place:  # a resumed run that has taken no batch yet
+            return {**self._place, "batches": batches}
         place = {**self._noted, "batches": batches}
         if "first" in place:  # what the two states share is in a file once
             pairs = zip(place["start"], place["first"], strict=True)

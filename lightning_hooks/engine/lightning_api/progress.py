@@ -22,6 +22,7 @@ __all__ = [
     "epoch_is_over",
     "forget_minimum",
     "has_batch_left",
+    "has_lost_validation",
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
@@ -182,6 +183,12 @@ def validation_is_left(trainer: L.Trainer) -> bool:
     current = batches(trainer).current
     batch_ends = current.completed < current.processed == current.ready
     return bool(batch_ends and validates_next(trainer))
+
+
+def has_lost_validation(trainer: L.Trainer) -> bool:
+    """Whether the file was written before a validation, and had the last step of the run."""
+    counts: Any = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total
+    return bool(counts.processed < counts.ready and 0 <= trainer.max_steps <= trainer.global_step)
 
 
 def begin_with_validation(checkpoint: dict[str, Any], is_cut: bool) -> None:

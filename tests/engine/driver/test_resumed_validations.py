@@ -10,7 +10,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook
-from support.probes import equal
+from support.probes import SaveAt, equal
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 EPOCHS, BATCHES = 3, 3
@@ -55,10 +55,9 @@ def train(folder: Path, stops: Stops, how: dict[str, Any], **options: Any) -> di
     torch.manual_seed(len(options))  # another process is in another state
     trainer = make_trainer(
         *(folder, stops, save, best),
-        max_epochs=EPOCHS,
         num_sanity_val_steps=0,
         enable_checkpointing=True,
-        **how,
+        **{"max_epochs": EPOCHS, **how},
     )
     module = Module()
     loaders = make_loader(BATCHES, shuffle=True), make_loader(2, seed=1)
@@ -97,6 +96,28 @@ def test_a_resumed_run_validates_as_the_whole_one(
     assert found["best"] == expected["best"]
     assert cut.scores | resumed.scores == whole.scores
     assert not cut.scores.keys() & resumed.scores.keys()
+
+
+def test_a_file_of_a_repeated_validation_goes_on_exactly(tmp_path: Path) -> None:
+    expected = train(tmp_path / "whole", Stops(), SECOND)
+    with pytest.raises(InterruptedError):
+        train(tmp_path / "cut", Stops("validation", 5), SECOND)
+    path = tmp_path / "repeated.ckpt"
+    saves = SaveAt("on_validation_end", path)
+    train(tmp_path / "cut", Stops(), {**SECOND, "callbacks": [saves]}, ckpt_path="last")
+    found = train(tmp_path / "cut", Stops(), SECOND, ckpt_path=path)
+    assert equal(found["weights"], expected["weights"])
+
+
+def test_a_line_tells_that_the_validation_of_the_last_step_is_left_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    how = {"max_steps": 5, **SECOND, "val_check_interval": 1}
+    with pytest.raises(InterruptedError):
+        train(tmp_path, Stops("validation", 5), how)
+    assert "last of max_steps" not in caplog.text
+    train(tmp_path, Stops(), how, ckpt_path="last")
+    assert "the validation that follows the last of max_steps=5" in caplog.text
 
 
 def test_a_run_without_the_validation_goes_on_with_the_next_epoch(tmp_path: Path) -> None:
