@@ -104,6 +104,8 @@ def test_a_probe_survives_an_exception_in_each_point(point: str, tmp_path: Path)
     survives(Recorder(), point, True, tmp_path)
 
 
+# a run of one batch, by fast_dev_run, has room for one phase
+@pytest.mark.filterwarnings("ignore:Phases.*never comes")
 @pytest.mark.slow
 @hosted
 @pytest.mark.parametrize("situation", SITUATIONS)

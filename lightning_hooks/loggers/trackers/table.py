@@ -60,7 +60,7 @@ TRACKERS: Mapping[str, Tracker] = {
         | {"run_id": "run_id label"},
     ),
     "neptune": Tracker(
-        *("NeptuneWriter", "neptune>=1.8,<2"),
+        *("NeptuneWriter", "neptune>=1.8.6,<2"),
         {"project": "init/project", "mode": "init/mode", "dir": "folder", "name": "init/name"}
         | {"run_id": "custom_run_id init/custom_run_id"},
     ),
