@@ -55,8 +55,8 @@ class RunState:
     saved: Mapping[str, Any] = MappingProxyType({})
     """This package's part of the resumed file; empty without a file."""
     _meta: Mapping[str, Any] = saved
-    _before_validation: dict[str, Any]
-    """The random state from before the last validation."""
+    _before_validation: dict[str, Any] | None = None
+    """The random state from before the last validation of the fit."""
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
@@ -90,7 +90,8 @@ class RunState:
             self._before_validation = random_state.get_rng_state()
 
         def restore(_: Any) -> None:
-            random_state.set_rng_state(self._before_validation)
+            if self._before_validation is not None:
+                random_state.set_rng_state(self._before_validation)
 
         fit.patch(loop, "setup_data", before=keep)
         fit.patch(loop, "increment_progress_to_evaluation_end", after=restore)
@@ -110,7 +111,7 @@ class RunState:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
         of_rank = {
-            "rng": self._before_validation if is_cut else random_state.get_rng_state(),
+            "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(trainer),
             "data": [*map(torch.Generator.get_state, generators)],
         }
