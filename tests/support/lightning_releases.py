@@ -1,4 +1,4 @@
-"""What tests ask of Lightning that not every supported release has: the others are skipped."""
+"""What tests ask of Lightning that not every supported release has; such tests are skipped."""
 
 from __future__ import annotations
 
@@ -8,23 +8,33 @@ import lightning as L
 import pytest
 from lightning.pytorch import callbacks
 from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 __all__ = ["ema_weight_averaging", "what_it_lacks"]
 
-EXACT_RESUMES = "exact resumes within an epoch and with max_steps"
+FINDER = "a fit to the end after its LearningRateFinder"
+COUNTS = "right total of ended epochs in a resumed run"
+MAPPINGS = "steps that return any mapping under manual optimization"
+SIGTERM = "news of a SIGTERM on one of several ranks"
 OWN_WORDS = "an error for what is no callback, in words of its own"
 WEIGHTS_ONLY = "Trainer.fit(weights_only=...)"
 
 _HAS = {
-    EXACT_RESUMES: hasattr(_FitLoop, "restarted_mid_epoch"),
+    FINDER: hasattr(_FitLoop, "is_resuming"),
+    COUNTS: hasattr(_FitLoop, "restarted_mid_epoch"),
+    MAPPINGS: hasattr(_FitLoop, "is_resuming"),
+    SIGTERM: hasattr(_TrainingEpochLoop, "_broadcast_sigterm_tensor"),
     OWN_WORDS: hasattr(callbacks, "WeightAveraging"),
     WEIGHTS_ONLY: "weights_only" in inspect.signature(L.Trainer.fit).parameters,
     "val_check_interval as a time": hasattr(callbacks, "WeightAveraging"),
 }
-"""Whether the installed release has each; two came together with Lightning 2.6."""
+"""Whether the installed release has each; those by another name came together with that name."""
 
 _TESTS = {
-    EXACT_RESUMES: ("driver/test_resume.py", "driver/test_loader_place.py"),
+    FINDER: ("test_learning_rate_finder_is_not_the_run",),
+    COUNTS: ("test_a_killed_run_sees_the_same_samples", "test_ranks_end_together_when_the_time"),
+    MAPPINGS: ("test_a_step_may_return_what_lightning_accepts[mappingproxy]",),
+    SIGTERM: ("driver/test_sigterm.py",),
     OWN_WORDS: (
         "test_a_class_in_the_callbacks",
         "test_an_old_hook_in_the_callbacks_beside",
