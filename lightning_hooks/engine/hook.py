@@ -163,9 +163,14 @@ class Hook(HookCallback):
 
     def get_triggered_stages(self) -> list[str]:
         """The overridden points, in mmcv's order."""
-        cls = type(self)
-        own = {name for name, stock in STOCK.items() if getattr(cls, name) is not stock}
-        return [stage for stage in STAGES if stage in own or GENERIC.get(stage) in own]
+        return [stage for stage in STAGES if self._has_point(stage)]
+
+    def _has_point(self, point: str) -> bool:
+        """Whether the class overrides a point, or the instance has a method for the point."""
+        for name in (point, GENERIC.get(point, point)):
+            if getattr(type(self), name) is not STOCK[name] or name in vars(self):
+                return True
+        return False
 
     # -- as a callback ---------------------------------------------------------------------
 

@@ -56,6 +56,10 @@ class HookCallback(Callback):
 
     # -- what the engine and other hooks ask of a hook ---------------------------------------
 
+    def _has_point(self, point: str) -> bool:
+        """Return whether the hook has a method of its own for one of the ten points."""
+        return False
+
     _is_closure: bool = False
     """Whether the hook calls a function of the user."""
 

@@ -7,6 +7,7 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.points import GENERIC, STAGES
@@ -117,9 +118,11 @@ for _name in (
 def has_point(hook: Any, point: str) -> bool:
     """Whether a hook has an own method for one of the ten points.
 
-    Hooks of mmcv and of this package report the points (``get_triggered_stages``); any other object
-    has a point with a method of the point's name. A generic method covers two specific points.
+    Hooks of mmcv report the points (``get_triggered_stages``); any other object has a point with a
+    method of the point's name. A generic method covers two specific points.
     """
+    if isinstance(hook, HookCallback):
+        return hook._has_point(point)
     names = {point, GENERIC.get(point, point)}
     report = getattr(hook, "get_triggered_stages", None)
     if not callable(report):
