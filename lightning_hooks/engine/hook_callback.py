@@ -56,9 +56,9 @@ class HookCallback(Callback):
 
     # -- what the engine and other hooks ask of a hook ---------------------------------------
 
-    def _has_point(self, point: str) -> bool:
-        """Return whether the hook has a method of its own for one of the ten points."""
-        return False
+    def _method_at(self, point: str) -> Callable[..., None] | None:
+        """Return the method to call at a point; None without one of the hook's own."""
+        return None
 
     _is_closure: bool = False
     """Whether the hook calls a function of the user."""
