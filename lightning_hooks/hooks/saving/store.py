@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,12 +17,12 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import directory_of, report_other_runs
 from lightning_hooks.storage import checkpoints, files, manifest, shards
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, wait_for_writer, writes_for
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 from lightning_hooks.utils import ranks
-from lightning_hooks.utils.arguments import check_bool, shown
+from lightning_hooks.utils.arguments import check_bool, check_function
 from lightning_hooks.utils.fsdp import shares_state
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
@@ -70,10 +69,7 @@ class CheckpointStore:
         self, background: bool = False, on_saved: Callable[[str], object] | None = None
     ) -> None:
         check_bool(background=background)
-        if not (on_saved is None or callable(on_saved)):
-            raise TypeError(
-                f"on_saved must be a function of the path or None, got {shown(on_saved)}"
-            )
+        check_function("on_saved", on_saved)
         self.on_saved = on_saved
         self.background, self.thread = background, BackgroundSaver()
         self.handover = Handover()
@@ -198,7 +194,10 @@ class CheckpointStore:
             else:
                 save(checkpoint)
 
-        _dump(trainer, target, take)
+        replaces = writes_for(trainer.strategy)
+        io = {"checkpoint_io": AtomicCheckpointIO(take)} if replaces else {}
+        with setting(trainer.strategy, **io):
+            trainer.save_checkpoint(target.path, weights_only=not target.resumable)
         crc32 = _checksum_of_parts(trainer, target.path) if self.in_parts else None
         if trainer.is_global_zero and not taken:
             self._report(target, line, self._record(trainer, target, crc32))
@@ -292,14 +291,6 @@ class CheckpointStore:
             gone = [path for path in paths if not files.exists(path)]
             for hook in hooks:
                 hook.on_checkpoints_deleted(gone)
-
-
-def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:
-    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer."""
-    with contextlib.ExitStack() as stack:
-        own_io = replace_writer(trainer.strategy, take)
-        stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
-        trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
 
 def _checksum_of_parts(trainer: L.Trainer, path: str, group: Any = None) -> str | None:
