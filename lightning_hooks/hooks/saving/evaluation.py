@@ -142,8 +142,6 @@ class EvalHook(SavingHook):
     init_value_map: ClassVar[dict[str, float]] = {"greater": -math.inf, "less": math.inf}
     _default_greater_keys: ClassVar[list[str]] = GREATER
     _default_less_keys: ClassVar[list[str]] = LESS
-    less_endings: tuple[str, ...] = LESS_ENDINGS
-    """Endings of names with better scores when less; none in mmcv."""
 
     rule: str | None = None
     key_indicator: str = ""
