@@ -24,7 +24,7 @@ from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
-from lightning_hooks.engine.priority import default_priority, get_priority, is_family
+from lightning_hooks.engine.priority import default_priority, get_priority, loggers_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 from lightning_hooks.engine.runner.line import in_fit
@@ -306,7 +306,7 @@ class Runner:
     def val_log(self) -> Iterator[None]:
         """Use a separate log buffer for a validation in the block, if loggers read the buffer."""
         self.train_log = self.log_buffer
-        if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv
+        if loggers_of(self.hooks):  # as in mmcv
             self.log_buffer = LogBuffer()
         try:
             yield
@@ -754,9 +754,8 @@ class EpochRunner(Runner):
             limits.append(self.iters_until(self._max_epochs))
         if self.trainer.max_steps >= 0:
             steps = self._iters_of_steps(self.trainer.max_steps)
-            for hook in self.hooks:
-                if isinstance(hook, HookCallback):
-                    steps = hook._iterations_of(steps, self.trainer)
+            for hook in natives_with("_iterations_of", self.hooks):
+                steps = hook._iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
 
