@@ -34,7 +34,6 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -81,6 +80,7 @@ from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
+from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
@@ -558,8 +558,7 @@ def is_lightnings_default(callback: Callback) -> bool:
 
 def _work_dir(trainer: L.Trainer, options: RunnerOptions) -> str:
     """Return the directory for the hooks' files: an absolute or a remote path."""
-    work_dir = options.work_dir or trainer.default_root_dir
-    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
+    return files.absolute(options.work_dir or trainer.default_root_dir)
 
 
 def _prepares_in_before_run(hook: Any) -> bool:

@@ -24,6 +24,7 @@ from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningView, shown
 from lightning_hooks.hooks.saving.store import CheckpointStore
+from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
@@ -391,8 +392,7 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
     store = hook._files[-1].store
     if store.runner is not None or store.elsewhere:
         return store.elsewhere if store.runner is None else store.path
-    work_dir = work_dir or "."
-    return directory_of(hook.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir))
+    return directory_of(hook.out_dir, files.absolute(work_dir or "."))
 
 
 def _newest(trainer: L.Trainer, hooks: Iterable[Any]) -> str | None:
