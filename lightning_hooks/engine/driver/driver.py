@@ -202,7 +202,7 @@ class Driver(Callback):
         """Undo what is left of an earlier fit; open the stack of the fit or evaluation."""
         self.fit.close()
         self.fit = fit = FitChanges(trainer)
-        fit.callback(lambda: restore_events([self, *hook_callbacks_of(trainer)]))
+        fit.callback(restore_events, [self])
         # called first in the next fit of any Trainer, also after an error that was not cleaned up
         fit.patch(module, "configure_callbacks", before=fit.close_if_over)
         after_setups(trainer, partial(self._arrange, trainer), fit)
@@ -310,7 +310,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)])
+        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
         inside = progress.is_resuming_mid_epoch(trainer)
         self._step.resumed_epoch = trainer.current_epoch if inside else None
@@ -418,7 +418,7 @@ class Driver(Callback):
                 with calling(hook, "before_run", runner):
                     hook.before_run(runner)
             hook.on_train_start(trainer, runner.module)
-            skip_unused_events(trainer, [hook])
+            skip_unused_events(trainer, [hook], self.fit)
 
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""

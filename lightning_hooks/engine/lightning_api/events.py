@@ -9,7 +9,7 @@ a callback of the user holds, to pass events on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import lightning as L
@@ -46,12 +46,13 @@ STOCK = {name: getattr(Callback, name) for name in EVENTS}
 OURS = "lightning_hooks."
 
 
-def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> None:
-    """Skip the events of a batch that callbacks do not use, until :func:`restore_events`.
+def skip_unused_events(trainer: L.Trainer, callbacks: Sequence[Callback], fit: FitChanges) -> None:
+    """Skip the events of a batch that callbacks do not use, until the end of a fit.
 
     An event is unused if the class does not override the event, or if the class says so
     (``HookCallback._unused_events``) and a subclass does not override the event.
     """
+    fit.callback(restore_events, callbacks)
     held = _held_by_users(trainer)
     for callback in callbacks:
         if id(callback) not in held:
