@@ -99,21 +99,20 @@ class RunState:
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
-        generators = data.train_generators(trainer)
         if not trainer.interrupted:  # else the rank writes alone
             runner.agree_to_stop()
+        done = runner.iterations_done
+        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         is_cut = trainer.interrupted and trainer.validating
         if progress.validation_is_left(trainer):
             progress.begin_with_validation(file.contents, is_cut)
-        done = runner.iterations_done
-        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
         of_rank = {
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(trainer),
-            "data": [*map(torch.Generator.get_state, generators)],
+            "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
         }
         if self:  # before the first batch of a resumed run
             rank = trainer.global_rank
