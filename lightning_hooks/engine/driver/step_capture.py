@@ -8,7 +8,12 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, _reads_step
+from lightning_hooks.engine.driver.ownership import (
+    OPTIMIZER_HOOKS,
+    Call,
+    Ownership,
+    runs_no_user_code,
+)
 from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
@@ -166,6 +171,19 @@ class StepCapture:
             if self._logged:  # most modules log nothing, and this runs in every step
                 values.update(logged_values.step_metrics(runner.trainer, self._seen))
         runner.log_buffer.update(values, outputs.get("num_samples", 1))
+
+
+def _reads_step(hook: object) -> bool:
+    """Whether a hook may read ``runner.outputs`` or the log buffer.
+
+    A class with ``_reads_step = False`` does not. For a class of this package the declaration holds
+    for the class alone, not for a user's subclass.
+    """
+    for base in type(hook).__mro__:
+        if "_reads_step" in vars(base):
+            ours = base.__module__.startswith("lightning_hooks.")
+            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
+    return True
 
 
 def _step_point(hook: Any) -> str:

@@ -18,7 +18,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
-from lightning_hooks.engine.hook_callback import natives_with
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
@@ -62,9 +62,9 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Sequence[Callback], fit: F
 def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
     kind = type(callback)
     unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
-    for hook in natives_with("_unused_events", [callback]):
+    if isinstance(callback, HookCallback):
         owner = next(base for base in kind.__mro__ if "_unused_events" in vars(base))
-        declared = hook._unused_events(trainer)
+        declared = callback._unused_events(trainer)
         unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
     return unused
 
