@@ -37,7 +37,7 @@ from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import check_object, shown
 from lightning_hooks.utils.media import audio_of, figure_image, video_of
-from lightning_hooks.utils.samples import Histogram, as_table, image_of
+from lightning_hooks.utils.samples import as_table, image_of
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner", "training_loader"]
@@ -562,7 +562,7 @@ class Runner:
         Raises:
             TypeError: if the value is no image.
         """
-        self.samples.log(self.samples.with_mode(name), lambda: image_of(name, image))
+        self.samples.log(name, lambda: image_of(name, image))
 
     def log_table(
         self, name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
@@ -576,31 +576,27 @@ class Runner:
         Raises:
             TypeError, ValueError: if the value is no table.
         """
-        self.samples.log(self.samples.with_mode(name), lambda: as_table(name, rows))
+        self.samples.log(name, lambda: as_table(name, rows))
 
     def log_figure(self, name: str, figure: Any) -> None:
         """Log a matplotlib figure as an image, as ``train/name`` or ``val/name``."""
-        self.samples.log(self.samples.with_mode(name), lambda: figure_image(name, figure))
+        self.samples.log(name, lambda: figure_image(name, figure))
 
     def log_text(self, name: str, text: str) -> None:
         """Log a text, as ``train/name`` or ``val/name``."""
         if not isinstance(text, str):
             raise TypeError(f"the text {name!r} must be a str, got {shown(text)}")
-        self.samples.log(self.samples.with_mode(name), lambda: text)
+        self.samples.log(name, lambda: text)
 
     def log_audio(self, name: str, audio: Any, sample_rate: int) -> None:
         """Log a sound ``[T]`` or ``[C, T]``, as ``train/name`` or ``val/name``."""
         make = functools.partial(audio_of, name, audio, sample_rate)
-        self.samples.log(self.samples.with_mode(name), make)
+        self.samples.log(name, make)
 
     def log_video(self, name: str, video: Any, fps: float = 4) -> None:
         """Log a video ``[T, C, H, W]``, as ``train/name`` or ``val/name``."""
         make = functools.partial(video_of, name, video, fps)
-        self.samples.log(self.samples.with_mode(name), make)
-
-    def log_histogram(self, name: str, histogram: Histogram) -> None:
-        """Log a histogram at the current iteration."""
-        self.samples.log(name, lambda: histogram)
+        self.samples.log(name, make)
 
     # -- hooks -----------------------------------------------------------------------------
 
