@@ -283,8 +283,8 @@ class Driver(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
-        self.runner.run_id = self._run_state.run_id(self.runner.run_id)
-        self._run_state.restore_rng(trainer.global_rank)
+        self._run_state.restore_name()
+        self._run_state.restore_rng()
         self._train_data.watch(self._loading)
 
     # -- the run ---------------------------------------------------------------------------
@@ -298,7 +298,7 @@ class Driver(Callback):
         runner.mode = None
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
-        self._run_state.restore_counters(runner)
+        self._run_state.restore_counters()
         self._run_state.watch_validations(self.fit)
         log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()
