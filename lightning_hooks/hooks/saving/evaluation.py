@@ -405,7 +405,7 @@ class EvalHook(SavingHook):
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
             runner.log_buffer.clear_output()
-        self._write_due(runner.trainer)  # now: the first step changes the weights
+        self._write_due()  # now: the first step changes the weights
 
     # -- how -------------------------------------------------------------------------------
 

@@ -92,19 +92,19 @@ class CheckpointStore:
         self.path = directory_of(owner.out_dir, runner.work_dir)
         self.written = "", 0
 
-    def open(self, runner: Runner, beside: Sequence[CheckpointStore], *, make: bool) -> None:
-        """Check and make the directory of a run, so that errors come before training.
+    def open(self, beside: Sequence[CheckpointStore], *, make: bool) -> None:
+        """Check and make the directory of the run, so that errors come before training.
 
         Other runs' files in the directory are a warning, once in a run.
 
         Args:
-            runner: The run.
             beside: The stores of the run.
             make: Whether to make the directory.
 
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
+        runner = self.runner
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
             self.path = runner.trainer.strategy.broadcast(self.path)
@@ -165,21 +165,19 @@ class CheckpointStore:
         self.written = target.path, self.runner.iter
         return target
 
-    def write(
-        self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
-    ) -> None:
+    def write(self, target: Target, line: str, after: Sequence[CheckpointStore] = ()) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
         Args:
-            trainer: The Trainer, in a fit.
             target: The place of the file, from :meth:`target`.
             line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
                 the names of deleted files.
             after: Stores with files that must be on the disk before.
         """
+        trainer = self.runner.trainer
         weights = precision.weights_among_parts(trainer.strategy) if self.background else None
         if weights is not None:
-            return self._write_parts(trainer, target, line, after, weights)
+            return self._write_parts(target, line, after, weights)
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -200,20 +198,16 @@ class CheckpointStore:
             trainer.save_checkpoint(target.path, weights_only=not target.resumable)
         crc32 = _checksum_of_parts(trainer, target.path) if self.in_parts else None
         if trainer.is_global_zero and not taken:
-            self._report(target, line, self._record(trainer, target, crc32))
+            self._report(target, line, self._record(target, crc32))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
         return None
 
     def _write_parts(
-        self,
-        trainer: L.Trainer,
-        target: Target,
-        line: str,
-        after: Sequence[CheckpointStore],
-        weights: str,
+        self, target: Target, line: str, after: Sequence[CheckpointStore], weights: str
     ) -> None:
         """Write a directory in the background, a part of each rank; see :meth:`write`."""
+        trainer = self.runner.trainer
 
         def take(checkpoint: dict[str, Any], path: str, storage_options: Any = None) -> None:
             meta, group = checkpoint["meta"], self.thread.group()
@@ -235,9 +229,9 @@ class CheckpointStore:
         ):
             trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
-    def _record(self, trainer: L.Trainer, target: Target, crc32: str | None) -> list[str]:
+    def _record(self, target: Target, crc32: str | None) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
-        strategy = trainer.strategy
+        strategy = self.runner.trainer.strategy
         wait_for_writer(strategy)
         if self.background:
             warn(
