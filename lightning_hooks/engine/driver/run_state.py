@@ -60,7 +60,7 @@ class RunState:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self.loader_places = LoaderPlaces()
+        self.loader_places = LoaderPlaces(runner.trainer)
         """The places of the training loaders in their passes."""
 
     def __bool__(self) -> bool:
@@ -110,7 +110,7 @@ class RunState:
             file.contents["optimizer_states"] = groups
         of_rank = {
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
-            "loaders": self.loader_places.saved(trainer),
+            "loaders": self.loader_places.saved(),
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
         }
         if self:  # before the first batch of a resumed run

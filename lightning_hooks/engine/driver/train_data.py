@@ -59,7 +59,7 @@ class TrainData:
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
-        watch_places = partial(self._run_state.loader_places.watch, trainer, self._fit)
+        watch_places = partial(self._run_state.loader_places.watch, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)
         data.before_iterator(trainer, leave_unread, self._fit, until)
@@ -93,8 +93,8 @@ class TrainData:
 
     def _why_not(self) -> str:
         """Return why a loader cannot go on where it stood; empty if all can."""
-        trainer, resumed = self._runner.trainer, self._run_state
-        return resumed.loader_places.why_not(trainer, resumed.places())
+        resumed = self._run_state
+        return resumed.loader_places.why_not(resumed.places())
 
     def begin_epoch(self, *, for_run: bool) -> None:
         """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
@@ -134,7 +134,7 @@ class TrainData:
                 )
         elif progress.was_ended_early(trainer):
             self._runner.logger.warning("%s", _left_out(trainer))
-        resumed.loader_places.begin(trainer, resumed.places())
+        resumed.loader_places.begin(resumed.places())
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer
