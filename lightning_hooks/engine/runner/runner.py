@@ -173,7 +173,7 @@ class Runner:
         self.unclaimed_timestamp = self.timestamp
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
-        self._watch(trainer)
+        self._watch()
         self.log_buffer = self.train_log = LogBuffer(self._counts)
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
@@ -186,14 +186,14 @@ class Runner:
         """The run for hooks of other dialects, by dialect."""
         self._register_virtually()
 
-    def _watch(self, trainer: L.Trainer) -> None:
-        batches = progress.batches(trainer)
+    def _watch(self) -> None:
+        batches = progress.batches(self.trainer)
         self._counts, self._counts_of_epoch = batches.total, batches.current
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
-        self._watch(self.trainer)
+        self._watch()
         self.log_buffer.clear_output()  # what no logger of an earlier fit has logged
         self.log_buffer.news.clear()
         self.renew()
