@@ -88,7 +88,12 @@ from lightning_hooks.utils.first_error import name_first_error
 
 __all__ = ["Driver", "is_lightnings_default"]
 
-BATCH_EVENTS = ("on_train_batch_start", "on_after_backward", "on_train_batch_end")
+BATCH_EVENTS = (
+    "on_train_batch_start",
+    "on_after_backward",
+    "on_train_batch_end",
+    "on_validation_batch_start",
+)
 
 
 class Driver(Callback):
@@ -430,6 +435,8 @@ class Driver(Callback):
         if self._in_run:
             self._cycle.begin_validation()
             self.model_watch.take()
+            if not (has_foreign(self._runner.hooks) or self.calls.calls_for("before_val_iter")):
+                skip_events(self, "on_validation_batch_start")
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_idx: Any
@@ -445,12 +452,15 @@ class Driver(Callback):
     ) -> None:
         """Call ``after_val_iter``."""
         if self._in_run:
-            runner = self.runner
+            runner = self._runner
+            runner.inner_iter = validation.batches_begun(trainer) - 1
             runner.take_result(outputs)
             values = log_vars_of(runner.outputs)
             if values is not None:
                 runner.log_buffer.update(values, runner.outputs.get("num_samples", 1))
-            self.calls.run("after_val_iter")
+            if self.calls.calls_for("after_val_iter"):
+                vars(runner).setdefault("data_batch", batch)  # the event before may be skipped
+                self.calls.run("after_val_iter")
             vars(runner).pop("data_batch", None)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -22,7 +22,6 @@ from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
 from lightning_hooks.engine.priority import default_priority, get_priority, loggers_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
@@ -691,13 +690,16 @@ class Runner:
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
         called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
-        with setting(self, calls_hooks=True):
+        before, self.calls_hooks = self.calls_hooks, True
+        try:
             for hook in self._hooks:
                 method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
+        finally:
+            self.calls_hooks = before
 
 
 def training_loader(runner: Runner) -> Any:
