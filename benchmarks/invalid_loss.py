@@ -2,8 +2,8 @@
 
 A figure is processor time. The peer is ``assert torch.isfinite(loss)`` in every step, which on a
 GPU waits for the device each time; ours reads it once per interval. "skip" is the whole decision
-before the step of a network of 60 parameters, gradients and buffers included, beside the gradient
-scaler's own look at them.
+before the step of a network of 60 parameters, losses, gradients and buffers included, beside that
+of torch's ``GradScaler``, by gradients alone, and beside the kernel that both call.
 
     python -m benchmarks invalid_loss
 """
@@ -58,6 +58,8 @@ CHECKS: dict[str, Callable[[], Hook]] = {
     "CheckInvalidLossHook(50, 'restore')": lambda: CheckInvalidLossHook(INTERVAL, "restore"),
 }
 PEER = "isfinite + assert, each step"
+SCALER, KERNEL = "GradScaler", "the kernel"
+KINDS = ("plain", "fused")
 
 
 class Module(L.LightningModule):
@@ -93,28 +95,40 @@ class Measure(Callback):
 
 
 class MeasureSkip(Callback):
-    """Times the decision before an optimizer's step, and that of a gradient scaler."""
+    """Times the decision before an optimizer's step, that of a gradient scaler, and its kernel."""
 
     def __init__(self, hook: CheckInvalidLossHook) -> None:
         self.hook = hook
+        self.seconds: dict[str, float] = {}
 
     def on_before_optimizer_step(self, trainer: L.Trainer, module: Any, optimizer: Any) -> None:
         hook: Any = self.hook
         loss = torch.ones(())
         gradients = [parameter.grad for parameter in module.parameters()]
         found, scale = torch.zeros(()), torch.ones(())
-        start = time.thread_time()
-        for _ in range(STEPS):
+        scaler = torch.amp.GradScaler("cpu", init_scale=1.0)
+        scaler.scale(loss)
+
+        def skip(step: int) -> None:
             hook.on_train_batch_start(trainer, module, None, 0)
             hook.on_before_backward(trainer, module, loss)
             hook.on_before_optimizer_step(trainer, module, optimizer)
-            hook._action.flags()  # what a reading takes away
-        middle = time.thread_time()
-        for _ in range(STEPS):
+            if step % INTERVAL == 0:
+                hook._action._read_flags()  # as a line of the log does
+
+        def scaler_decides(step: int) -> None:
+            scaler.unscale_(optimizer)
+            scaler.update()
+
+        def kernel(step: int) -> None:
             torch._amp_foreach_non_finite_check_and_unscale_(gradients, found, scale)
             found.item()
-        self.seconds = (middle - start) / STEPS
-        self.scaler_seconds = (time.thread_time() - middle) / STEPS
+
+        for name, decide in (("skip", skip), (SCALER, scaler_decides), (KERNEL, kernel)):
+            start = time.thread_time()
+            for step in range(STEPS):
+                decide(step)
+            self.seconds[name] = (time.thread_time() - start) / STEPS
 
 
 def fit(module: Module, *callbacks: Any) -> None:
@@ -132,12 +146,12 @@ def check(make: Callable[[], Hook]) -> float:
     return measure.seconds * 1e6
 
 
-def skip(fused: bool, scaler: bool) -> float:
-    """Return the microseconds of a decision to skip, or of a gradient scaler's."""
+def skip(fused: bool, name: str) -> float:
+    """Return the microseconds of a decision to skip, by its name in :class:`MeasureSkip`."""
     hook = CheckInvalidLossHook(INTERVAL, "skip")
-    timer = MeasureSkip(hook)
-    fit(Module(fused), hook, timer)
-    return (timer.scaler_seconds if scaler else timer.seconds) * 1e6
+    measure = MeasureSkip(hook)
+    fit(Module(fused), hook, measure)
+    return measure.seconds[name] * 1e6
 
 
 def run(rounds: int = 15) -> Iterator[Bench]:
@@ -149,13 +163,12 @@ def run(rounds: int = 15) -> Iterator[Bench]:
     bench.compare(ours, bench.over(ours, nothing), PEER, bench.over(PEER, nothing), 0.35)
     yield bench
     skips = {
-        f"{'the scaler' if scaler else 'skip'}, {'fused' if fused else 'plain'} Adam": (
-            functools.partial(skip, fused, scaler)
-        )
-        for fused in (False, True)
-        for scaler in (False, True)
+        f"{name}, {kind} Adam": functools.partial(skip, kind == "fused", name)
+        for kind in KINDS
+        for name in ("skip", SCALER, KERNEL)
     }
     bench = Bench("Skip, 60 parameters", "us per step", in_turns(skips, rounds))
-    for kind in ("plain", "fused"):
-        bench.compare_cases(f"skip, {kind} Adam", f"the scaler, {kind} Adam")
+    for kind in KINDS:
+        bench.compare_cases(f"skip, {kind} Adam", f"{SCALER}, {kind} Adam", 1.0)
+        bench.compare_cases(f"skip, {kind} Adam", f"{KERNEL}, {kind} Adam")
     yield bench

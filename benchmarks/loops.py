@@ -222,14 +222,16 @@ def mmcv_runner(name: str, limit: int, model: nn.Module, directory: str) -> Any:
 
 def standin_runner(name: str, limit: int, model: nn.Module, directory: str) -> Any:
     """Make the runner that stands for mmcv's, with Lightning as the engine."""
-    from lightning_hooks.standin import runner
+    from lightning_hooks.standin.runner.epoch_based_runner import EpochBasedRunner
+    from lightning_hooks.standin.runner.iter_based_runner import IterBasedRunner
 
     logger = logging.Logger("whole")
     logger.addHandler(logging.NullHandler())
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    length = {"max_epochs" if name == "EpochBasedRunner" else "max_iters": limit}
-    kind = getattr(runner, name)
-    return kind(model, optimizer=optimizer, work_dir=directory, logger=logger, **length)
+    given: dict[str, Any] = {"optimizer": optimizer, "work_dir": directory, "logger": logger}
+    if name == "EpochBasedRunner":
+        return EpochBasedRunner(model, max_epochs=limit, **given)
+    return IterBasedRunner(model, max_iters=limit, **given)
 
 
 def loops() -> dict[str, Callable[[Task], None]]:

@@ -192,9 +192,8 @@ class HookAdapter(Hook):
     def _foreign_hooks(self) -> list[Any]:
         return [hook for hook in self._hooks if not isinstance(hook, HookCallback)]
 
-    def get_triggered_stages(self) -> list[str]:
-        """Return no point: only the points of the hosted hooks are called."""
-        return []
+    def _method_at(self, point: str) -> None:
+        """Return None: only the points of the hosted hooks are called."""
 
     def __repr__(self) -> str:
         return self.get_hook_info()

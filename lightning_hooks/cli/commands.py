@@ -11,7 +11,7 @@ import importlib
 import json
 import sys
 from argparse import Namespace
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -118,16 +118,9 @@ def decay(given: Namespace) -> int:
 
 def hooks(given: Namespace) -> int:
     """List all hooks with a short description."""
-    from lightning_hooks.cli.list_hooks import all_hooks, table_of
+    from lightning_hooks.cli.list_hooks import COLUMNS, all_hooks
 
-    rows, console = all_hooks(), _console()
-    if given.json:
-        print(json.dumps(rows, indent=2))
-    elif console.is_terminal:
-        console.print(table_of(rows))
-    else:  # a whole line for each hook, for grep
-        for row in rows:
-            print(f"{row['name']}\t{row['origin']}\t{row['what']}")
+    _print_rows(all_hooks(), COLUMNS, given.json)
     return 0
 
 
@@ -164,15 +157,9 @@ def report(given: Namespace) -> int:
 def files(given: Namespace) -> int:
     """List the checkpoints of a run: scores, sizes, which is last, best or damaged."""
     _check_path(given.run_dir)
-    from lightning_hooks.cli.list_files import lines_of, listed_files, table_of
+    from lightning_hooks.cli.list_files import COLUMNS, listed_files
 
-    rows, console = listed_files(given.run_dir), _console()
-    if given.json:
-        print(json.dumps(rows, indent=2))
-    elif console.is_terminal:
-        console.print(table_of(rows))
-    else:
-        print(*map(printable, lines_of(rows)), sep="\n")
+    _print_rows(listed_files(given.run_dir), COLUMNS, given.json)
     return 0
 
 
@@ -219,6 +206,20 @@ def _try_to_replay(path: str, options: dict[str, Any]) -> int | None:
 def _check_path(path: str) -> None:
     if not Path(path).exists():
         raise FileNotFoundError(f"there is no file or folder {path!r}")
+
+
+def _print_rows(rows: Sequence[dict[str, Any]], head: Sequence[str], as_json: bool) -> None:
+    """Print rows as JSON, as a table in a terminal, or as lines with tabs, for grep."""
+    from lightning_hooks.cli.terminal import shown, table
+
+    console = _console()
+    cells = [[printable(shown(value)) for value in row.values()] for row in rows]
+    if as_json:
+        print(json.dumps(rows, indent=2))
+    elif console.is_terminal:
+        console.print(table(head, cells))
+    else:
+        print(*map("\t".join, cells), sep="\n")
 
 
 def _console() -> Any:

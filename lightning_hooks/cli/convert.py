@@ -16,7 +16,7 @@ from lightning_hooks.config.training_hooks import ConfiguredHooks
 from lightning_hooks.engine.priority import FAMILIES, default_priority, get_priority
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.printable import printable
-from lightning_hooks.utils.secrets import masked
+from lightning_hooks.utils.secrets import describe, masked
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["argument", "call", "convert", "header", "hooks_and_trainer", "source", "split_unknown"]
@@ -47,7 +47,7 @@ def split_unknown(
         hooks_from_config({"custom_imports": config.get("custom_imports")})
     except ImportError as error:
         config = {**config, "custom_imports": None}
-        comments.append(_comment("custom_imports", error))
+        comments.append(f"# custom_imports: {describe(error)}")
 
     keys = [key for key in config if key in KEYS]
     unknown = [kind for key in keys for kind in _unknown(config[key])]
@@ -55,7 +55,7 @@ def split_unknown(
         try:
             run_declarations(script)
         except (Exception, SystemExit) as error:
-            comments.append(_comment(script.name, error))
+            comments.append(f"# {script.name}: {describe(error)}")
 
     def known(value: Any) -> Any:
         if isinstance(value, (list, tuple)):
@@ -75,12 +75,6 @@ def split_unknown(
 
     config = {**config, **{key: known(config[key]) for key in keys}}
     return config, [*map(printable, comments)]  # a type may have several lines
-
-
-def _comment(what: str, error: BaseException) -> str:
-    """Return an error as one line."""
-    reason = masked(" ".join(f"{type(error).__name__}: {error}".split()))
-    return f"# {what}: {reason}"
 
 
 def _advice_for(kind: str) -> str:

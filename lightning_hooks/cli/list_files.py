@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from lightning_hooks.storage import find_checkpoints, manifest
 
-__all__ = ["COLUMNS", "lines_of", "listed_files", "shown", "table_of"]
+__all__ = ["COLUMNS", "listed_files"]
 
 COLUMNS = "file", "epochs", "iterations", "score", "size", "what"
 
@@ -37,23 +36,3 @@ def listed_files(directory: str) -> list[dict[str, Any]]:
         numbers = entry.epoch, entry.iter, entry.score, entry.size
         rows.append(dict(zip(COLUMNS, (entry.name, *numbers, ", ".join(what)), strict=True)))
     return rows
-
-
-def lines_of(rows: Sequence[dict[str, Any]]) -> list[str]:
-    """Return a line for each file, with tabs between the columns."""
-    return ["\t".join(shown(row[name]) for name in COLUMNS) for row in rows]
-
-
-def table_of(rows: Sequence[dict[str, Any]]) -> Any:
-    """Return the files as a table for rich."""
-    from rich.table import Table
-
-    table = Table(*COLUMNS)
-    for row in rows:
-        table.add_row(*(shown(row[name]) for name in COLUMNS))
-    return table
-
-
-def shown(value: Any) -> str:
-    """Return a cell of the table."""
-    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -6,13 +6,13 @@ import ast
 import functools
 import importlib.util
 import re
-from collections.abc import Sequence
 from typing import Any
 
 from lightning_hooks.engine.registry import HOOKS, MMCV_HOOKS
 
-__all__ = ["all_hooks", "table_of"]
+__all__ = ["COLUMNS", "all_hooks"]
 
+COLUMNS = "hook", "of", "what it does"
 EVALUATIONS = ("DistEvalHook", "EvalHook")
 """Hooks of mmcv that mmcv's registry lacks."""
 
@@ -52,13 +52,3 @@ def _summary(docstring: str) -> str:
     sentence = " ".join(docstring.partition("\n\n")[0].split())
     sentence = re.sub(r": :\w+:`[^`]*`\.$", ".", sentence)  # the name of a formula at the end
     return re.sub(r":\w+:`~?(?:[\w.]+\.)?(\w+)`", r"\1", sentence).replace("`", "")
-
-
-def table_of(rows: Sequence[dict[str, str]]) -> Any:
-    """Return the hooks as a table for rich."""
-    from rich.table import Table
-
-    table = Table("hook", "of", "what it does")
-    for row in rows:
-        table.add_row(row["name"], row["origin"], row["what"])
-    return table

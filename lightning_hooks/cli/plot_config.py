@@ -79,7 +79,7 @@ def _fields(custom_hooks: Any) -> list[Any]:
     ]
 
 
-def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height: int = 15) -> str:
+def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int) -> str:
     """Return the curves drawn with characters, a panel for each hook."""
     panels = []
     for hook in hooks:
@@ -89,5 +89,5 @@ def in_terminal(hooks: Iterable[Any], run: Mapping[str, Any], width: int, height
         name = TITLES.get(quantity_of(hook), quantity_of(hook))
         title = f"{name}: {type(hook).__name__}"
         line = epochs[::step], values[::step], "braille", None
-        panels.append(panel(title, "epoch", width, height, [line]))
+        panels.append(panel(title, "epoch", width, 15, [line]))
     return "\n".join(panels)

@@ -209,7 +209,7 @@ def _range(line: Series) -> float:
     return (max(values) - min(values)) / largest if largest else 0.0
 
 
-def figure_of(runs: Sequence[RunLog], keys: Sequence[str] = (), width: float = 7) -> Any:
+def figure_of(runs: Sequence[RunLog], keys: Sequence[str], width: float) -> Any:
     """Return the figure of :func:`draw_runs`, with a width in inches."""
     return _figure(runs, _panels(runs, keys), width)
 
@@ -272,9 +272,7 @@ def _style(runs: Sequence[RunLog], number: int, mode: str) -> dict[str, Any]:
     return {**style, "color": f"C{number}", "label": _label(runs, number, mode)}
 
 
-def runs_in_terminal(
-    runs: Sequence[RunLog], width: int, keys: Sequence[str] = (), height: int = 12
-) -> str:
+def runs_in_terminal(runs: Sequence[RunLog], width: int, keys: Sequence[str] = ()) -> str:
     """Return the curves drawn with characters, a panel for each quantity, after the runs' names."""
     panels = _numbered(runs)
     for key, lines in _panels(runs, keys).items():
@@ -285,7 +283,7 @@ def runs_in_terminal(
                 marker = "o" if mode == "val" else "braille"
                 positions, values = zip(*points, strict=True)
                 curves.append((positions, values, marker, _label(runs, number, mode)))
-        panels.append(panel(key, _unit(runs), width, height, curves))
+        panels.append(panel(key, _unit(runs), width, 12, curves))
     return "\n".join(panels)
 
 

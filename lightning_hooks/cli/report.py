@@ -10,8 +10,9 @@ import statistics
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from lightning_hooks.cli.list_files import COLUMNS, listed_files, shown
+from lightning_hooks.cli.list_files import COLUMNS, listed_files
 from lightning_hooks.cli.plot_runs import RunLog, changed_most, figure_of, quantities, read_run
+from lightning_hooks.cli.terminal import shown
 from lightning_hooks.utils.printable import printable
 from lightning_hooks.utils.regular_files import regular
 from lightning_hooks.utils.secrets import masked

@@ -1,11 +1,27 @@
-"""Curves for a terminal."""
+"""Curves and tables for a terminal."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["panel"]
+__all__ = ["panel", "shown", "table"]
+
+
+def shown(value: Any) -> str:
+    """Return a value as the cell of a table."""
+    return "" if value is None else f"{value:.6g}" if isinstance(value, float) else str(value)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> Any:
+    """Return a table for rich."""
+    from rich.markup import escape
+    from rich.table import Table
+
+    whole = Table(*head)
+    for row in rows:
+        whole.add_row(*map(escape, row))
+    return whole
 
 
 def panel(

@@ -23,7 +23,6 @@ from lightning_hooks.engine.hook_states import DIALECTS_KEY, finds_none, has_no_
 from lightning_hooks.engine.hosted import HostedHook, class_name, foreign, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values, validation
 from lightning_hooks.engine.lightning_api.method_patch import setting
-from lightning_hooks.engine.points import STAGES
 from lightning_hooks.engine.priority import get_priority
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
@@ -94,10 +93,6 @@ class Hosted(HostedHook):
         return "after_backward" in self.known_points and self.implements("after_backward")
 
     # -- mmcv's points ---------------------------------------------------------------------
-
-    def get_triggered_stages(self) -> list[str]:
-        """Return the points of mmcv at which the hook is called."""
-        return [stage for stage in STAGES if self.is_called_at(stage)]
 
     def is_called_at(self, point: str) -> bool:
         """Return whether the hook or the facade has work at a point of mmcv."""

@@ -163,9 +163,15 @@ class Hook(HookCallback):
 
     def get_triggered_stages(self) -> list[str]:
         """The overridden points, in mmcv's order."""
-        cls = type(self)
-        own = {name for name, stock in STOCK.items() if getattr(cls, name) is not stock}
-        return [stage for stage in STAGES if stage in own or GENERIC.get(stage) in own]
+        return [stage for stage in STAGES if self._method_at(stage) is not None]
+
+    def _method_at(self, point: str) -> Callable[..., None] | None:
+        """Return the method of a point, or of the point's generic one, if it is no stock method."""
+        for name in (point, GENERIC.get(point, point)):
+            method = getattr(self, name, None)
+            if callable(method) and getattr(method, "__func__", method) is not STOCK.get(name):
+                return method  # type: ignore[no-any-return]
+        return None
 
     # -- as a callback ---------------------------------------------------------------------
 
@@ -223,6 +229,3 @@ class Hook(HookCallback):
 
 STOCK = {name: getattr(Hook, name) for name in POINTS}
 """The methods that do nothing."""
-
-for _point, _generic in GENERIC.items():  # the driver calls the generic method directly
-    getattr(Hook, _point).only_calls = _generic

@@ -56,6 +56,10 @@ class HookCallback(Callback):
 
     # -- what the engine and other hooks ask of a hook ---------------------------------------
 
+    def _method_at(self, point: str) -> Callable[..., None] | None:
+        """Return the method to call at a point; None without one of the hook's own."""
+        return None
+
     _is_closure: bool = False
     """Whether the hook calls a function of the user."""
 

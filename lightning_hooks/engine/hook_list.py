@@ -7,13 +7,14 @@ import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.hook_order import arranged
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
 from lightning_hooks.engine.registry import ORDER_KEYS
 
-__all__ = ["HookList", "has_point", "hook_info", "method_at"]
+__all__ = ["HookList", "hook_info", "method_at"]
 
 Watcher = Callable[[Any, Callable[..., None]], Callable[..., None]]
 """Returns the function to call in the place of a hook's method."""
@@ -114,34 +115,25 @@ for _name in (
     setattr(HookList, _name, _noted(_name))
 
 
-def has_point(hook: Any, point: str) -> bool:
-    """Whether a hook has an own method for one of the ten points.
-
-    Hooks of mmcv and of this package report the points (``get_triggered_stages``); any other object
-    has a point with a method of the point's name. A generic method covers two specific points.
-    """
-    names = {point, GENERIC.get(point, point)}
-    report = getattr(hook, "get_triggered_stages", None)
-    if not callable(report):
-        return any(callable(getattr(hook, name, None)) for name in names)
-    # and methods set on the instance, unknown to get_triggered_stages
-    return not (names.isdisjoint(report()) and names.isdisjoint(getattr(hook, "__dict__", ())))
-
-
 def method_at(hook: Any, point: str) -> Callable[..., None] | None:
     """Return a hook's method for a point, or None without an own method.
 
-    Points beyond the ten (``before_epoch``, a trainer's own) are looked up by name.
+    A generic method covers two specific points. Hooks of mmcv report which of the ten points they
+    have (``get_triggered_stages``). The points of any other object, and points beyond the ten
+    (``before_epoch``, a trainer's own), are looked up by name.
     """
-    if point in STAGES and not has_point(hook, point):
-        return None
-    for name in (point, GENERIC.get(point, point)):
+    if isinstance(hook, HookCallback):
+        return hook._method_at(point)
+    names = (point, GENERIC.get(point, point))
+    report = getattr(hook, "get_triggered_stages", None)
+    if point in STAGES and callable(report):
+        # and methods set on the instance, unknown to get_triggered_stages
+        known = {*report(), *getattr(hook, "__dict__", ())}
+        if known.isdisjoint(names):
+            return None
+    for name in names:
         method = getattr(hook, name, None)
         if callable(method):
-            # call the generic method directly, unless a wrapper has copied ``only_calls``
-            generic = getattr(method, "only_calls", None)
-            if isinstance(generic, str) and not hasattr(method, "__wrapped__"):
-                method = getattr(hook, generic)
             return method  # type: ignore[no-any-return]
     return None
 
@@ -153,7 +145,7 @@ def hook_info(hooks: HookList) -> str:
         rows = [
             f"({priority_name(hooks.priority_of(hook)):<12}) {class_name(hook):<35}"
             for hook in hooks
-            if has_point(hook, stage)
+            if method_at(hook, stage)
         ]
         tables += [f"{stage}:", *rows, " -------------------- "] if rows else []
     return "\n".join(tables)

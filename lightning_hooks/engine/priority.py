@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from enum import Enum
+from typing import Any
 
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["FAMILIES", "Priority", "default_priority", "get_priority", "is_family", "priority_name"]
+__all__ = [
+    "FAMILIES",
+    "Priority",
+    "default_priority",
+    "get_priority",
+    "is_family",
+    "loggers_of",
+    "priority_name",
+]
 
 
 class Priority(Enum):
@@ -80,6 +90,11 @@ def priority_name(value: int) -> str | int:
 def is_family(hook: object, *names: str) -> bool:
     """Whether a hook's class or a base class has one of the names, in mmcv or here."""
     return any(base.__name__ in names for base in type(hook).__mro__)
+
+
+def loggers_of(hooks: Iterable[Any]) -> list[Any]:
+    """Return the logger hooks among some hooks, those of mmcv too."""
+    return [hook for hook in hooks if is_family(hook, "LoggerHook")]
 
 
 def default_priority(hook: object) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
+from lightning_hooks.engine.points import POINTS
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
@@ -51,7 +51,3 @@ class ClosureHook(Hook):
         if not callable(fn):
             raise TypeError(f"fn must be a function of the runner, got {shown(fn)}")
         setattr(self, fn_name, fn)
-
-    def get_triggered_stages(self) -> list[str]:
-        """The points at which the function is called."""
-        return [s for s in STAGES if s in vars(self) or GENERIC.get(s) in vars(self)]

@@ -19,7 +19,7 @@ import lightning as L
 
 from lightning_hooks import __version__
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import logged_values, precision
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -129,8 +129,8 @@ class HubCheckpointHook(Hook):
         self._runner, self._api, self._has_warned = runner, None, False
         self._newest = self._uploaded = ""
         self._job = None
-        natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        writers = [hook for hook in natives if self.upload in hook._kept_kinds]
+        saving = natives_with("_kept_kinds", runner.hooks)
+        writers = [hook for hook in saving if self.upload in hook._kept_kinds]
         if runner.no_uploads:
             self._warn(f"it pushes nothing, as {runner.no_uploads}")
             return

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from lightning_hooks.engine.hosted import class_name
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["warn_unless_logged"]
@@ -18,7 +18,7 @@ def warn_unless_logged(hook: Any, runner: Runner) -> None:
         hook: The hook.
         runner: The runner.
     """
-    if not any(is_family(other, "LoggerHook") for other in runner.hooks):
+    if not loggers_of(runner.hooks):
         runner.logger.warning(
             "%s: the Trainer has no logger hook, so the values are in no log; add "
             "TextLoggerHook(), or LightningLoggerHook() for the Trainer's own loggers",

@@ -10,7 +10,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.optimizers import with_modes
@@ -64,8 +64,7 @@ class ScheduleFreeHook(Hook):
                 "ScheduleFreeHook does nothing: no optimizer has the methods train() and eval()"
             )
             return
-        natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        for average in (class_name(hook) for hook in natives if hook._averages_weights):
+        for average in map(class_name, natives_with("_averages_weights", runner.hooks)):
             raise ValueError(
                 f"{average} and ScheduleFreeHook both change the weights for a validation; a "
                 f"schedule-free optimizer has an average of its own, so leave out {average}"

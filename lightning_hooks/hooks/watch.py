@@ -133,7 +133,7 @@ class WatchHook(Hook):
                 tensors[f"gradients/{name}"] = parameter.grad
         with torch.no_grad():
             for name, histogram in histograms_of(tensors).items():
-                runner.log_histogram(name, histogram)
+                runner.samples.log_as(name, histogram)
 
     def _log_norms(
         self,

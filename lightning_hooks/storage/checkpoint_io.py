@@ -20,8 +20,6 @@ from lightning_hooks.utils.arguments import shown
 __all__ = [
     "AtomicCheckpointIO",
     "check_reads",
-    "is_replaceable",
-    "replace_writer",
     "wait_for_writer",
     "writes_for",
 ]
@@ -101,7 +99,7 @@ def check_reads(
         write: Writes a checkpoint to a path.
     """
     strategy, own = trainer.strategy, trainer.strategy.checkpoint_io
-    if is_replaceable(own) and getattr(own, "for_fit", None) is None:
+    if _is_replaceable(own) and getattr(own, "for_fit", None) is None:
         io = AtomicCheckpointIO(write, lambda: trainer.state.fn == TrainerFn.FITTING)
         if not strategy.restore_checkpoint_after_setup:
             io.readers = trainer.world_size
@@ -110,30 +108,20 @@ def check_reads(
         undo.callback(setattr, strategy, "checkpoint_io", own)
 
 
-def is_replaceable(io: CheckpointIO) -> bool:
+def _is_replaceable(io: CheckpointIO) -> bool:
     """Return whether a ``CheckpointIO`` is Lightning's default or ours, not the user's own."""
     return type(io) in (TorchCheckpointIO, AtomicCheckpointIO)
 
 
-def replace_writer(
-    strategy: Strategy, write: Callable[[dict[str, Any], str], None]
-) -> CheckpointIO:
-    """Have a strategy write with ``write``; return the own ``CheckpointIO``, to be put back.
+def writes_for(strategy: Strategy) -> bool:
+    """Return whether a hook may write in place of a strategy's ``CheckpointIO``.
 
-    A user's ``CheckpointIO`` stays. Lightning's ``AsyncCheckpointIO`` around the default is
+    A user's ``CheckpointIO`` writes itself. Lightning's ``AsyncCheckpointIO`` around the default is
     replaced too, because the latter does not report complete files.
     """
     own = strategy.checkpoint_io
-    if writes_for(strategy):
-        strategy.checkpoint_io = AtomicCheckpointIO(write)
-    return own
-
-
-def writes_for(strategy: Strategy) -> bool:
-    """Return whether :func:`replace_writer` replaces a strategy's ``CheckpointIO``."""
-    own = strategy.checkpoint_io
     inner = own.checkpoint_io if type(own) is AsyncCheckpointIO else own
-    return inner is not None and is_replaceable(inner)
+    return inner is not None and _is_replaceable(inner)
 
 
 def wait_for_writer(strategy: Strategy) -> None:

@@ -225,8 +225,7 @@ def _link(directory: str, name: str) -> None:
         os.symlink(name, temporary)
         os.replace(temporary, link)
     except OSError as error:  # a folder has this name, or the disk has no links
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
+        files.delete(temporary)
         warn(
             f"{link} cannot be pointed at the newest checkpoint ({error.strerror}): remove the "
             "obstacle, or write create_symlink=False. The checkpoint itself is written",

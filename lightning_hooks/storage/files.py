@@ -19,6 +19,7 @@ from lightning_hooks.utils.regular_files import NotRegularError, regular
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
+    "absolute",
     "atomic_path",
     "atomic_write",
     "delete",
@@ -58,6 +59,15 @@ def plain(path: str) -> str:
     return os.path.expanduser(path.removeprefix("file://")) or "."
 
 
+def absolute(path: str) -> str:
+    """Return a local path as an absolute path; a remote path stays.
+
+    >>> absolute("/tmp/../a.ckpt"), absolute("s3://bucket/a.ckpt")
+    ('/a.ckpt', 's3://bucket/a.ckpt')
+    """
+    return os.path.abspath(plain(path)) if is_local(path) else path
+
+
 def join(directory: str, *names: str) -> str:
     """Join the parts of a path in a local or remote directory."""
     path = os.path if is_local(directory) else posixpath
@@ -67,7 +77,7 @@ def join(directory: str, *names: str) -> str:
 def filesystem(path: str) -> tuple[Any, str]:
     """Return fsspec's file system of a path, without cached listings, and the inner path."""
     if is_local(path):  # no URL: "::" in a local path chains nothing
-        return fsspec.filesystem("file"), os.path.abspath(plain(path))
+        return fsspec.filesystem("file"), absolute(path)
     fs, target = fsspec.core.url_to_fs(path)
     fs.invalidate_cache()  # another process may have written there
     return fs, target
@@ -136,7 +146,7 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
         path: The final path.
         tag: A part of the temporary path ``<path>.<tag>.tmp``; random by default.
     """
-    path = os.path.abspath(plain(path))
+    path = absolute(path)
     directory = os.path.dirname(path)
     make_directory(directory)
     temporary = f"{path}.{tag or uuid4().hex[:8]}.tmp"
@@ -146,8 +156,7 @@ def atomic_path(path: str, tag: str = "") -> Iterator[str]:
         os.replace(temporary, path)
     except BaseException as error:
         failure = _disk_error(error, temporary)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
+        delete(temporary)
         if failure is None:
             raise
         raise OSError(failure.errno, failure.strerror, path) from error
@@ -213,7 +222,7 @@ def require_writable(directory: str) -> None:
     """
     if not is_local(directory):
         return
-    path = os.path.abspath(plain(directory))
+    path = absolute(directory)
     while not os.path.lexists(path):
         path = os.path.dirname(path)
     if not os.path.isdir(path):
@@ -273,7 +282,7 @@ def exclusive(path: str) -> Iterator[bytes | None]:
     """
     with _THREADS, contextlib.ExitStack() as stack:
         if is_local(path):
-            directory = os.path.dirname(os.path.abspath(plain(path)))
+            directory = os.path.dirname(absolute(path))
             make_directory(directory)
             stack.enter_context(locked(directory))
         yield read_bytes(path)

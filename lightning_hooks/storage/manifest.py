@@ -47,17 +47,17 @@ ChooseOld = Callable[[list[Entry]], list[Entry]]
 """Choose, of the existing files of a series, oldest first, those to delete."""
 
 
-class _Written(NamedTuple):
-    """What this process has last written to a list: of a long list, parsing takes the longest."""
+class _Known(NamedTuple):
+    """What a list is known to hold."""
 
-    contents: bytes
+    contents: bytes | None
     entries: list[Entry]
     lines: dict[int, str]
-    """The text of each entry, by the entry's id."""
+    """The text of an entry, by the entry's id, if this process has written the entry."""
 
 
-_WRITTEN: dict[str, _Written] = {}
-"""By the path of the list."""
+_WRITTEN: dict[str, _Known] = {}
+"""What this process has last written, by the path of the list: parsing takes the longest."""
 
 
 class Manifest:
@@ -70,16 +70,13 @@ class Manifest:
 
     def __init__(self, path: str, contents: bytes | None) -> None:
         self.path, self.directory = path, path.removesuffix(NAME)
-        self.entries: list[Entry] = []
-        written = _WRITTEN.get(path)
-        self._known = written if written and written.contents == contents else None
-        if self._known:
-            self.entries = [*self._known.entries]
-        elif contents is not None:
-            self._parse(contents)
-        self._written = [*self.entries]
+        known = _WRITTEN.get(path)
+        if known is None or known.contents != contents:
+            known = _Known(contents, [] if contents is None else self._parsed(contents), {})
+        self._known = known
+        self.entries = [*known.entries]
 
-    def _parse(self, contents: bytes) -> None:
+    def _parsed(self, contents: bytes) -> list[Entry]:
         try:
             listed = [*json.loads(contents)["files"]]
         except (KeyError, RecursionError, TypeError, ValueError) as error:
@@ -87,10 +84,10 @@ class Manifest:
                 f"{self.path} is no list of checkpoints ({error!r}): files listed before "
                 "are no longer found or deleted",
             )
-            return
+            return []
         self._require_few(len(listed))
-        for fields in listed:
-            self._parse_entry(fields)
+        entries = map(self._parsed_entry, listed)
+        return [entry for entry in entries if entry is not None]
 
     def _require_few(self, count: int) -> None:
         if count > MOST_FILES:
@@ -99,14 +96,15 @@ class Manifest:
                 "files with max_keep_ckpts, or give each run a directory"
             )
 
-    def _parse_entry(self, fields: object) -> None:
+    def _parsed_entry(self, fields: object) -> Entry | None:
         try:
-            self.entries.append(parse(fields))
+            return parse(fields)
         except (TypeError, ValueError) as error:
             warn(
                 f"{self.path} lists what is no checkpoint of this directory ({error}): it is "
                 "neither loaded nor deleted",
             )
+            return None
 
     def insert(self, new: Entry, earlier: Collection[Entry] = ()) -> bool:
         """Insert an entry; return whether no newer file to resume from is listed.
@@ -130,14 +128,13 @@ class Manifest:
 
     def write(self) -> None:
         """Write the list to the file, if the entries have changed."""
-        if self.entries != self._written:
-            known = self._known.lines if self._known else {}
+        if self.entries != self._known.entries:
+            known = self._known.lines
             lines = {id(e): known.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
             listing = ",\n".join(lines[id(entry)] for entry in self.entries)
             contents = f'{{"version": 1, "files": [\n{listing}\n]}}\n'.encode()
             files.write_bytes(self.path, contents)
-            self._written = [*self.entries]
-            self._known = _WRITTEN[self.path] = _Written(contents, self._written, lines)
+            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines)
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None

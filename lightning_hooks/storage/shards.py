@@ -60,7 +60,7 @@ def begin_save(
     in_parts |= {f"optimizer_{number}": state for number, state in states}
 
     def begin_folder() -> str:
-        folder = os.path.abspath(files.plain(path))
+        folder = files.absolute(path)
         if os.path.isfile(folder):
             os.unlink(folder)
         files.make_directory(folder)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.utils.arguments import shown
-from lightning_hooks.utils.samples import Audio, Video, as_image, as_picture
+from lightning_hooks.utils.samples import Audio, Video, as_image, as_picture, on_host
 
 __all__ = ["audio_of", "encoded", "figure_image", "video_of"]
 
@@ -50,7 +50,7 @@ def audio_of(name: str, audio: Any, sample_rate: int) -> Audio:
     """
     if isinstance(sample_rate, bool) or not isinstance(sample_rate, int) or sample_rate < 1:
         raise ValueError(f"sample_rate must be a positive integer, got {shown(sample_rate)}")
-    array = _array(audio)
+    array = on_host(audio) if isinstance(audio, (torch.Tensor, np.ndarray)) else None
     array = array[None] if array is not None and array.ndim == 1 else array
     is_sound = array is not None and array.ndim == 2 and array.shape[0] in (1, 2)
     if array is None or not is_sound or not (array.dtype.kind == "f" or array.dtype == np.int16):
@@ -85,7 +85,7 @@ def video_of(name: str, video: Any, fps: float) -> Video:
     """
     if isinstance(fps, bool) or not isinstance(fps, (int, float)) or not fps > 0:
         raise ValueError(f"fps must be positive, got {shown(fps)}")
-    array = _array(video)
+    array = on_host(video) if isinstance(video, (torch.Tensor, np.ndarray)) else None
     if array is None or array.ndim != 4 or array.shape[1] not in (1, 3) or not array.size:
         given = f"shape {array.shape}" if array is not None else f"a {type(video).__name__}"
         raise TypeError(
@@ -99,14 +99,6 @@ def video_of(name: str, video: Any, fps: float) -> Video:
     options = {"save_all": True, "append_images": others, "duration": duration, "loop": 0}
     first.save(file, format="gif", **options)
     return Video(file.getvalue())
-
-
-def _array(value: Any) -> Any:
-    """Return a tensor or array on the host, with floats of numpy's; None for anything else."""
-    if isinstance(value, torch.Tensor):
-        value = value.detach()
-        return (value.float() if value.is_floating_point() else value).cpu().numpy()
-    return value if isinstance(value, np.ndarray) else None
 
 
 def encoded(sample: Any) -> tuple[str, bytes] | None:

@@ -62,7 +62,7 @@ def gradients_non_finite(
     tensor(1.)
     """
     flags = []
-    for group in _groups([*gradients, *(loss.detach().clone() for loss in losses)]):
+    for group in _groups([*gradients, *[loss.clone() for loss in losses]]):
         device = group[0].device
         if device.type in ("cpu", "cuda"):
             flag = torch.zeros((), device=device)

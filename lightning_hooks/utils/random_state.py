@@ -23,6 +23,7 @@ __all__ = [
     "are_equal",
     "get_rng_state",
     "isolated",
+    "noted",
     "random_state",
     "restore_worker",
     "set_rng_state",
@@ -98,16 +99,26 @@ def _set(state: dict[str, Any], of_python: Any, of_numpy: Any) -> None:
     of_numpy.set_state((kind, np.frombuffer(keys, NUMBERS), *rest))
 
 
-@contextlib.contextmanager
-def isolated(*generators: torch.Generator) -> Iterator[None]:
-    """Restore the random state, and the states of further generators, after the block."""
+def noted(*generators: torch.Generator) -> Callable[[], None]:
+    """Return a function that restores the present random state, and that of further generators."""
     state, own = get_rng_state(), [(generator, generator.get_state()) for generator in generators]
-    try:
-        yield
-    finally:
+
+    def restore() -> None:
         set_rng_state(state)
         for generator, before in own:
             generator.set_state(before)
+
+    return restore
+
+
+@contextlib.contextmanager
+def isolated(*generators: torch.Generator) -> Iterator[None]:
+    """Restore the random state, and the states of further generators, after the block."""
+    restore = noted(*generators)
+    try:
+        yield
+    finally:
+        restore()
 
 
 class Generators:

@@ -27,6 +27,7 @@ __all__ = [
     "is_image",
     "is_scalar",
     "kind_of",
+    "on_host",
 ]
 
 
@@ -128,17 +129,21 @@ def is_image(value: Any) -> bool:
     return channels in (1, 3, 4) and height * width > 1
 
 
+def on_host(value: torch.Tensor | np.ndarray) -> np.ndarray:
+    """Return a tensor, or an array, as an array with floats of a type that numpy knows."""
+    if isinstance(value, np.ndarray):
+        return value
+    value = value.detach()
+    return (value.float() if value.is_floating_point() else value).cpu().numpy()
+
+
 def as_image(value: torch.Tensor | np.ndarray) -> np.ndarray:
     """Return an image as ``uint8``: floats are scaled from 0..1, integers are taken as 0..255.
 
     >>> as_image(torch.tensor([[[0.0, 0.5, 1.0]]])).tolist()
     [[[0, 128, 255]]]
     """
-    if isinstance(value, torch.Tensor):
-        wide = value.detach().float() if value.is_floating_point() else value.detach()
-        array = wide.cpu().numpy()
-    else:
-        array = value
+    array = on_host(value)
     if array.dtype.kind == "f":
         array = np.nan_to_num(array).clip(0, 1) * 255 + 0.5
     elif array.dtype.kind == "b":

@@ -247,3 +247,16 @@ def test_a_replay_to_dvclive_keeps_the_folders_other_files(
     assert "records sent" in capsys.readouterr().out
     kept = {path.name for path in folder.iterdir() if path.is_file() and path.read_text() == "mine"}
     assert kept == {"report.html", "mine.txt"}
+
+
+def test_a_name_in_a_list_is_no_markup_of_the_terminal(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name = "[b]epoch_1[/red].pth"
+    entry = {"name": name, "size": 4, "crc32": None, "epoch": 1, "iter": 4, "time": ""}
+    listed = {"version": 1, "files": [{**entry, "run": "0123456789ab", "series": "x"}]}
+    (tmp_path / "checkpoints.json").write_text(json.dumps(listed))
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "200")
+    assert run("files", str(tmp_path)) == 0
+    assert name in capsys.readouterr().out

@@ -70,14 +70,28 @@ class Steps(L.LightningModule):
         return torch.optim.SGD(self.parameters(), lr=0.1)
 
 
-def steps(tmp_path: Path, count: int, look: Any, *hooks: Any) -> list[Any]:
+class Validations(Steps):
+    """The same steps in a validation."""
+
+    def training_step(self, batch: Any, batch_idx: int) -> None: ...
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self.seen.append(self.look())
+
+
+def steps(
+    tmp_path: Path, count: int, look: Any, *hooks: Any, kind: type[Steps] = Steps
+) -> list[Any]:
     """Train for so many steps; return what was seen in each."""
-    module = Steps(look)
-    make_trainer(tmp_path, *hooks).fit(module, DataLoader(range(count), batch_size=None))
+    module, loader = kind(look), DataLoader(range(count), batch_size=None)
+    val_loader = loader if kind is Validations else None
+    make_trainer(tmp_path, *hooks, num_sanity_val_steps=0).fit(module, loader, val_loader)
     return module.seen
 
 
-def calls_per_step(tmp_path: Path, *hooks: Any, count: int = 12) -> list[int]:
+def calls_per_step(
+    tmp_path: Path, *hooks: Any, count: int = 12, kind: type[Steps] = Steps
+) -> list[int]:
     """Return how many functions of ours, or of the hooks here, are called from step to step."""
     calls: list[str] = []  # before Python 3.11 a number of look's own is set back after its event
 
@@ -93,7 +107,7 @@ def calls_per_step(tmp_path: Path, *hooks: Any, count: int = 12) -> list[int]:
     before = sys.getprofile()
     sys.setprofile(note)
     try:
-        seen = steps(tmp_path, count, look, *hooks)
+        seen = steps(tmp_path, count, look, *hooks, kind=kind)
     finally:
         sys.setprofile(before)
     looks = 1
@@ -107,6 +121,10 @@ def test_a_point_without_a_hook_costs_nothing_and_each_hook_one_call(tmp_path: P
 
     assert calls(Idle, 20) == calls(Idle, 1) <= 2
     assert calls(Old, 20) - calls(Old, 10) == 2 * 10
+
+
+def test_a_validation_batch_beside_an_average_makes_few_calls(tmp_path: Path) -> None:
+    assert max(calls_per_step(tmp_path, EMAHook(), kind=Validations)) <= 9
 
 
 def usual_hooks() -> list[Hook]:

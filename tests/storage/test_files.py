@@ -19,10 +19,9 @@ import fsspec
 import numpy as np
 import pytest
 import torch
-from lightning.pytorch.plugins.io import TorchCheckpointIO
 
 from lightning_hooks.storage import files, locks, torch_files
-from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, replace_writer
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO
 from lightning_hooks.utils.plain_types import plain
 
 
@@ -112,21 +111,6 @@ def test_join_and_is_local(tmp_path):
     assert files.is_local(str(tmp_path))
     assert files.is_local(f"file://{tmp_path}")
     assert not files.is_local("s3://bucket/a")
-
-
-class Strategy:
-    def __init__(self, io: TorchCheckpointIO) -> None:
-        self.checkpoint_io = io
-
-
-def test_a_strategy_writes_atomically_and_the_users_own_writer_stays():
-    class Own(TorchCheckpointIO):
-        pass
-
-    for io, replaced in ((TorchCheckpointIO(), AtomicCheckpointIO), (Own(), Own)):
-        strategy: Any = Strategy(io)
-        assert replace_writer(strategy, torch_files.save_torch) is io
-        assert type(strategy.checkpoint_io) is replaced
 
 
 def test_checkpoint_io_refuses_storage_options(tmp_path):

@@ -19,7 +19,7 @@ from lightning_hooks.cli.check.probe import fault_of_ours, place_of
 from lightning_hooks.cli.check.project import find
 from lightning_hooks.cli.check.report import Finding
 from lightning_hooks.standin.__main__ import main as run_script
-from lightning_hooks.utils.secrets import masked
+from lightning_hooks.utils.secrets import describe
 
 __all__ = ["FirstBatchHook", "main"]
 
@@ -67,9 +67,8 @@ def main(out: str, seconds: str, target: str, *arguments: str) -> None:
         try:
             run_script([os.path.relpath(script), *arguments])
         except Exception as error:
-            kind, text = type(error).__name__, masked(" ".join(str(error).split()))[:300]
             needs = "needs a file: " if isinstance(error, FileNotFoundError) else ""
-            what, advice = f"{fault_of_ours(error)}{needs}{kind}: {text}", ""
+            what, advice = f"{fault_of_ours(error)}{needs}{describe(error)}", ""
             if isinstance(error, ModuleNotFoundError):
                 absent = str(error.name).partition(".")[0]
                 if project.has_module(absent):

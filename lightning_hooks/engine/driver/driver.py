@@ -34,7 +34,6 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
@@ -81,6 +80,7 @@ from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 from lightning_hooks.engine.runner.optimizers import with_modes
 from lightning_hooks.engine.runner.runner import EpochRunner, IterRunner, Runner
+from lightning_hooks.storage import files
 from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
@@ -88,7 +88,12 @@ from lightning_hooks.utils.first_error import name_first_error
 
 __all__ = ["Driver", "is_lightnings_default"]
 
-BATCH_EVENTS = ("on_train_batch_start", "on_after_backward", "on_train_batch_end")
+BATCH_EVENTS = (
+    "on_train_batch_start",
+    "on_after_backward",
+    "on_train_batch_end",
+    "on_validation_batch_start",
+)
 
 
 class Driver(Callback):
@@ -202,7 +207,7 @@ class Driver(Callback):
         """Undo what is left of an earlier fit; open the stack of the fit or evaluation."""
         self.fit.close()
         self.fit = fit = FitChanges(trainer)
-        fit.callback(lambda: restore_events([self, *hook_callbacks_of(trainer)]))
+        fit.callback(restore_events, [self])
         # called first in the next fit of any Trainer, also after an error that was not cleaned up
         fit.patch(module, "configure_callbacks", before=fit.close_if_over)
         after_setups(trainer, partial(self._arrange, trainer), fit)
@@ -283,8 +288,8 @@ class Driver(Callback):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Restore the name and the random state of a resumed run; watch the training data."""
-        self.runner.run_id = self._run_state.run_id(self.runner.run_id)
-        self._run_state.restore_rng(trainer.global_rank)
+        self._run_state.restore_name()
+        self._run_state.restore_rng()
         self._train_data.watch(self._loading)
 
     # -- the run ---------------------------------------------------------------------------
@@ -298,7 +303,7 @@ class Driver(Callback):
         runner.mode = None
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
-        self._run_state.restore_counters(runner)
+        self._run_state.restore_counters()
         self._run_state.watch_validations(self.fit)
         log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
         self.ownership.hand_over_optimizers()
@@ -310,7 +315,7 @@ class Driver(Callback):
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
         self._has_begun = True
-        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)])
+        skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
         inside = progress.is_resuming_mid_epoch(trainer)
         self._step.resumed_epoch = trainer.current_epoch if inside else None
@@ -418,7 +423,7 @@ class Driver(Callback):
                 with calling(hook, "before_run", runner):
                     hook.before_run(runner)
             hook.on_train_start(trainer, runner.module)
-            skip_unused_events(trainer, [hook])
+            skip_unused_events(trainer, [hook], self.fit)
 
     def _on_model_change(self) -> None:
         """Note a model assigned by a hook."""
@@ -430,6 +435,8 @@ class Driver(Callback):
         if self._in_run:
             self._cycle.begin_validation()
             self.model_watch.take()
+            if not (has_foreign(self._runner.hooks) or self.calls.calls_for("before_val_iter")):
+                skip_events(self, "on_validation_batch_start")
 
     def on_validation_batch_start(
         self, trainer: L.Trainer, pl_module: L.LightningModule, batch: Any, *_idx: Any
@@ -445,12 +452,15 @@ class Driver(Callback):
     ) -> None:
         """Call ``after_val_iter``."""
         if self._in_run:
-            runner = self.runner
+            runner = self._runner
+            runner.inner_iter = validation.batches_begun(trainer) - 1
             runner.take_result(outputs)
             values = log_vars_of(runner.outputs)
             if values is not None:
                 runner.log_buffer.update(values, runner.outputs.get("num_samples", 1))
-            self.calls.run("after_val_iter")
+            if self.calls.calls_for("after_val_iter"):
+                vars(runner).setdefault("data_batch", batch)  # the event before may be skipped
+                self.calls.run("after_val_iter")
             vars(runner).pop("data_batch", None)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -558,8 +568,7 @@ def is_lightnings_default(callback: Callback) -> bool:
 
 def _work_dir(trainer: L.Trainer, options: RunnerOptions) -> str:
     """Return the directory for the hooks' files: an absolute or a remote path."""
-    work_dir = options.work_dir or trainer.default_root_dir
-    return work_dir if "://" in work_dir else os.path.abspath(work_dir)
+    return files.absolute(options.work_dir or trainer.default_root_dir)
 
 
 def _prepares_in_before_run(hook: Any) -> bool:

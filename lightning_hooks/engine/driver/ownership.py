@@ -27,7 +27,6 @@ __all__ = [
     "OPTIMIZER_HOOKS",
     "Call",
     "Ownership",
-    "_reads_step",
     "has_foreign",
     "runs_no_user_code",
     "trains_like_mmcv",
@@ -52,19 +51,6 @@ def runs_no_user_code(hook: object) -> bool:
 def has_foreign(hooks: Iterable[object]) -> bool:
     """Whether a hook's class is not from this package, or runs code of the user."""
     return not all(map(runs_no_user_code, hooks))
-
-
-def _reads_step(hook: object) -> bool:
-    """Whether a hook may read ``runner.outputs`` or the log buffer.
-
-    A class with ``_reads_step = False`` does not. For a class of this package the declaration holds
-    for the class alone, not for a user's subclass.
-    """
-    for base in type(hook).__mro__:
-        if "_reads_step" in vars(base):
-            ours = base.__module__.startswith("lightning_hooks.")
-            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
-    return True
 
 
 def trains_like_mmcv(module: torch.nn.Module) -> bool:

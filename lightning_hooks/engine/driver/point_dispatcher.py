@@ -60,7 +60,7 @@ class PointDispatcher:
         finally:
             runner.calls_hooks = False
         has_changes = runner.optimizer is not runner.known_optimizer or runner.flags_before_eval
-        if has_changes or not runner.module.training:
+        if has_changes or not (runner.module.training or runner.mode == "val"):
             self.restore()
 
     def run_at_border(self, point: str) -> None:

@@ -61,7 +61,7 @@ class RunState:
 
     def __init__(self, runner: Runner) -> None:
         self._runner = runner
-        self.loader_places = LoaderPlaces()
+        self.loader_places = LoaderPlaces(runner.trainer)
         """The places of the training loaders in their passes."""
 
     def __bool__(self) -> bool:
@@ -81,12 +81,11 @@ class RunState:
         Args:
             fit: The fit.
         """
-        trainer = self._runner.trainer
-        loop: Any = trainer.fit_loop.epoch_loop.val_loop
+        loop: Any = self._runner.trainer.fit_loop.epoch_loop.val_loop
 
         def keep() -> None:
             if self:
-                self.restore_rng(trainer.global_rank)
+                self.restore_rng()
                 self.saved = {key: value for key, value in self.saved.items() if key != "rng"}
             self._before_validation = random_state.get_rng_state()
 
@@ -101,25 +100,23 @@ class RunState:
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
         runner, trainer = self._runner, file.trainer
-        generators = data.train_generators(trainer)
         if not trainer.interrupted:  # else the rank writes alone
             runner.agree_to_stop()
+        done = runner.iterations_done
+        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         is_cut = trainer.interrupted and trainer.validating
         if progress.validation_is_left(trainer):
             progress.begin_with_validation(file.contents, is_cut)
-        done = runner.iterations_done
-        file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
         of_rank = {
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
-            "loaders": self.loader_places.saved(trainer),
-            "data": [*map(torch.Generator.get_state, generators)],
+            "loaders": self.loader_places.saved(),
+            "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
         }
         if self:  # before the first batch of a resumed run
-            rank = trainer.global_rank
-            of_rank = {key: self._of_rank(key, rank) or now for key, now in of_rank.items()}
+            of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
         if trainer.interrupted or writes_directories(trainer.strategy):
             of_ranks = [of_rank]
         else:
@@ -143,19 +140,16 @@ class RunState:
         """Forget the state after the restore."""
         self.saved = self._meta = MappingProxyType({})
 
-    def run_id(self, default: str) -> str:
-        """Return the saved name of the run, by which files are found, if valid."""
+    def restore_name(self) -> None:
+        """Give the run the saved name, by which files are found, if valid."""
         run = self.saved.get("run")
-        return str(run) if manifest.is_run(run) else default
+        if manifest.is_run(run):
+            self._runner.run_id = str(run)
 
-    def restore_counters(self, runner: Runner) -> None:
-        """Set the runner's counters, name and meta.
-
-        Args:
-            runner: The runner, in ``on_train_start``.
-        """
-        saved, trainer = self.saved, runner.trainer
-        runner.run_id = self.run_id(runner.run_id)  # read late from a sharded checkpoint
+    def restore_counters(self) -> None:
+        """Set the runner's counters, name and meta, in ``on_train_start``."""
+        saved, runner, trainer = self.saved, self._runner, self._runner.trainer
+        self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
@@ -174,28 +168,28 @@ class RunState:
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
 
-    def _of_rank(self, key: str, rank: int) -> Any:
-        """Return what was saved of a rank; an empty list without."""
-        of_ranks = self.saved.get(key, [])
+    def _of_rank(self, key: str, rank: int | None = None) -> Any:
+        """Return what was saved of a rank, by default of this; an empty list without."""
+        of_ranks, rank = self.saved.get(key, []), self._runner.rank if rank is None else rank
         return of_ranks[rank] if rank < len(of_ranks) else []
 
-    def restore_rng(self, rank: int) -> None:
+    def restore_rng(self) -> None:
         """Restore the rank's random state, if the checkpoint has a state for the rank."""
-        state = self._of_rank("rng", rank)
+        state = self._of_rank("rng")
         if state:
             random_state.set_rng_state(state)
 
-    def places(self, rank: int) -> list[dict[str, Any]]:
+    def places(self) -> list[dict[str, Any]]:
         """Return the places of the rank's training loaders.
 
         A file of an error is rank 0's alone. Lightning's samplers give each rank a share of the
         same order, so that the other ranks stand where rank 0 stood.
         """
-        places: list[dict[str, Any]] = self._of_rank("loaders", rank)
+        places: list[dict[str, Any]] = self._of_rank("loaders")
         return places or [place_of_another_rank(each) for each in self._of_rank("loaders", 0)]
 
-    def restore_generators(self, trainer: L.Trainer) -> None:
+    def restore_generators(self) -> None:
         """Restore the states of the loaders' own generators."""
-        states = self._of_rank("data", trainer.global_rank)
-        for generator, state in zip(data.train_generators(trainer), states, strict=False):
+        generators = data.train_generators(self._runner.trainer)
+        for generator, state in zip(generators, self._of_rank("data"), strict=False):
             generator.set_state(state)

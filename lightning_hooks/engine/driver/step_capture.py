@@ -8,13 +8,18 @@ from typing import Any
 
 import torch
 
-from lightning_hooks.engine.driver.ownership import OPTIMIZER_HOOKS, Call, Ownership, _reads_step
+from lightning_hooks.engine.driver.ownership import (
+    OPTIMIZER_HOOKS,
+    Call,
+    Ownership,
+    runs_no_user_code,
+)
 from lightning_hooks.engine.driver.point_dispatcher import PointDispatcher
-from lightning_hooks.engine.hook_callback import HookCallback, natives_with
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import logged_values
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import is_family, loggers_of
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs, log_vars_of
@@ -51,8 +56,7 @@ class StepCapture:
         if not self._is_patched and (owned or any(_reads_step(hook) for hook in hooks)):
             self._is_patched = True
             self._fit.patch(self._runner.module, "training_step", after=self._after)
-        natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
-        reads_buffer = any(hook._reads_log_buffer for hook in natives)
+        reads_buffer = bool(natives_with("_reads_log_buffer", hooks))
         self.fills_log_buffer = not owned and (self._is_patched or reads_buffer)
         if reads_buffer and not self._watches_steps:
             self._watches_steps = True
@@ -169,6 +173,19 @@ class StepCapture:
         runner.log_buffer.update(values, outputs.get("num_samples", 1))
 
 
+def _reads_step(hook: object) -> bool:
+    """Whether a hook may read ``runner.outputs`` or the log buffer.
+
+    A class with ``_reads_step = False`` does not. For a class of this package the declaration holds
+    for the class alone, not for a user's subclass.
+    """
+    for base in type(hook).__mro__:
+        if "_reads_step" in vars(base):
+            ours = base.__module__.startswith("lightning_hooks.")
+            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
+    return True
+
+
 def _step_point(hook: Any) -> str:
     return hook.step_point if isinstance(hook, HostedHook) else "after_train_iter"
 
@@ -192,5 +209,5 @@ def _plain(loss: Any) -> Any:
 
 def trim_log_buffer(runner: Runner) -> None:
     """Drop old values from the log buffer if no logger clears the buffer."""
-    if not any(is_family(hook, "LoggerHook") for hook in runner.hooks):
+    if not loggers_of(runner.hooks):
         runner.log_buffer.trim(10_000)

@@ -61,7 +61,7 @@ class TrainData:
                 data.leave_unread(trainer)
 
         keep_first_iterator(trainer, self._fit)
-        watch_places = partial(self._run_state.loader_places.watch, trainer, self._fit)
+        watch_places = partial(self._run_state.loader_places.watch, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)
         data.before_iterator(trainer, leave_unread, self._fit, until)
@@ -83,7 +83,7 @@ class TrainData:
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     iter(loader)
-        self._run_state.restore_rng(trainer.global_rank)
+        self._run_state.restore_rng()
 
     @property
     def _goes_on(self) -> bool:
@@ -95,8 +95,8 @@ class TrainData:
 
     def _why_not(self) -> str:
         """Return why a loader cannot go on where it stood; empty if all can."""
-        trainer, resumed = self._runner.trainer, self._run_state
-        return resumed.loader_places.why_not(trainer, resumed.places(trainer.global_rank))
+        resumed = self._run_state
+        return resumed.loader_places.why_not(resumed.places())
 
     def begin_epoch(self, *, for_run: bool) -> None:
         """Iterate the loader and the data set after the hooks' changes; forget the resumed state.
@@ -110,11 +110,11 @@ class TrainData:
         goes_on = bool(resumed) and self._goes_on
         if resumed:
             self._begin_loaders()
-            resumed.restore_generators(trainer)
+            resumed.restore_generators()
         self._iterate(for_run)
         if goes_on:
-            resumed.restore_rng(runner.rank)
-            resumed.restore_generators(trainer)
+            resumed.restore_rng()
+            resumed.restore_generators()
         runner.renew()  # the loader may be new
         resumed.clear()
 
@@ -136,7 +136,7 @@ class TrainData:
                 )
         elif progress.was_ended_early(trainer):
             self._runner.logger.warning("%s", _left_out(trainer))
-        resumed.loader_places.begin(trainer, resumed.places(trainer.global_rank))
+        resumed.loader_places.begin(resumed.places())
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer

@@ -9,7 +9,7 @@ a callback of the user holds, to pass events on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import lightning as L
@@ -18,7 +18,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
-from lightning_hooks.engine.hook_callback import natives_with
+from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 
@@ -46,12 +46,13 @@ STOCK = {name: getattr(Callback, name) for name in EVENTS}
 OURS = "lightning_hooks."
 
 
-def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> None:
-    """Skip the events of a batch that callbacks do not use, until :func:`restore_events`.
+def skip_unused_events(trainer: L.Trainer, callbacks: Sequence[Callback], fit: FitChanges) -> None:
+    """Skip the events of a batch that callbacks do not use, until the end of a fit.
 
     An event is unused if the class does not override the event, or if the class says so
     (``HookCallback._unused_events``) and a subclass does not override the event.
     """
+    fit.callback(restore_events, callbacks)
     held = _held_by_users(trainer)
     for callback in callbacks:
         if id(callback) not in held:
@@ -61,9 +62,9 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Iterable[Callback]) -> Non
 def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
     kind = type(callback)
     unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
-    for hook in natives_with("_unused_events", [callback]):
+    if isinstance(callback, HookCallback):
         owner = next(base for base in kind.__mro__ if "_unused_events" in vars(base))
-        declared = hook._unused_events(trainer)
+        declared = callback._unused_events(trainer)
         unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
     return unused
 

@@ -53,18 +53,23 @@ SECONDS_OF_A_BATCH = 60
 
 
 class LoaderPlaces:
-    """The places of a Trainer's training loaders, for its files and from a resumed file."""
+    """The places of a Trainer's training loaders, for its files and from a resumed file.
 
-    def __init__(self) -> None:
+    Args:
+        trainer: The Trainer.
+    """
+
+    def __init__(self, trainer: L.Trainer) -> None:
+        self._trainer = trainer
         self._watched: weakref.WeakKeyDictionary[Any, WatchedLoader]
         self._watched = weakref.WeakKeyDictionary()
         self._after_fit: list[dict[str, Any]] = []
 
-    def watch(self, trainer: L.Trainer, fit: FitChanges) -> None:
+    def watch(self, fit: FitChanges) -> None:
         """Have the next iterators of the present training loaders note their place."""
         if not self._watched:
-            fit.callback(self._end, trainer)
-        for loader in train_loaders(trainer):
+            fit.callback(self._end)
+        for loader in train_loaders(self._trainer):
             if _is_ordinary(loader) and loader not in self._watched:
                 self._watched[loader] = WatchedLoader(loader, fit)
 
@@ -72,16 +77,17 @@ class LoaderPlaces:
         # a list of batches has no weak references
         return self._watched.get(loader) if _is_ordinary(loader) else None
 
-    def _end(self, trainer: L.Trainer) -> None:
+    def _end(self) -> None:
         """Keep the places for files saved after the fit: at the error, or of persistent workers."""
         try:
-            self._after_fit = self.saved(trainer)
+            self._after_fit = self.saved()
         finally:
-            for loader, iterator in running_loaders(trainer.fit_loop):  # some are left by an error
+            # some are left by an error
+            for loader, iterator in running_loaders(self._trainer.fit_loop):
                 _give_back_sampler(loader, iterator)
             self._watched.clear()
 
-    def saved(self, trainer: L.Trainer) -> list[dict[str, Any]]:
+    def saved(self) -> list[dict[str, Any]]:
         """Return the places by loader, of plain types and tensors; empty for one without a place.
 
         ===========  =========================================================================
@@ -98,25 +104,24 @@ class LoaderPlaces:
         """
         if not self._watched:
             return self._after_fit
-        in_pass = has_batch_left(trainer)
-        ahead = batches_ahead(trainer) if in_pass else 0
+        in_pass = has_batch_left(self._trainer)
+        ahead = batches_ahead(self._trainer) if in_pass else 0
         places: list[dict[str, Any]] = []
-        for loader, iterator in running_loaders(trainer.fit_loop):
+        for loader, iterator in running_loaders(self._trainer.fit_loop):
             watched = self._of(loader)
             place = {} if watched is None else watched.place(loader, iterator, ahead, in_pass)
             places.append(place)
         return places if any(places) else []
 
-    def begin(self, trainer: L.Trainer, places: list[dict[str, Any]]) -> None:
+    def begin(self, places: list[dict[str, Any]]) -> None:
         """Have the loaders' next iterators begin at saved places."""
-        for loader, place in zip(train_loaders(trainer), places, strict=False):
+        for loader, place in zip(train_loaders(self._trainer), places, strict=False):
             if loader in self._watched:
                 self._watched[loader].next_place = place
 
-    def why_not(self, trainer: L.Trainer, places: list[dict[str, Any]]) -> str:
+    def why_not(self, places: list[dict[str, Any]]) -> str:
         """Return why a loader cannot go on within its pass; empty if all can."""
-        loaders = train_loaders(trainer)
-        for index, loader in enumerate(loaders):
+        for index, loader in enumerate(train_loaders(self._trainer)):
             if hasattr(loader, "load_state_dict"):
                 continue  # Lightning restores it
             if index < len(places) and "batches" in places[index] and loader in self._watched:

@@ -27,7 +27,7 @@ from lightning_hooks.engine.lightning_api.private_names import (
     private_import,
     set_loader,
 )
-from lightning_hooks.utils.random_state import get_rng_state, isolated, set_rng_state
+from lightning_hooks.utils.random_state import isolated, noted
 
 __all__ = [
     "ExtraPass",
@@ -142,8 +142,7 @@ class SecondValidation:
             return
         loop.setup_data()  # as the validation itself does first
         if not loop.skip:
-            generators = [(each, each.get_state()) for each in self._generators()]
-            self._random_state = get_rng_state(), generators
+            self._restore_random_state = noted(*self._generators())
             self._steps = copy.copy(loop._seen_batches_per_dataloader)
 
     def _repeat(self, results: Any) -> None:
@@ -154,10 +153,7 @@ class SecondValidation:
         shown = {**connector._callback_metrics}
         with contextlib.ExitStack() as stack:
             stack.enter_context(isolated(*self._generators()))
-            state, generators = self._random_state
-            set_rng_state(state)
-            for generator, own in generators:
-                generator.set_state(own)
+            self._restore_random_state()
             stack.enter_context(
                 setting(
                     loop,

@@ -199,7 +199,7 @@ class LogBuffer:
 
     def trim(self, n: int) -> None:
         """Remove all but the last ``n`` values of each key."""
-        self._keep(dict.fromkeys(self.val_history, n))
+        self._keep({key: n for key, values in self.val_history.items() if len(values) > n})
 
     def leave_out(self, first: int, last: int) -> None:
         """Remove the NaN and infinite values of the iterations from ``first`` to ``last``.

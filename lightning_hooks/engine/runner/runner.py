@@ -22,9 +22,8 @@ from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
-from lightning_hooks.engine.priority import default_priority, get_priority, is_family
+from lightning_hooks.engine.priority import default_priority, get_priority, loggers_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
 from lightning_hooks.engine.runner.backward import by_name, optimizers_of_hooks
 from lightning_hooks.engine.runner.line import in_fit
@@ -37,7 +36,7 @@ from lightning_hooks.engine.usage_errors import misspelt_points
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import check_object, shown
 from lightning_hooks.utils.media import audio_of, figure_image, video_of
-from lightning_hooks.utils.samples import Histogram, as_table, image_of
+from lightning_hooks.utils.samples import as_table, image_of
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["EpochRunner", "IterLoader", "IterRunner", "Runner", "training_loader"]
@@ -173,7 +172,7 @@ class Runner:
         self.unclaimed_timestamp = self.timestamp
         self._hook_list = HookList()
         self.on_model_change: Callable[[], None] | None = None
-        self._watch(trainer)
+        self._watch()
         self.log_buffer = self.train_log = LogBuffer(self._counts)
         self.stop_requested = False
         self.flags_before_eval: dict[torch.nn.Module, bool] | None = None
@@ -186,14 +185,14 @@ class Runner:
         """The run for hooks of other dialects, by dialect."""
         self._register_virtually()
 
-    def _watch(self, trainer: L.Trainer) -> None:
-        batches = progress.batches(trainer)
+    def _watch(self) -> None:
+        batches = progress.batches(self.trainer)
         self._counts, self._counts_of_epoch = batches.total, batches.current
 
     def attach(self, module: L.LightningModule, inner: torch.nn.Module | None) -> None:
         """Set the module of a fit; ``inner`` becomes ``runner.model.module``."""
         self.module = module
-        self._watch(self.trainer)
+        self._watch()
         self.log_buffer.clear_output()  # what no logger of an earlier fit has logged
         self.log_buffer.news.clear()
         self.renew()
@@ -306,7 +305,7 @@ class Runner:
     def val_log(self) -> Iterator[None]:
         """Use a separate log buffer for a validation in the block, if loggers read the buffer."""
         self.train_log = self.log_buffer
-        if any(is_family(hook, "LoggerHook") for hook in self.hooks):  # as in mmcv
+        if loggers_of(self.hooks):  # as in mmcv
             self.log_buffer = LogBuffer()
         try:
             yield
@@ -562,7 +561,7 @@ class Runner:
         Raises:
             TypeError: if the value is no image.
         """
-        self.samples.log(self.samples.with_mode(name), lambda: image_of(name, image))
+        self.samples.log(name, lambda: image_of(name, image))
 
     def log_table(
         self, name: str, rows: Iterable[Mapping[str, Any]] | Mapping[str, Iterable[Any]]
@@ -576,31 +575,27 @@ class Runner:
         Raises:
             TypeError, ValueError: if the value is no table.
         """
-        self.samples.log(self.samples.with_mode(name), lambda: as_table(name, rows))
+        self.samples.log(name, lambda: as_table(name, rows))
 
     def log_figure(self, name: str, figure: Any) -> None:
         """Log a matplotlib figure as an image, as ``train/name`` or ``val/name``."""
-        self.samples.log(self.samples.with_mode(name), lambda: figure_image(name, figure))
+        self.samples.log(name, lambda: figure_image(name, figure))
 
     def log_text(self, name: str, text: str) -> None:
         """Log a text, as ``train/name`` or ``val/name``."""
         if not isinstance(text, str):
             raise TypeError(f"the text {name!r} must be a str, got {shown(text)}")
-        self.samples.log(self.samples.with_mode(name), lambda: text)
+        self.samples.log(name, lambda: text)
 
     def log_audio(self, name: str, audio: Any, sample_rate: int) -> None:
         """Log a sound ``[T]`` or ``[C, T]``, as ``train/name`` or ``val/name``."""
         make = functools.partial(audio_of, name, audio, sample_rate)
-        self.samples.log(self.samples.with_mode(name), make)
+        self.samples.log(name, make)
 
     def log_video(self, name: str, video: Any, fps: float = 4) -> None:
         """Log a video ``[T, C, H, W]``, as ``train/name`` or ``val/name``."""
         make = functools.partial(video_of, name, video, fps)
-        self.samples.log(self.samples.with_mode(name), make)
-
-    def log_histogram(self, name: str, histogram: Histogram) -> None:
-        """Log a histogram at the current iteration."""
-        self.samples.log(name, lambda: histogram)
+        self.samples.log(name, make)
 
     # -- hooks -----------------------------------------------------------------------------
 
@@ -695,13 +690,16 @@ class Runner:
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
         called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
-        with setting(self, calls_hooks=True):
+        before, self.calls_hooks = self.calls_hooks, True
+        try:
             for hook in self._hooks:
                 method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
                 called.add(id(hook))
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
+        finally:
+            self.calls_hooks = before
 
 
 def training_loader(runner: Runner) -> Any:
@@ -754,9 +752,8 @@ class EpochRunner(Runner):
             limits.append(self.iters_until(self._max_epochs))
         if self.trainer.max_steps >= 0:
             steps = self._iters_of_steps(self.trainer.max_steps)
-            for hook in self.hooks:
-                if isinstance(hook, HookCallback):
-                    steps = hook._iterations_of(steps, self.trainer)
+            for hook in natives_with("_iterations_of", self.hooks):
+                steps = hook._iterations_of(steps, self.trainer)
             limits.append(steps)
         return min(limits, default=None)
 

@@ -39,11 +39,6 @@ class SampleLog:
         self.waiting: list[tuple[str, Sample]] = []
         """The names and samples of an evaluation outside of a fit."""
 
-    def with_mode(self, name: str) -> str:
-        """Return a sample's name as ``train/name``, ``val/name`` or ``test/name``."""
-        mode = _OUTSIDE.get(self._runner.trainer.state.fn, self._runner.mode or "train")
-        return name if name.startswith(f"{mode}/") else f"{mode}/{name}"
-
     def holds(self, kind: str) -> bool:
         """Whether a logger of the run holds a kind, such as ``images``.
 
@@ -66,20 +61,23 @@ class SampleLog:
         return len(others) < len(hooks)
 
     def log(self, name: str, make: Callable[[], Sample]) -> None:
-        """Log a sample at the current iteration; only the first rank makes the sample."""
-        runner, trainer = self._runner, self._runner.trainer
-        if not trainer.is_global_zero or trainer.sanity_checking:
-            return
-        fn, sample = trainer.state.fn, make()
+        """Log the first rank's sample as ``train/name``, ``val/name`` or ``test/name``."""
+        trainer = self._runner.trainer
+        if trainer.is_global_zero and not trainer.sanity_checking:
+            mode = _OUTSIDE.get(trainer.state.fn, self._runner.mode or "train")
+            self.log_as(name if name.startswith(f"{mode}/") else f"{mode}/{name}", make())
+
+    def log_as(self, name: str, sample: Sample) -> None:
+        """Log a sample of the first rank under a name, at the current iteration."""
+        runner, fn = self._runner, self._runner.trainer.state.fn
         if fn not in (TrainerFn.FITTING, *_OUTSIDE):
             text = "log_image and log_table log in fit, validate and test, not in predict"
             runner.warn_once(text)
         elif not self.holds(kind_of(sample)):
             self._write_file(name, sample)
+        elif fn in _OUTSIDE:
+            self.waiting.append((name, sample))
         else:
-            if fn in _OUTSIDE:
-                self.waiting.append((name, sample))
-                return
             for hook in self._loggers():
                 hook._log_sample(runner, name, sample)
 

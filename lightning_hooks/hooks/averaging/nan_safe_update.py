@@ -98,16 +98,20 @@ class NanSafeUpdate:
 
     def _is_bad(self) -> torch.Tensor:
         """Return 1.0 if a value is not finite, else 0.0, for the fused kernel."""
-        bad = torch.zeros_like(self._left_out)
-        for _, values, samples, _ in self._groups:
-            dtype = wide(values[0].dtype)
-            if samples is None:
-                total = torch.stack(foreach.norm(values, 2, dtype)).sum()
-            else:
-                total = torch.cat(samples).sum(dtype=dtype)
-            bad += ~total.isfinite()
-        bad.clamp_(max=1)
+        flags = [~_total(values, samples).isfinite() for _, values, samples, _ in self._groups]
+        if len(flags) == 1:  # nearly always
+            bad = flags[0].to(self._left_out.dtype)
+        else:
+            bad = sum(flags, torch.zeros_like(self._left_out)).clamp(max=1)
         return bad if self._decide_on is None else over_ranks(bad.to(self._decide_on)).to(bad)
+
+
+def _total(values: list[torch.Tensor], samples: list[torch.Tensor] | None) -> torch.Tensor:
+    """Return a number that is not finite if a value, or a number of the samples, is not."""
+    dtype = wide(values[0].dtype)
+    if samples is None:
+        return torch.stack(foreach.norm(values, 2, dtype)).sum()
+    return torch.cat(samples).sum(dtype=dtype)
 
 
 def _fused_lerp(

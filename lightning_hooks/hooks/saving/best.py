@@ -167,8 +167,8 @@ class BestFiles(DueFiles):
         Args:
             make: Whether to make the directory.
         """
+        super().open(make=make)
         runner = self.store.runner
-        self.store.open(runner, [kind.store for kind in files_of(runner.hooks)], make=make)
         for key in self.ranking.rules:
             choose_old = self.ranking.choose_old(self.messages, key)
             self.store.clean_up(best_series(key), choose_old, runner.iter)
@@ -228,7 +228,7 @@ class BestFiles(DueFiles):
             del messages[name]
         messages.update(of_rank_0)
 
-    def write(self, trainer: L.Trainer, due: Due) -> None:
+    def write(self, due: Due) -> None:
         """Write a best file."""
         name, moment, key, score = due
         ranking, messages = self.ranking, self.messages
@@ -237,7 +237,7 @@ class BestFiles(DueFiles):
         is_best = target.path == ranking.ranked(messages, key)[0][1]
         what = "Best" if is_best else f"Among the best {ranking.keep},"
         line = f"{what} {printable(key)} is {score:0.4f} at {moment}: saved {name}"
-        self.store.write(trainer, target, line)
+        self.store.write(target, line)
 
     # -- the Trainer's own validations -----------------------------------------------------
 

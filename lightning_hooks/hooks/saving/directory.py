@@ -56,9 +56,7 @@ def directory_of(out_dir: str | None, work_dir: str) -> str:
     >>> directory_of(None, "/work/run1"), directory_of("s3://bucket", "/work/run1/")
     ('/work/run1', 's3://bucket/run1')
     """
-    directory = out_dir or work_dir
-    if files.is_local(directory):
-        directory = os.path.abspath(directory)
+    directory = files.absolute(out_dir or work_dir)
     if directory == work_dir:
         return directory
     return files.join(directory, os.path.basename(work_dir.rstrip("/" + os.sep)))
@@ -138,7 +136,6 @@ def newest_of(places: Iterable[tuple[str, str]], *, for_fit: bool = False) -> st
         templates.setdefault(directory, []).extend(filter(None, [template, *TEMPLATES]))
     iterations: dict[str, int] = {}
     for directory, names in templates.items():
-        directory = os.path.expanduser(directory)
         newest = find_checkpoints.newest_entry(directory, resumable=for_fit)
         if for_fit and newest is None:  # loading the file then raises with the reason
             newest = find_checkpoints.newest_entry(directory)

@@ -24,6 +24,7 @@ from lightning_hooks.hooks.saving import export, lightning_view
 from lightning_hooks.hooks.saving.directory import directory_of, newest_of
 from lightning_hooks.hooks.saving.lightning_view import BestFields, LightningView, shown
 from lightning_hooks.hooks.saving.store import CheckpointStore
+from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.secrets import with_user
 from lightning_hooks.utils.warn import warn
@@ -63,16 +64,21 @@ class DueFiles:
         self.due = []
         self.messages.update(with_user(self.messages, self.store.path))  # a file is without
 
-    def write_due(self, trainer: L.Trainer) -> None:
+    def open(self, *, make: bool) -> None:
+        """Check the directory of the files, and make it if asked to."""
+        stores = [kind.store for kind in files_of(self.store.runner.hooks)]
+        self.store.open(stores, make=make)
+
+    def write_due(self) -> None:
         """Write the due files; none with ``fast_dev_run``."""
         if self.due and self.store.runner.may_write:
             files_due, self.due = self.due, []
             for due in files_due:
-                self.write(trainer, due)
+                self.write(due)
 
-    def write(self, trainer: L.Trainer, due: Due) -> None:
+    def write(self, due: Due) -> None:
         """Write a due file."""
-        raise NotImplementedError(f"{type(self).__name__} must define write(trainer, due)")
+        raise NotImplementedError(f"{type(self).__name__} must define write(due)")
 
     @property
     def path(self) -> str:
@@ -150,9 +156,9 @@ class SavingHook(Hook):
         for kind in self._files:
             kind.begin(runner, self)
 
-    def _write_due(self, trainer: L.Trainer) -> None:
+    def _write_due(self) -> None:
         for kind in self._files:
-            kind.write_due(trainer)
+            kind.write_due()
 
     def _is_due(self) -> bool:
         return any(kind.due for kind in self._files)
@@ -205,16 +211,16 @@ class SavingHook(Hook):
         if not self._is_due() or progress.validates_next(trainer):
             return
         if not progress.is_last_batch(trainer):  # a resume would go back to the old pass
-            self._write_due(trainer)
+            self._write_due()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files within an epoch, unless the epoch is about to end."""
         if self._is_due() and not progress.epoch_is_over(trainer):
-            self._write_due(trainer)
+            self._write_due()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write due files, after all other callbacks and the module."""
-        self._write_due(trainer)
+        self._write_due()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Wait for the thread."""
@@ -263,7 +269,7 @@ class SavingHook(Hook):
         again = [(kind, [*kind.due]) for kind in self._files]
         try:
             try:
-                self._write_due(trainer)
+                self._write_due()
                 self._wait()
             except RuntimeError as error:
                 # torch raises the death of a worker wherever the main thread is, once
@@ -271,7 +277,7 @@ class SavingHook(Hook):
                     raise
                 for kind, files_due in again:
                     kind.due = files_due
-                self._write_due(trainer)
+                self._write_due()
                 self._wait()
         except Exception:  # it would hide the exception
             logger.exception("A checkpoint was not written")
@@ -391,8 +397,7 @@ def last_directory(hook: SavingHook, work_dir: str | None = None) -> str:
     store = hook._files[-1].store
     if store.runner is not None or store.elsewhere:
         return store.elsewhere if store.runner is None else store.path
-    work_dir = work_dir or "."
-    return directory_of(hook.out_dir, work_dir if "://" in work_dir else os.path.abspath(work_dir))
+    return directory_of(hook.out_dir, files.absolute(work_dir or "."))
 
 
 def _newest(trainer: L.Trainer, hooks: Iterable[Any]) -> str | None:

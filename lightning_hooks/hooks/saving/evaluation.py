@@ -25,7 +25,7 @@ from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.lightning_api import model_state
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import publish
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.best import BestFiles, Moment, validated_at
@@ -142,8 +142,6 @@ class EvalHook(SavingHook):
     init_value_map: ClassVar[dict[str, float]] = {"greater": -math.inf, "less": math.inf}
     _default_greater_keys: ClassVar[list[str]] = GREATER
     _default_less_keys: ClassVar[list[str]] = LESS
-    less_endings: tuple[str, ...] = LESS_ENDINGS
-    """Endings of names with better scores when less; none in mmcv."""
 
     rule: str | None = None
     key_indicator: str = ""
@@ -333,7 +331,7 @@ class EvalHook(SavingHook):
         if self.by_epoch or self.dataloader is None or not self._should_evaluate(runner):
             return
         if not self._at_start:
-            loggers = _loggers(runner)
+            loggers = loggers_of(runner.hooks)
             for hook in loggers:
                 hook.after_train_iter(runner)
             if self._drops_logged(runner, loggers):
@@ -399,13 +397,15 @@ class EvalHook(SavingHook):
     def _report_start(self, runner: Runner) -> None:
         """Log the scores of an evaluation before training, and write the due checkpoint."""
         if runner.log_buffer.ready and not self.by_epoch:
-            for hook in _loggers(runner):  # now: the first iteration's values are another line
+            for hook in loggers_of(
+                runner.hooks
+            ):  # now: the first iteration's values are another line
                 hook.after_train_epoch(runner)
         elif runner.log_buffer.ready:
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
             runner.logger.info("Evaluated before training: %s", scores)
             runner.log_buffer.clear_output()
-        self._write_due(runner.trainer)  # now: the first step changes the weights
+        self._write_due()  # now: the first step changes the weights
 
     # -- how -------------------------------------------------------------------------------
 
@@ -560,10 +560,6 @@ class DistEvalHook(EvalHook):
             tmpdir = files.join(runner.work_dir, ".eval_hook")
         test_fn: Callable[..., Any] = self.test_fn
         return test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
-
-
-def _loggers(runner: Runner) -> list[Any]:
-    return [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.hooks.saving import lightning_view
@@ -82,8 +82,7 @@ def _require_whole(model: torch.nn.Module, store: CheckpointStore) -> None:
 
 def _require_present_weights(path: str, hooks: Iterable[Any], is_last: bool) -> None:
     """Raise unless a directory of shards holds the module's present weights."""
-    natives = [hook for hook in hooks if isinstance(hook, HookCallback)]
-    averages = [type(hook).__name__ for hook in natives if hook._averages_weights]
+    averages = [type(hook).__name__ for hook in natives_with("_averages_weights", hooks)]
     if is_last and not averages:
         return
     own = f", or {averages[0]}.export() for the average of the last step" if averages else ""

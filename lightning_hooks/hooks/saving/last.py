@@ -175,14 +175,14 @@ class LastFiles(DueFiles):
         if store.resumed_from == files.join(store.path, name.replace(os.sep, "/")):
             self.mark_due(number, unit, by_epoch)
 
-    def write(self, trainer: L.Trainer, due: Due) -> None:
+    def write(self, due: Due) -> None:
         """Write a file, after the best files: the new file names them."""
         for best in self._best:
-            best.write_due(trainer)
+            best.write_due()
         target = self.store.target(due.name, self._series, self._choose_old)
         if not (self._others and self.store.claim(target, self._others)):
             after = [best.store for best in self._best]
-            self.store.write(trainer, target, f"Saving checkpoint at {due.moment}", after)
+            self.store.write(target, f"Saving checkpoint at {due.moment}", after)
 
 
 @HOOKS.register_module()
@@ -386,8 +386,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
             kind.store.save_optimizer = self.save_optimizer in (True, kind.kind)
         super().before_run(runner)
         self._has_run = True
-        stores = [kind.store for kind in files_of(runner.hooks)]
-        self._last.store.open(runner, stores, make=True)
+        self._last.open(make=True)
         self._last.clean_up(self.interval, self.max_keep_ckpts, runner.iter)
         if self._best is not None:
             self._best.open(make=True)
@@ -461,7 +460,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if self.save_last and is_behind and not self._has_own_moments():
             ended_at = (runner.epoch, "epochs") if self.by_epoch else (runner.iter, "iterations")
             self._mark_due(runner, *ended_at)
-            self._write_due(trainer)
+            self._write_due()
         super().on_train_end(trainer, pl_module)
 
     def _has_own_moments(self) -> bool:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import weakref
 from collections.abc import Callable, Sequence
@@ -18,12 +17,12 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.directory import directory_of, report_other_runs
 from lightning_hooks.storage import checkpoints, files, manifest, shards
 from lightning_hooks.storage.background_save import BackgroundSaver
-from lightning_hooks.storage.checkpoint_io import replace_writer, wait_for_writer
+from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, wait_for_writer, writes_for
 from lightning_hooks.storage.checkpoints import Target
 from lightning_hooks.storage.handover import Handover
 from lightning_hooks.storage.manifest import ChooseOld, Entry
 from lightning_hooks.utils import ranks
-from lightning_hooks.utils.arguments import check_bool, shown
+from lightning_hooks.utils.arguments import check_bool, check_function
 from lightning_hooks.utils.fsdp import shares_state
 from lightning_hooks.utils.secrets import describe
 from lightning_hooks.utils.warn import warn
@@ -70,10 +69,7 @@ class CheckpointStore:
         self, background: bool = False, on_saved: Callable[[str], object] | None = None
     ) -> None:
         check_bool(background=background)
-        if not (on_saved is None or callable(on_saved)):
-            raise TypeError(
-                f"on_saved must be a function of the path or None, got {shown(on_saved)}"
-            )
+        check_function("on_saved", on_saved)
         self.on_saved = on_saved
         self.background, self.thread = background, BackgroundSaver()
         self.handover = Handover()
@@ -96,19 +92,19 @@ class CheckpointStore:
         self.path = directory_of(owner.out_dir, runner.work_dir)
         self.written = "", 0
 
-    def open(self, runner: Runner, beside: Sequence[CheckpointStore], *, make: bool) -> None:
-        """Check and make the directory of a run, so that errors come before training.
+    def open(self, beside: Sequence[CheckpointStore], *, make: bool) -> None:
+        """Check and make the directory of the run, so that errors come before training.
 
         Other runs' files in the directory are a warning, once in a run.
 
         Args:
-            runner: The run.
             beside: The stores of the run.
             make: Whether to make the directory.
 
         Raises:
             FileExistsError: for other runs' files, if ``ckpt_path="last"`` has found no file.
         """
+        runner = self.runner
         self.in_parts = precision.writes_directories(runner.trainer.strategy)
         if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
             self.path = runner.trainer.strategy.broadcast(self.path)
@@ -169,21 +165,19 @@ class CheckpointStore:
         self.written = target.path, self.runner.iter
         return target
 
-    def write(
-        self, trainer: L.Trainer, target: Target, line: str, after: Sequence[CheckpointStore] = ()
-    ) -> None:
+    def write(self, target: Target, line: str, after: Sequence[CheckpointStore] = ()) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
 
         Args:
-            trainer: The Trainer, in a fit.
             target: The place of the file, from :meth:`target`.
             line: Logged on rank 0 when the new file is on the disk; for a file with a score, with
                 the names of deleted files.
             after: Stores with files that must be on the disk before.
         """
+        trainer = self.runner.trainer
         weights = precision.weights_among_parts(trainer.strategy) if self.background else None
         if weights is not None:
-            return self._write_parts(trainer, target, line, after, weights)
+            return self._write_parts(target, line, after, weights)
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -198,23 +192,22 @@ class CheckpointStore:
             else:
                 save(checkpoint)
 
-        _dump(trainer, target, take)
+        replaces = writes_for(trainer.strategy)
+        io = {"checkpoint_io": AtomicCheckpointIO(take)} if replaces else {}
+        with setting(trainer.strategy, **io):
+            trainer.save_checkpoint(target.path, weights_only=not target.resumable)
         crc32 = _checksum_of_parts(trainer, target.path) if self.in_parts else None
         if trainer.is_global_zero and not taken:
-            self._report(target, line, self._record(trainer, target, crc32))
+            self._report(target, line, self._record(target, crc32))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
         return None
 
     def _write_parts(
-        self,
-        trainer: L.Trainer,
-        target: Target,
-        line: str,
-        after: Sequence[CheckpointStore],
-        weights: str,
+        self, target: Target, line: str, after: Sequence[CheckpointStore], weights: str
     ) -> None:
         """Write a directory in the background, a part of each rank; see :meth:`write`."""
+        trainer = self.runner.trainer
 
         def take(checkpoint: dict[str, Any], path: str, storage_options: Any = None) -> None:
             meta, group = checkpoint["meta"], self.thread.group()
@@ -236,9 +229,9 @@ class CheckpointStore:
         ):
             trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
-    def _record(self, trainer: L.Trainer, target: Target, crc32: str | None) -> list[str]:
+    def _record(self, target: Target, crc32: str | None) -> list[str]:
         """List a file that a user's ``CheckpointIO``, or a strategy with a file per rank, wrote."""
-        strategy = trainer.strategy
+        strategy = self.runner.trainer.strategy
         wait_for_writer(strategy)
         if self.background:
             warn(
@@ -292,14 +285,6 @@ class CheckpointStore:
             gone = [path for path in paths if not files.exists(path)]
             for hook in hooks:
                 hook.on_checkpoints_deleted(gone)
-
-
-def _dump(trainer: L.Trainer, target: Target, take: Callable[[dict[str, Any], str], None]) -> None:
-    """Have Lightning make a checkpoint; ``take`` takes the place of Lightning's own writer."""
-    with contextlib.ExitStack() as stack:
-        own_io = replace_writer(trainer.strategy, take)
-        stack.callback(setattr, trainer.strategy, "checkpoint_io", own_io)
-        trainer.save_checkpoint(target.path, weights_only=not target.resumable)
 
 
 def _checksum_of_parts(trainer: L.Trainer, path: str, group: Any = None) -> str | None:

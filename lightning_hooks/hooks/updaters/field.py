@@ -13,7 +13,7 @@ import lightning as L
 import torch
 
 from lightning_hooks.engine.driver.driver import Driver
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
@@ -197,7 +197,7 @@ class FieldUpdaterHook(Updater):
         """Read the bases, and check the schedule."""
         super().before_run(runner)
         is_run = self._joined_fit is not None  # not a schedule drawn without a run
-        self._is_logged = is_run and any(is_family(hook, "LoggerHook") for hook in runner.hooks)
+        self._is_logged = is_run and bool(loggers_of(runner.hooks))
 
     def before_train_iter(self, runner: Runner) -> None:
         """Set the iteration's values, and log the first group's."""

@@ -191,6 +191,16 @@ def test_a_module_may_pass_events_on_to_a_hook(tmp_path: Path) -> None:
     assert trainer.global_step == 1
 
 
+def test_a_hook_taken_out_in_the_fit_has_all_events_afterwards(tmp_path: Path) -> None:
+    def take_out(runner: Any) -> None:
+        kept = [callback for callback in runner.trainer.callbacks if callback is not gone]
+        runner.trainer.callbacks = kept
+
+    gone = After()
+    make_trainer(tmp_path, After(take_out), gone).fit(TinyModule(), make_loader(), make_loader(1))
+    assert callable(gone.on_before_zero_grad)
+
+
 def test_a_profiler_that_records_goes_on_recording(tmp_path: Path) -> None:
     profiler = SimpleProfiler()
     trainer = make_trainer(tmp_path, After(), profiler=profiler)
