@@ -25,6 +25,7 @@ os.environ.update(
     MLFLOW_DISABLE_TELEMETRY="true",
     NEPTUNE_MODE="offline",
     DVC_NO_ANALYTICS="1",
+    JSONARGPARSE_DEPRECATION_WARNINGS="off",  # of LightningCLI before 2.5.3
     MPLBACKEND="Agg",
 )
 # what the golden numbers were recorded with; and threads that wait for each other cost time

@@ -9,6 +9,7 @@ import lightning as L
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
 from lightning_hooks.engine.lightning_api.releases import (
+    count_ended_epoch,
     leave_epoch,
     restarted,
     restarted_at_epoch_end,
@@ -151,6 +152,7 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     # the batch that an error has cut short; else each later file would repeat its validation
     validated.ready = validated.started = validated.processed = validated.completed
     _repeat_batch(trainer)
+    count_ended_epoch(loop)
     if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
     over = restarted_at_epoch_end(loop)

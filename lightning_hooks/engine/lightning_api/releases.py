@@ -25,6 +25,7 @@ from lightning_hooks.utils.warn import rank_zero_warn
 __all__ = [
     "check_file",
     "check_release",
+    "count_ended_epoch",
     "is_weight_averaging",
     "keep_first_iterator",
     "leave_epoch",
@@ -82,6 +83,13 @@ def check_file(contents: dict[str, Any]) -> None:
 def restarted(loop: Any, where: str) -> bool:
     """Whether a loop of a resumed run begins at a place, as ``"mid_epoch"``; not before 2.5."""
     return bool(getattr(loop, f"restarted_{where}", False))
+
+
+def count_ended_epoch(fit_loop: Any) -> None:
+    """Count the epoch at whose end a run is resumed, in the total too, as from Lightning 2.5 on."""
+    if not hasattr(fit_loop, "restarted_on_epoch_end"):
+        total = fit_loop.epoch_progress.total
+        total.completed = total.processed
 
 
 def restarted_at_epoch_end(fit_loop: Any) -> bool:
