@@ -1,4 +1,4 @@
-"""What tests ask of Lightning that not every supported release has: the others are skipped."""
+"""What tests ask of Lightning that not every supported release has; such tests are skipped."""
 
 from __future__ import annotations
 
@@ -8,39 +8,59 @@ import lightning as L
 import pytest
 from lightning.pytorch import callbacks
 from lightning.pytorch.loops.fit_loop import _FitLoop
+from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 
 __all__ = ["ema_weight_averaging", "what_it_lacks"]
 
-EXACT_RESUMES = "exact resumes within an epoch and with max_steps"
-OWN_WORDS = "an error for what is no callback, in words of its own"
-WEIGHTS_ONLY = "Trainer.fit(weights_only=...)"
+_SINCE_2_5_3 = hasattr(_FitLoop, "is_resuming")
+_SINCE_2_6 = hasattr(callbacks, "WeightAveraging")
 
-_HAS = {
-    EXACT_RESUMES: hasattr(_FitLoop, "restarted_mid_epoch"),
-    OWN_WORDS: hasattr(callbacks, "WeightAveraging"),
-    WEIGHTS_ONLY: "weights_only" in inspect.signature(L.Trainer.fit).parameters,
-    "val_check_interval as a time": hasattr(callbacks, "WeightAveraging"),
-}
-"""Whether the installed release has each; two came together with Lightning 2.6."""
-
-_TESTS = {
-    EXACT_RESUMES: ("driver/test_resume.py", "driver/test_loader_place.py"),
-    OWN_WORDS: (
-        "test_a_class_in_the_callbacks",
-        "test_an_old_hook_in_the_callbacks_beside",
-        "test_a_trainer_of_the_other_lightning_is_refused",
-        "test_without_the_call_the_error_names_it",
+_NEEDS = {
+    "news of a SIGTERM on one of several ranks": (
+        hasattr(_TrainingEpochLoop, "_broadcast_sigterm_tensor"),
+        ("driver/test_sigterm.py",),
     ),
-    WEIGHTS_ONLY: ("test_a_file_loads_into_a_module_that_has_the_hooks_buffers",),
-    "val_check_interval as a time": ("test_validation_by_the_clock",),
+    "whole fit after its LearningRateFinder": (
+        _SINCE_2_5_3,
+        ("test_learning_rate_finder", "test_the_learning_rate_finder_and_a_fresh_run"),
+    ),
+    "RichProgressBar for the installed rich": (
+        _SINCE_2_5_3,
+        ("test_shows_a_bar_beside_the_trainers[RichProgressBar]",),
+    ),
+    "steps that return any mapping under manual optimization": (
+        _SINCE_2_5_3,
+        ("test_a_step_may_return_what_lightning_accepts[mappingproxy]",),
+    ),
+    "ModelCheckpoint(save_on_exception=True)": (
+        _SINCE_2_5_3,
+        ("test_no_file_is_written_because_of_our_own_error",),
+    ),
+    "MLFlowLogger that sends each file alone": (_SINCE_2_5_3, ("test_mlflow_gets_each_file",)),
+    "error for what is no callback, in words of its own": (
+        _SINCE_2_6,
+        (
+            "test_a_class_in_the_callbacks",
+            "test_an_old_hook_in_the_callbacks_beside",
+            "test_a_trainer_of_the_other_lightning_is_refused",
+            "test_without_the_call_the_error_names_it",
+        ),
+    ),
+    "Trainer.fit(weights_only=...)": (
+        "weights_only" in inspect.signature(L.Trainer.fit).parameters,
+        ("test_a_file_loads_into_a_module_that_has_the_hooks_buffers",),
+    ),
+    "val_check_interval as a time": (_SINCE_2_6, ("test_validation_by_the_clock",)),
 }
-"""Parts of the names of the tests that need each."""
+"""Whether the installed release has each, and parts of the names of the tests that need it."""
 
 
 def what_it_lacks(test: str) -> str:
     """Return what the installed Lightning lacks for a test, by its node id; empty for nothing."""
-    lacking = (need for need, parts in _TESTS.items() if any(part in test for part in parts))
-    return next((need for need in lacking if not _HAS[need]), "")
+    lacking = (
+        need for need, (has, parts) in _NEEDS.items() if not has for part in parts if part in test
+    )
+    return next(lacking, "")
 
 
 def ema_weight_averaging(decay: float = 0.999) -> callbacks.Callback:

@@ -14,6 +14,7 @@ from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
+from lightning_hooks.engine.lightning_api.releases import check_file
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -93,7 +94,8 @@ class RunState:
                 random_state.set_rng_state(self._before_validation)
 
         fit.patch(loop, "setup_data", before=keep)
-        fit.patch(loop, "increment_progress_to_evaluation_end", after=restore)
+        if hasattr(loop, "increment_progress_to_evaluation_end"):  # not before Lightning 2.5
+            fit.patch(loop, "increment_progress_to_evaluation_end", after=restore)
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""
@@ -131,6 +133,7 @@ class RunState:
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
         if file.resumes:
+            check_file(file.contents)
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
 
     def clear(self) -> None:

@@ -20,6 +20,7 @@ from lightning_hooks.engine.driver.ownership import runs_no_user_code
 from lightning_hooks.engine.driver.run_state import RunState
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
+from lightning_hooks.engine.lightning_api.releases import keep_first_iterator
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils import random_state
 
@@ -59,6 +60,7 @@ class TrainData:
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
+        keep_first_iterator(trainer, self._fit)
         watch_places = partial(self._run_state.loader_places.watch, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)

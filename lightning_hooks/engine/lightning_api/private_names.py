@@ -52,6 +52,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         f"{SAMPLERS}:_set_sampler_epoch",
         "CombinedLoader._iterator",
     ),
+    "the iterator of the first epoch of a resumed run": ("old loop._restarting",),
     "SIGTERM on one of several ranks": (
         *("_signal_connector.received_sigterm", "_signal_connector._sigterm_notifier_fn"),
         "several ranks._broadcast_sigterm_tensor",
@@ -108,9 +109,16 @@ def _loop_of_several_ranks(trainer: L.Trainer) -> Any:
     return trainer.fit_loop.epoch_loop
 
 
+def _loop_that_iterates_twice(trainer: L.Trainer) -> Any:
+    if hasattr(trainer.fit_loop, "is_resuming"):
+        raise LookupError("Lightning makes one iterator for the first epoch of a resumed run")
+    return trainer.fit_loop.epoch_loop
+
+
 OBJECTS: dict[str, Callable[[L.Trainer], Any]] = {
     "CombinedLoader": lambda _: CombinedLoader([]),
     "several ranks": _loop_of_several_ranks,
+    "old loop": _loop_that_iterates_twice,
     **{kind.__name__: partial(_strategy, kind) for kind in (FSDPStrategy, ModelParallelStrategy)},
 }
 """Other objects of Lightning's; without the object of a run there is nothing to check."""

@@ -8,7 +8,13 @@ import lightning as L
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import data_fetcher
-from lightning_hooks.engine.lightning_api.releases import resumes
+from lightning_hooks.engine.lightning_api.releases import (
+    count_ended_epoch,
+    leave_epoch,
+    restarted,
+    restarted_at_epoch_end,
+    resumes,
+)
 
 __all__ = [
     "accumulates",
@@ -98,7 +104,7 @@ def validates_next(trainer: L.Trainer) -> bool:
 
 def is_resuming_mid_epoch(trainer: L.Trainer) -> bool:
     """Whether the run goes on inside an epoch, without an ``on_train_epoch_start``."""
-    return bool(trainer.fit_loop.restarted_mid_epoch)
+    return restarted(trainer.fit_loop, "mid_epoch")
 
 
 def resumed_after_last_batch(trainer: L.Trainer) -> bool:
@@ -106,7 +112,7 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
 
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
     """
-    return bool(trainer.fit_loop.epoch_loop.restarted_on_train_batch_end)
+    return restarted(trainer.fit_loop.epoch_loop, "on_train_batch_end")
 
 
 def accumulates(trainer: L.Trainer) -> bool:
@@ -146,15 +152,13 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     # the batch that an error has cut short; else each later file would repeat its validation
     validated.ready = validated.started = validated.processed = validated.completed
     _repeat_batch(trainer)
-    if loop.restarted_on_epoch_start:
+    count_ended_epoch(loop)
+    if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
-    over = loop.restarted_on_epoch_end and loop.epoch_loop.restarted_on_last
+    over = restarted_at_epoch_end(loop)
     lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
     if lacks_validation or (over and trainer.max_steps != -1):
-        for progress in (loop.epoch_progress.current, loop.epoch_progress.total):
-            progress.completed = progress.processed = progress.ready
-        loop.reset_restart_stage()
-        loop.restarting = loop.epoch_loop.restarting = False
+        leave_epoch(loop)
 
 
 def _repeat_batch(trainer: L.Trainer) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import lightning as L
 import pytest
 
-from lightning_hooks import TextLoggerHook
+from lightning_hooks import CheckpointHook, TextLoggerHook
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 
@@ -33,6 +33,23 @@ def test_a_release_of_the_tests_trains_without_a_line(
 ) -> None:
     monkeypatch.setattr(L, "__version__", version)
     assert fit(tmp_path).global_step == 2  # a warning would be an error
+
+
+def test_2_4_goes_on_from_an_epochs_end_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def run(max_epochs: int, ckpt_path: Path | None = None) -> L.Trainer:
+        hook = CheckpointHook(interval=2, by_epoch=False)
+        trainer = make_trainer(tmp_path, hook, max_epochs=max_epochs)
+        trainer.fit(NoValidation(), make_loader(4), ckpt_path=ckpt_path)
+        return trainer
+
+    end = tmp_path / "end.ckpt"
+    run(1).save_checkpoint(end)
+    monkeypatch.setattr(L, "__version__", "2.4.0")
+    with pytest.raises(RuntimeError, match=r"written within epoch 1, where Lightning 2\.4\.0 goes"):
+        run(2, tmp_path / "iter_2.pth")
+    assert run(2, end).global_step == 8
 
 
 def test_before_2_6_an_evaluation_alone_is_logged(tmp_path: Path) -> None:

@@ -129,6 +129,7 @@ class Drawn(TinyModule):
         return self.net(x)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.trace")  # torch's own writer traces
 def test_the_graph_is_drawn_on_request_and_changes_nothing(
     work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
