@@ -40,7 +40,7 @@ def test_2_4_goes_on_from_an_epochs_end_alone(
 ) -> None:
     def run(max_epochs: int, ckpt_path: Path | None = None) -> L.Trainer:
         hook = CheckpointHook(interval=2, by_epoch=False)
-        trainer = make_trainer(tmp_path, hook, max_epochs=max_epochs)
+        trainer = make_trainer(tmp_path, hook, max_epochs=max_epochs, enable_checkpointing=True)
         trainer.fit(NoValidation(), make_loader(4), ckpt_path=ckpt_path)
         return trainer
 
