@@ -397,9 +397,8 @@ class EvalHook(SavingHook):
     def _report_start(self, runner: Runner) -> None:
         """Log the scores of an evaluation before training, and write the due checkpoint."""
         if runner.log_buffer.ready and not self.by_epoch:
-            for hook in loggers_of(
-                runner.hooks
-            ):  # now: the first iteration's values are another line
+            # now: the first iteration's values are another line
+            for hook in loggers_of(runner.hooks):
                 hook.after_train_epoch(runner)
         elif runner.log_buffer.ready:
             scores = ", ".join(f"{k}: {v}" for k, v in runner.log_buffer.output.items())
