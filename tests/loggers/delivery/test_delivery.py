@@ -15,6 +15,7 @@ import tempfile
 import threading
 import time
 from argparse import Namespace
+from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import SimpleNamespace
@@ -22,7 +23,6 @@ from typing import Any, ClassVar, TextIO
 
 import numpy as np
 import pytest
-import requests
 import torch
 from lightning.pytorch.callbacks import Callback
 
@@ -304,21 +304,27 @@ def test_a_backend_that_takes_nothing_is_given_up(
 
 
 def refused_request() -> Exception:
+    requests = pytest.importorskip("requests")
     response = requests.Response()
     response.status_code = 400
-    return requests.HTTPError("bad value", response=response)
+    error: Exception = requests.HTTPError("bad value", response=response)
+    return error
 
 
 @pytest.mark.parametrize(
-    "error",
+    "make",
     [
-        NotADirectoryError("train/loss"),
-        OSError(errno.ENAMETOOLONG, "long"),
-        refused_request(),
+        lambda: NotADirectoryError("train/loss"),
+        lambda: OSError(errno.ENAMETOOLONG, "long"),
+        refused_request,
     ],
-    ids=lambda error: type(error).__name__,
+    ids=["NotADirectoryError", "OSError", "HTTPError"],
 )
-def test_an_error_that_cannot_pass_costs_its_record_alone(tmp_path: Path, error: Exception) -> None:
+def test_an_error_that_cannot_pass_costs_its_record_alone(
+    tmp_path: Path, make: Callable[[], Exception]
+) -> None:
+    error = make()
+
     def refuse(writer: Kept) -> None:
         if writer.calls == 2:
             raise error
