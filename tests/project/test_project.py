@@ -55,7 +55,7 @@ def test_the_files_that_contributors_are_sent_to_are_there() -> None:
     text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
     paths = re.findall(r"(?:tests|docs|lightning_hooks|hooks|dialects|engine)/[\w/.*]*[\w*]", text)
     assert len(paths) > 20
-    homes = ROOT, PACKAGE
+    homes = ROOT, PACKAGE, PACKAGE.parent
     missing = [path for path in paths if not any([*home.glob(path)] for home in homes)]
     assert missing == []
 
