@@ -23,7 +23,6 @@ from lightning.fabric.plugins import TorchCheckpointIO
 from lightning.pytorch.callbacks import (
     Callback,
     EarlyStopping,
-    EMAWeightAveraging,
     LearningRateMonitor,
     ModelCheckpoint,
     StochasticWeightAveraging,
@@ -47,6 +46,7 @@ import lightning_hooks
 from lightning_hooks import CheckpointHook, EMAHook, OptimizerHook, TextLoggerHook
 from lightning_hooks.engine.usage_errors import SAME_ELSEWHERE
 from lightning_hooks.standin.name_table import mmcv_modules
+from support.lightning_releases import ema_weight_averaging
 from support.paths import ROOT, TESTS
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -74,7 +74,7 @@ def test_second_module() -> None:
             self.seen.append(self.net.weight.detach().clone())
             raise RuntimeError
 
-    module, average = Watched(), EMAWeightAveraging(decay=0.5)
+    module, average = Watched(), ema_weight_averaging(decay=0.5)
     trainer = make_trainer(None, average, max_epochs=1, num_sanity_val_steps=0)
     with pytest.raises(RuntimeError):
         trainer.fit(module, make_loader(), make_loader(1))
@@ -93,7 +93,7 @@ def test_average_of_nan(tmp_path: Path) -> None:
     ours, peer = EMAHook(momentum=0.1, warm_up=0), Broken()
     with pytest.warns(UserWarning, match="left 1 updates out"):
         fit(tmp_path, ours, module=Broken)
-    fit(tmp_path, EMAWeightAveraging(decay=0.5), module=peer)
+    fit(tmp_path, ema_weight_averaging(decay=0.5), module=peer)
     assert peer.net.weight.isnan().all()
     assert all(value.isfinite().all() for value in ours.ema_state_dict().values())
 
@@ -448,7 +448,14 @@ def test_hooks_of_our_own() -> None:
 
 def test_arguments_elsewhere() -> None:
     """Arguments of Lightning and torch, with those for the same here; others in tests/peers."""
-    made = [L.Trainer, ModelCheckpoint, EMAWeightAveraging, WandbLogger, MLFlowLogger, StepLR]
+    made = [
+        L.Trainer,
+        ModelCheckpoint,
+        type(ema_weight_averaging()),
+        WandbLogger,
+        MLFlowLogger,
+        StepLR,
+    ]
     made += [CosineAnnealingLR, MultiStepLR, LinearLR, torch.nn.utils.clip_grad_norm_]
     theirs = {name for each in made for name in inspect.signature(each).parameters}
     named = {name for names in SAME_ELSEWHERE.values() for name in names.split()}
