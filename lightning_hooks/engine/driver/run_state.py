@@ -14,7 +14,7 @@ from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
-from lightning_hooks.engine.lightning_api.releases import check_file
+from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -94,8 +94,7 @@ class RunState:
                 random_state.set_rng_state(self._before_validation)
 
         fit.patch(loop, "setup_data", before=keep)
-        if hasattr(loop, "increment_progress_to_evaluation_end"):  # not before Lightning 2.5
-            fit.patch(loop, "increment_progress_to_evaluation_end", after=restore)
+        after_skipped_validation(loop, restore, fit)
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add where the run stands, and mmcv's ``meta``; all ranks add, unless after an error."""

@@ -14,6 +14,7 @@ not in Lightning                 before  so
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 import lightning as L
@@ -23,6 +24,7 @@ from lightning_hooks.engine.lightning_api.private_names import needs, private_im
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
+    "after_skipped_validation",
     "check_file",
     "check_release",
     "count_ended_epoch",
@@ -69,10 +71,11 @@ def check_file(contents: dict[str, Any]) -> None:
     Raises:
         RuntimeError: The file was written within an epoch, and Lightning is older than 2.5.
     """
+    if _release(L.__version__) >= (2, 5):
+        return
     fit_loop = contents.get("loops", {}).get("fit_loop", {})
     epochs = fit_loop.get("epoch_progress", {}).get("current")
-    is_within = epochs is not None and epochs["processed"] < epochs["ready"]
-    if is_within and _release(L.__version__) < (2, 5):
+    if epochs is not None and epochs["processed"] < epochs["ready"]:
         raise RuntimeError(
             f"the checkpoint was written within epoch {epochs['ready']}, where Lightning "
             f"{L.__version__} goes on with other batches and counts: resume from a file of an "
@@ -90,6 +93,18 @@ def count_ended_epoch(fit_loop: Any) -> None:
     if not hasattr(fit_loop, "restarted_on_epoch_end"):
         total = fit_loop.epoch_progress.total
         total.completed = total.processed
+
+
+def after_skipped_validation(val_loop: Any, call: Callable[[Any], None], fit: FitChanges) -> None:
+    """Call a function where a resumed run leaves a validation out that it has had; not before 2.5.
+
+    Args:
+        val_loop: The validation loop of the fit.
+        call: Called with None.
+        fit: The fit.
+    """
+    if hasattr(val_loop, "increment_progress_to_evaluation_end"):
+        fit.patch(val_loop, "increment_progress_to_evaluation_end", after=call)
 
 
 def restarted_at_epoch_end(fit_loop: Any) -> bool:
