@@ -33,7 +33,6 @@ __all__ = [
     "is_resuming_mid_epoch",
     "iterates_anew",
     "iterations_by_epoch",
-    "iterations_of_steps",
     "keep_global_step",
     "last_logged_step",
     "leave_resumed_epoch",
@@ -243,17 +242,6 @@ def last_logged_step(trainer: L.Trainer) -> int:
         # each of several optimizers counts global steps
         return int(batches(trainer).total.processed) - 1
     return int(trainer.global_step) - 1
-
-
-def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
-    """Return the number of iterations for a number of optimizer steps.
-
-    Accumulated gradients are also stepped at the end of every epoch. A module with manual
-    optimization is assumed to step each optimizer once per iteration.
-    """
-    if not trainer.lightning_module.automatic_optimization:
-        return -(-steps // max(len(trainer.optimizers), 1))
-    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
 
 
 def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:

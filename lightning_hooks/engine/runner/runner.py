@@ -404,11 +404,7 @@ class Runner:
 
     def _iters_of_steps(self, steps: int) -> int:
         """Return the iterations done after the run's first optimizer steps."""
-        trainer = self.trainer
-        if not self.module.automatic_optimization or trainer.accumulate_grad_batches == 1:
-            return progress.iterations_of_steps(trainer, steps)
-        left = steps - self.step_counts.at_epoch_start
-        return self.epoch_start + progress.iterations_of_steps(trainer, max(left, 0))
+        return self.step_counts.iterations_to(steps, self.epoch_start)
 
     @property
     def file_number(self) -> int:
