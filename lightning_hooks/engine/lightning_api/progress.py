@@ -19,8 +19,8 @@ from lightning_hooks.engine.lightning_api.releases import (
 __all__ = [
     "accumulates",
     "batch_idx",
-    "batch_is_open",
     "batches",
+    "batches_done",
     "batches_in_window",
     "begin_with_validation",
     "begins_with_last_validation",
@@ -60,6 +60,11 @@ def batches(trainer: L.Trainer) -> Any:
 def batch_idx(trainer: L.Trainer) -> int:
     """Return the index of the training batch in the epoch; between epochs, of the last batch."""
     return max(int(batches(trainer).current.ready) - 1, 0)
+
+
+def batches_done(trainer: L.Trainer) -> int:
+    """Return the number of training batches of the epoch that have ended."""
+    return int(batches(trainer).current.completed)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -124,12 +129,6 @@ def batches_in_window(trainer: L.Trainer) -> int:
     if not trainer.lightning_module.automatic_optimization:
         return 0
     return int(batches(trainer).current.processed % trainer.accumulate_grad_batches)
-
-
-def batch_is_open(trainer: L.Trainer) -> bool:
-    """Whether a training batch has begun and not ended, with the iteration not yet counted."""
-    current = batches(trainer).current
-    return bool(current.started > current.completed)
 
 
 def iterates_anew(trainer: L.Trainer) -> bool:
