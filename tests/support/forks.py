@@ -14,6 +14,7 @@ import multiprocessing
 import os
 import runpy
 import sys
+import threading
 import time
 import types
 import warnings
@@ -25,12 +26,14 @@ from unittest import mock
 
 from support.paths import ROOT, TESTS
 
-__all__ = ["HAS_FORKS", "start", "start_server", "wait"]
+__all__ = ["HAS_FORKS", "exit_code", "start", "start_server", "wait"]
 
 HAS_FORKS = "forkserver" in multiprocessing.get_all_start_methods()
 _processes = multiprocessing.get_context("forkserver" if HAS_FORKS else "spawn")
 if HAS_FORKS:
     _processes.set_forkserver_preload(["support.imported_once"])
+_reading = threading.Lock()
+"""A start reads the exit codes of earlier processes: an exit code that two threads read is lost."""
 
 
 def start_server() -> None:
@@ -54,8 +57,17 @@ def start(
     given = (list(arguments), dict(environment), str(output), str(folder))
     start_server()
     process = _processes.Process(target=_run, args=given)
-    process.start()
+    with _reading:
+        process.start()
     return process
+
+
+def exit_code(process: BaseProcess) -> int | None:
+    """Wait until a process has ended, also while another thread starts one."""
+    multiprocessing.connection.wait([process.sentinel])
+    with _reading:
+        process.join()
+        return process.exitcode
 
 
 def wait(processes: Sequence[BaseProcess], timeout: float) -> list[int | None]:

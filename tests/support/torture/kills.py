@@ -51,9 +51,9 @@ class JobStarter:
 
     def answer(self) -> int:
         """Wait for its end; return its exit status, minus the signal that has killed it."""
-        self.process.join()
-        assert self.process.exitcode is not None
-        return self.process.exitcode
+        code = forks.exit_code(self.process)
+        assert code is not None
+        return code
 
 
 def is_running(pid: int) -> bool:
