@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Literal
 
 import lightning as L
@@ -84,6 +85,10 @@ class HookCallback(Callback):
 
     _averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
+
+    def _evaluated_weights(self, trainer: L.Trainer) -> AbstractContextManager[None]:
+        """Give the module the weights that the hook evaluates and saves, in a block."""
+        return nullcontext()
 
     @property
     def _kept_kinds(self) -> Sequence[str]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
@@ -26,7 +27,8 @@ class ScheduleFreeHook(Hook):
     A schedule-free optimizer trains with one set of weights and has another one to evaluate with,
     an average of its own. The module has the latter
 
-    - from ``after_train_epoch`` to the end of the validation, also of a validation within an epoch;
+    - from ``after_train_epoch`` to the end of the validation, also of a validation within an epoch,
+      and in an ``EvalHook``'s evaluation;
     - in every checkpoint, by whatever callback: ``load_from_checkpoint`` gives the validation's
       score, and a resumed run trains on from the weights that ``train()`` makes of them;
     - after the fit, also after an error.
@@ -87,14 +89,20 @@ class ScheduleFreeHook(Hook):
             (optimizer.train if to_train else optimizer.eval)()
         self._trains = to_train
 
-    def _save(self, trainer: L.Trainer, save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    @contextlib.contextmanager
+    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+        """Switch to evaluation in the block, for a file or an evaluation in an iteration."""
         trained = self._trains
         self._switch(trainer, to_train=False)
         try:
-            return save(*args, **kwargs)
+            yield
         finally:
             if trained:
                 self._switch(trainer, to_train=True)
+
+    def _save(self, trainer: L.Trainer, save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        with self._evaluated_weights(trainer):
+            return save(*args, **kwargs)
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Switch to training."""

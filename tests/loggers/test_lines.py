@@ -10,6 +10,7 @@ import lightning as L
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
 
 from lightning_hooks import (
@@ -20,7 +21,7 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from lightning_hooks.loggers.base import LoggerHook
-from support.training import make_loader
+from support.training import make_loader, make_trainer
 
 
 class Counting(L.LightningModule):
@@ -329,6 +330,16 @@ def test_a_line_that_ends_a_short_epoch_has_the_rate_of_its_last_step(tmp_path: 
     log = Lines(interval=10)
     fit(tmp_path, log, module=Scheduled(), batches=3, epochs=1)
     assert log.of("learning_rate") == [(3, 0.25)]
+
+
+def test_a_batch_of_none_does_not_shift_the_rates_of_the_lines_after_it(tmp_path: Path) -> None:
+    log, module, batches = Lines(interval=1), Scheduled(), [*make_loader(4)]
+    batches[1] = None
+    trainer = make_trainer(tmp_path, log)
+    with pytest.warns(UserWarning, match="train_dataloader yielded None"):
+        trainer.fit(module, DataLoader(batches, batch_size=None), make_loader(1))
+    # Lightning moves the rate on after the empty batch, too
+    assert log.of("learning_rate")[:3] == [(1, 1.0), (3, 0.25), (4, 0.125)]
 
 
 class LogsItsLoss(Counting):

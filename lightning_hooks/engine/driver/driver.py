@@ -350,9 +350,10 @@ class Driver(Callback):
         self, trainer: L.Trainer, pl_module: L.LightningModule, outputs: Any, batch: Any, *_idx: Any
     ) -> None:
         """Call ``after_train_iter``; for hooks that own backward, the calls after the step."""
-        if batch is None:  # the loader gave none: no step has run
-            return
         runner = self._runner
+        if batch is None:  # the loader gave none: no step has run
+            runner.empty_batches += 1
+            return
         runner.data_batch = batch
         if self._step.fills_log_buffer:
             self._step.fill_log_buffer(outputs)

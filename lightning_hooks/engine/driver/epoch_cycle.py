@@ -80,6 +80,8 @@ class EpochCycle:
     def end_epoch(self) -> None:
         """Call ``after_train_epoch``, unless a validation has closed the epoch."""
         if self._runner.in_epoch:
+            # without a batch at which the module has ended the epoch
+            self._runner.inner_iter = max(progress.batches_done(self._runner.trainer) - 1, 0)
             self._close_epoch()
         self._train_data.end_epoch()
 

@@ -19,8 +19,8 @@ from lightning_hooks.engine.lightning_api.releases import (
 __all__ = [
     "accumulates",
     "batch_idx",
-    "batch_is_open",
     "batches",
+    "batches_done",
     "batches_in_window",
     "begin_with_validation",
     "begins_with_last_validation",
@@ -33,7 +33,6 @@ __all__ = [
     "is_resuming_mid_epoch",
     "iterates_anew",
     "iterations_by_epoch",
-    "iterations_of_steps",
     "keep_global_step",
     "last_logged_step",
     "leave_resumed_epoch",
@@ -61,6 +60,11 @@ def batches(trainer: L.Trainer) -> Any:
 def batch_idx(trainer: L.Trainer) -> int:
     """Return the index of the training batch in the epoch; between epochs, of the last batch."""
     return max(int(batches(trainer).current.ready) - 1, 0)
+
+
+def batches_done(trainer: L.Trainer) -> int:
+    """Return the number of training batches of the epoch that have ended."""
+    return int(batches(trainer).current.completed)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -125,12 +129,6 @@ def batches_in_window(trainer: L.Trainer) -> int:
     if not trainer.lightning_module.automatic_optimization:
         return 0
     return int(batches(trainer).current.processed % trainer.accumulate_grad_batches)
-
-
-def batch_is_open(trainer: L.Trainer) -> bool:
-    """Whether a training batch has begun and not ended, with the iteration not yet counted."""
-    current = batches(trainer).current
-    return bool(current.started > current.completed)
 
 
 def iterates_anew(trainer: L.Trainer) -> bool:
@@ -243,17 +241,6 @@ def last_logged_step(trainer: L.Trainer) -> int:
         # each of several optimizers counts global steps
         return int(batches(trainer).total.processed) - 1
     return int(trainer.global_step) - 1
-
-
-def iterations_of_steps(trainer: L.Trainer, steps: int) -> int:
-    """Return the number of iterations for a number of optimizer steps.
-
-    Accumulated gradients are also stepped at the end of every epoch. A module with manual
-    optimization is assumed to step each optimizer once per iteration.
-    """
-    if not trainer.lightning_module.automatic_optimization:
-        return -(-steps // max(len(trainer.optimizers), 1))
-    return iterations_by_epoch(trainer, steps, trainer.accumulate_grad_batches)
 
 
 def iterations_by_epoch(trainer: L.Trainer, steps: int, every: int) -> int:

@@ -88,7 +88,7 @@ class Line:
         if not by_epoch:
             inner = step
         elif within or mode == "train_epoch":
-            inner = progress.batch_idx(runner.trainer) + 1
+            inner = max(progress.batches_done(runner.trainer), 1)
         else:
             inner = runner.inner_iter + 1
         is_train = averages or not results  # old hooks ask before a line and expect "train"

@@ -11,6 +11,7 @@ import lightning as L
 import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 
 if TYPE_CHECKING:
@@ -104,10 +105,30 @@ class StepCounts:
             raise ValueError(
                 "steps of an epoch are counted, and only the module knows when it steps"
             )
-        scheduling = {} if self._scheduler is None else self._scheduler.scheduling
-        changes = sorted(epoch for epoch in scheduling if 0 < epoch < epochs)
+        changes = (epoch for epoch in self._changes if 0 < epoch < epochs)
         spans = pairwise([0, *changes, epochs])
         return sum((b - a) * -(-int(batches) // self._batches_of_step(a)) for a, b in spans)
+
+    def iterations_to(self, steps: int, start: int) -> int:
+        """Return the iterations done after the run's first steps.
+
+        A module with manual optimization is assumed to step each optimizer once per iteration.
+
+        Args:
+            steps: Lightning's number of steps.
+            start: The iterations done when the present epoch began.
+        """
+        trainer = self._runner.trainer
+        if not self._runner.module.automatic_optimization:
+            return -(-steps // self._optimizers)
+        epoch, batches = trainer.current_epoch, trainer.num_training_batches
+        left = max(steps - self.at_epoch_start, 0)
+        for change in self._changes if batches != float("inf") else ():
+            epochs = max(change - epoch, 0)
+            of_epochs = epochs * -(-int(batches) // self._batches_of_step(epoch))
+            if epochs and left > of_epochs:
+                start, left, epoch = start + epochs * int(batches), left - of_epochs, change
+        return start + progress.iterations_by_epoch(trainer, left, self._batches_of_step(epoch))
 
     def _of_hooks(self, iterations: int) -> int:
         """Return the steps made by hooks in a number of iterations."""
@@ -130,6 +151,11 @@ class StepCounts:
         if scheduler is not None:
             return int(scheduler.get_accumulate_grad_batches(epoch))
         return int(self._runner.trainer.accumulate_grad_batches)
+
+    @property
+    def _changes(self) -> list[int]:
+        """The epochs in which the number of batches per step changes."""
+        return [] if self._scheduler is None else sorted(self._scheduler.scheduling)
 
     @property
     def _scheduler(self) -> GradientAccumulationScheduler | None:

@@ -149,5 +149,5 @@ class StepRates:
         if optimizer not in self._at_step:
             return optimizer.param_groups
         step, groups = self._at_step[optimizer]
-        last = self._counts.completed - (not progress.batch_is_open(self._runner.trainer))
+        last = self._counts.completed - (not self._runner.batch_is_open)
         return groups if step == last else optimizer.param_groups

@@ -119,6 +119,9 @@ class Runner:
     epoch_start: int = 0
     """Iterations done when the present epoch, or pass over the data, began."""
 
+    empty_batches: int = 0
+    """Batches of None in the present epoch, which Lightning counts as ended and not as begun."""
+
     last_val_iter: int = 0
     """Iterations done at the last validation, in a run counted in iterations."""
 
@@ -331,9 +334,15 @@ class Runner:
 
         Lightning repeats an iteration that an exception has ended before the step.
         """
-        counts, is_open = self._counts, progress.batch_is_open(self.trainer)
-        is_made = counts.processed > counts.completed or (is_open and self.calls_hooks)
+        current, is_open = self._counts_of_epoch, self.batch_is_open
+        is_made = is_open and (self.calls_hooks or current.processed == current.ready)
         return self.iter + is_made
+
+    @property
+    def batch_is_open(self) -> bool:
+        """Whether a training batch has begun and not ended, with the iteration not yet counted."""
+        current = self._counts_of_epoch
+        return bool(current.started + self.empty_batches > current.completed)
 
     @property
     def epochs_done(self) -> int:
@@ -382,6 +391,7 @@ class Runner:
     def begin_pass(self, done: int = 0) -> None:
         """Mark the start of an epoch, or of a pass over the data, of which ``done`` are done."""
         self.epoch_start = self.iter - done
+        self.empty_batches = 0
         self.step_counts.begin_epoch(done)
 
     def iters_until(self, epochs: int) -> int:
@@ -404,11 +414,7 @@ class Runner:
 
     def _iters_of_steps(self, steps: int) -> int:
         """Return the iterations done after the run's first optimizer steps."""
-        trainer = self.trainer
-        if not self.module.automatic_optimization or trainer.accumulate_grad_batches == 1:
-            return progress.iterations_of_steps(trainer, steps)
-        left = steps - self.step_counts.at_epoch_start
-        return self.epoch_start + progress.iterations_of_steps(trainer, max(left, 0))
+        return self.step_counts.iterations_to(steps, self.epoch_start)
 
     @property
     def file_number(self) -> int:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import math
 import os
+from collections.abc import Iterator
 from functools import partial
 from types import MappingProxyType
 from typing import Any, Literal
@@ -67,7 +69,8 @@ class AveragingHook(Hook):
     optimizer skips on the device, and the unchanged weights are averaged once more.
 
     The module has the average's values from ``after_train_epoch`` (for hooks of lower priority
-    that evaluate at this point) to the end of the validation, and for good after a fit that ended.
+    that evaluate at this point) to the end of the validation, in an ``EvalHook``'s evaluation
+    within an epoch, and for good after a fit that ended.
     A further fit of the module goes on from the raw weights, unless the module was changed since;
     then the average begins anew. After an error or an interrupt the module has the raw weights. A
     Trainer with several averages evaluates with the first, except those with ``validate="raw"``.
@@ -549,6 +552,17 @@ class AveragingHook(Hook):
         if average is not None and average.module is module and self._evaluates_in(trainer):
             self._prepare(trainer)
             average.swap_in()
+
+    @contextlib.contextmanager
+    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+        """Put the average in place, in the block, for an evaluation by a hook in an iteration."""
+        was_in = self._average is not None and self._average.swap.is_in
+        self._swap_in(trainer, trainer.lightning_module)
+        try:
+            yield
+        finally:
+            if not was_in:
+                self._swap_out()
 
     def _evaluates_in(self, trainer: L.Trainer) -> bool:
         """Whether the Trainer evaluates with this average."""

@@ -66,7 +66,8 @@ class EMAHook(AveragingHook):
         steps skipped by a gradient scaler do not count (except with fused optimizers, see
         :class:`~lightning_hooks.hooks.averaging.base.AveragingHook`); the update is a lerp,
         closer to the exact value; a step to NaN is left out; the average is no buffer of the
-        model; frozen parameters have no average of their own.
+        model; frozen parameters have no average of their own; an ``EvalHook`` by iteration
+        evaluates the average (in mmcv the raw weights).
     """
 
     _distinguishing = ("momentum", "interval", "warm_up")

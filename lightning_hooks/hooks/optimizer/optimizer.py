@@ -66,7 +66,8 @@ class OptimizerHook(Hook):
     key            in the log
     =============  ============================================================================
     grad_norm      the norm of all gradients before clipping, if ``grad_clip`` is set; once for
-                   all optimizers that step in an iteration
+                   all optimizers that step in an iteration, of each the last gradients (LBFGS has
+                   several in a step)
     clip_fraction  the share of the steps whose gradients were clipped, if ``grad_clip`` is more
                    than mmcv's (a ``type``, a list, names)
     =============  ============================================================================
@@ -119,7 +120,7 @@ class OptimizerHook(Hook):
     # for subclasses that do not call super().__init__()
     grad_clip: GradClip | None = None
     detect_anomalous_params: bool = False
-    _clipped: tuple[Clipped, ...] = ()  # in this iteration
+    _clipped: Mapping[str, tuple[Clipped, ...]] = MappingProxyType({})  # in this iteration
     _histories: Mapping[str, NormHistory] = MappingProxyType({})  # by the optimizer's name
     _saved: Mapping[str, Any] = MappingProxyType({})  # of the file that a run goes on from
 
@@ -234,7 +235,7 @@ class OptimizerHook(Hook):
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Refuse to clip gradients twice, before they are unscaled, or out of reach."""
-        self._clipped = ()
+        self._clipped = {}
         if self.grad_clip is None:
             return
         name = f"{type(self).__name__}(grad_clip={self.grad_clip})"
@@ -301,11 +302,12 @@ class OptimizerHook(Hook):
 
     def _clip_for(self, runner: Runner, optimizer: Any) -> None:
         """Clip the gradients of one optimizer."""
+        name = _name_of(optimizer, runner)
+        self._clipped = {**self._clipped, name: ()}  # without an earlier step's of this iteration
         if self._overrides_clipping():
             parameters = [p for group in optimizer.param_groups for p in group["params"]]
-            self._clip(runner, parameters, self.grad_clip)
+            self._clip(runner, parameters, self.grad_clip, name)
         else:
-            name = _name_of(optimizer, runner)
             for parameters, recipe in clipping.recipes_for(self.grad_clip, name, optimizer):
                 self._clip(runner, parameters, recipe, name)
 
@@ -345,13 +347,14 @@ class OptimizerHook(Hook):
             history = self._history_of(name) if is_recipe(self.grad_clip) else None
             clipped = clipping.clip(parameters, recipe, runner.trainer.model, history)
         if clipped is not None:
-            self._clipped = (*self._clipped, clipped)
+            self._clipped = {**self._clipped, name: (*self._clipped.get(name, ()), clipped)}
 
     def _log_clipped(self, runner: Runner) -> None:
         """Log the results of this iteration's clipping, once."""
-        if not self._clipped:
+        parts = [part for of_optimizer in self._clipped.values() for part in of_optimizer]
+        self._clipped = {}
+        if not parts:
             return
-        parts, self._clipped = self._clipped, ()
         clipped = clipping.combined(parts)
         count = getattr(runner, "outputs", {}).get("num_samples", 1)
         runner.log_buffer.update({"grad_norm": clipped.norm}, count)

@@ -22,6 +22,7 @@ from torch.utils.data import DataLoader
 from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import model_state
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import publish
@@ -409,7 +410,11 @@ class EvalHook(SavingHook):
     # -- how -------------------------------------------------------------------------------
 
     def _evaluate(self, runner: Runner) -> None:
-        with _state_restored(runner):
+        with contextlib.ExitStack() as stack:
+            if self.dataloader is not None:  # else the Trainer has validated
+                for hook in natives_with("_evaluated_weights", runner.hooks):
+                    stack.enter_context(hook._evaluated_weights(runner.trainer))
+            stack.enter_context(_state_restored(runner))
             self._do_evaluate(runner)
         self._share_choice()
 

@@ -18,7 +18,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, LearningRateFinder
 from torch.utils.data import DataLoader, IterableDataset
 
-from lightning_hooks import Hook, HookAdapter, IterTimerHook, TextLoggerHook
+from lightning_hooks import CheckpointHook, Hook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.engine.driver.driver import Driver
 from support import training
 from support.probes import Recorder, line
@@ -243,6 +243,30 @@ def test_module_that_skips_the_rest_of_an_epoch(tmp_path: Path) -> None:
     fit(tmp_path, recorder, module=Module(), val=1, max_epochs=2)
     assert line(recorder) == "([tTtTt][tTtTt])"
     assert [c[2] for c in recorder.calls if c[0] == "after_train_iter"] == [0, 1, 2, 3]
+
+
+def test_a_run_goes_on_after_an_epoch_that_the_module_has_cut_short(tmp_path: Path) -> None:
+    class Module(NoValidation):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> int | None:
+            return -1 if batch_idx == 2 else None
+
+    class Iterations(Hook):
+        def before_train_iter(self, runner: Any) -> None:
+            vars(self).setdefault("seen", []).append((runner.epoch, runner.iter))
+
+    whole, rest = Iterations(), Iterations()
+    fit(
+        tmp_path, whole, CheckpointHook(interval=1), TextLoggerHook(), module=Module(), max_epochs=3
+    )
+    path = tmp_path / "epoch_2.pth"
+    meta = torch.load(path, weights_only=True)["meta"]
+    assert (meta["epoch"], meta["iter"]) == (2, 4)
+    (log,) = tmp_path.glob("*.log.json")
+    records = [json.loads(text) for text in log.read_text().splitlines()]
+    lines = [record for record in records if record.get("mode") == "train"]
+    assert [(record["epoch"], record["iter"]) for record in lines] == [(1, 2), (2, 2), (3, 2)]
+    fit(tmp_path, rest, module=Module(), max_epochs=3, ckpt_path=path)
+    assert rest.seen == [moment for moment in whole.seen if moment[0] == 2]  # type: ignore[attr-defined]
 
 
 @pytest.mark.filterwarnings("ignore:train_dataloader yielded None")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import re
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from lightning.pytorch.callbacks import Callback, ModelCheckpoint
+from torch.utils.data import DataLoader, TensorDataset
 
 from lightning_hooks import (
     BestCheckpointHook,
@@ -18,11 +20,13 @@ from lightning_hooks import (
     EvalHook,
     HookAdapter,
     IterTimerHook,
+    ScheduleFreeHook,
     StochasticWeightAverageHook,
 )
 from support.lightning_releases import ema_weight_averaging
 from support.probes import Probe, equal, weights
-from support.training import TinyNormModule, fit, make_loader, make_trainer
+from support.schedule_free import FreeModule
+from support.training import TinyModule, TinyNormModule, fit, make_loader, make_trainer
 
 hosted = pytest.mark.parametrize("host", [False, True], ids=["bare", "hosted"])
 adapted = pytest.mark.parametrize("host", [True], ids=["hosted"])
@@ -80,6 +84,43 @@ def test_lightnings_model_checkpoint_writes_the_validated_weights_too(
     for path in files:
         score = float(re.findall(r"val_loss=([\d.]+)\.ckpt", path.name)[0])
         assert score_of(path) == pytest.approx(score, abs=1e-6)
+
+
+class Scored(TensorDataset):
+    """A data set whose score is the number of the evaluation."""
+
+    count = 0
+
+    def evaluate(self, results: Any, logger: Any = None) -> dict[str, int]:
+        self.count += 1
+        return {"acc": self.count}
+
+
+@hosted
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+@pytest.mark.parametrize("hook", [EMAHook(momentum=0.1), ScheduleFreeHook()])
+def test_departure_an_evaluation_within_an_epoch_is_of_the_weights_in_its_file(
+    tmp_path: Path, host: bool, hook: Any
+) -> None:
+    seen: list[torch.Tensor] = []
+
+    def look(model: Any, loader: Any) -> list[Any]:
+        seen.append(model.module.net.weight.detach().clone())
+        return []
+
+    evaluation = EvalHook(
+        *(DataLoader(Scored(torch.ones(1))),),
+        **{"by_epoch": False, "interval": 3, "save_best": "acc", "keep_best": 3, "test_fn": look},
+    )
+    kind = FreeModule if isinstance(hook, ScheduleFreeHook) else TinyModule
+    options = {"module": kind, "max_epochs": 2, "accumulate_grad_batches": 2}
+    with_it = fit(tmp_path, evaluation, hook, host=host, **options)
+    files = [tmp_path / f"best_acc_iter_{done}.pth" for done in (3, 6)]
+    saved = [torch.load(path, weights_only=True)["state_dict"]["net.weight"] for path in files]
+    torch.testing.assert_close(seen[:2], saved)
+    without = fit(tmp_path, copy.copy(hook), **options)
+    trained = [trainer.lightning_module.net.weight for trainer in (with_it, without)]
+    torch.testing.assert_close(*trained)
 
 
 @adapted

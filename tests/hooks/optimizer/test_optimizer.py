@@ -25,6 +25,7 @@ from lightning_hooks import (
     TrainStepModule,
 )
 from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptimizerHook
+from lightning_hooks.hooks.optimizer.clipping import total_norm
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, parameters_in_graph
 from lightning_hooks.hooks.updaters.decay import StepLrUpdaterHook
 from support.golden import recorded
@@ -213,6 +214,30 @@ def test_a_module_that_steps_by_itself_is_clipped_and_not_stepped_again(tmp_path
     trainer.fit(theirs, make_loader(3))
     assert torch.equal(ours.net.weight, theirs.net.weight)
     assert len(history["grad_norm"]) == trainer.global_step == 3
+
+
+def test_grad_norm_of_an_optimizer_with_several_gradients_in_an_iteration_is_the_last(
+    tmp_path: Path,
+) -> None:
+    class SecondOrder(Plain):
+        def __init__(self) -> None:
+            super().__init__()
+            self.found: list[list[float]] = [[]]
+
+        def on_before_optimizer_step(self, optimizer: Any) -> None:
+            gradients = [p.grad for p in self.parameters() if p.grad is not None]
+            self.found[-1].append(total_norm(gradients).item())
+
+        def on_train_batch_end(self, *args: Any) -> None:
+            self.found.append([])
+
+        def configure_optimizers(self) -> Any:
+            return torch.optim.LBFGS(self.parameters(), lr=0.1, max_iter=4)
+
+    module, huge = SecondOrder(), {"max_norm": 1e6}
+    history = norms(make_trainer(tmp_path, OptimizerHook(huge)), module, make_loader(2))
+    assert [len(found) for found in module.found] == [4, 4, 0]
+    assert history["grad_norm"] == pytest.approx([found[-1] for found in module.found[:2]])
 
 
 def test_owns_backward_where_the_adapter_says_so(tmp_path: Path) -> None:

@@ -83,6 +83,18 @@ def test_batches_to_a_step_that_change_with_the_epoch(tmp_path: Path) -> None:
     assert found == of(0, 1, 2, 3, 4, 5, 5, 5, 5, 6, total=7)
 
 
+@pytest.mark.parametrize(
+    ("changes", "steps", "total"), [({0: 3, 1: 1}, 3, 5), ({1: 3, 2: 1}, 9, 11)]
+)
+def test_max_steps_in_iterations_where_batches_to_a_step_change_with_the_epoch(
+    tmp_path: Path, changes: dict[int, int], steps: int, total: int
+) -> None:
+    batches = LinearAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False)
+    scheduler = GradientAccumulationScheduler(changes)
+    found = rates(tmp_path, batches, callbacks=[scheduler], batches=3, max_steps=steps)
+    assert found == of(*range(total), total=total)
+
+
 @pytest.mark.parametrize("limit", [{"max_epochs": 2}, {"max_steps": 6}])
 def test_steps_of_a_hook_that_steps_at_every_epochs_end(
     tmp_path: Path, limit: dict[str, int]
