@@ -90,6 +90,9 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         *(f"_logger_connector.{name}" for name in ("_callback_metrics", "_logged_metrics")),
         "_logger_connector._progress_bar_metrics",
     ),
+    "an average of the parameters of a toggled-off optimizer": (
+        "lightning_module._param_requires_grad_state",
+    ),
     "calls of the model by hooks": (
         "lightning_module._current_fx_name",
         "lightning_module._on_before_batch_transfer",
