@@ -62,6 +62,8 @@ class TrainData:
                 data.leave_unread(trainer)
 
         keep_first_iterator(trainer, self._fit)
+        if self.is_resumed:
+            data.save_without_draws(trainer, self._fit)
         watch_places = partial(self._run_state.loader_places.watch, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)
@@ -100,7 +102,8 @@ class TrainData:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
-                    iter(loader)
+                    with random_state.isolated():  # the state may be restored already
+                        iter(loader)
         self._run_state.restore_rng()
 
     @property

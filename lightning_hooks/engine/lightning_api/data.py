@@ -32,6 +32,7 @@ from lightning_hooks.engine.lightning_api.progress import (
     is_resuming_mid_epoch,
 )
 from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.random_state import isolated
 
 __all__ = [
     "batch_size",
@@ -53,6 +54,7 @@ __all__ = [
     "renew_iterator",
     "replace_loader",
     "running_loaders",
+    "save_without_draws",
     "say_nothing_of_passes",
     "set_last_reload",
     "set_train_length",
@@ -240,6 +242,21 @@ def say_nothing_of_passes(trainer: L.Trainer, fit: FitChanges) -> None:
             reset()
 
     fit.patch(loop, "reset", instead=quiet, until=once)
+
+
+def save_without_draws(trainer: L.Trainer, fit: FitChanges) -> None:
+    """Have a file draw no random numbers, as a loader with a state does that has no iterator yet.
+
+    So it is in a resumed run that begins with the validation at the end of an epoch.
+    """
+    loop: Any = trainer.fit_loop
+    states = loop.on_save_checkpoint
+
+    def isolated_states() -> Any:
+        with isolated():
+            return states()
+
+    fit.patch(loop, "on_save_checkpoint", instead=isolated_states)
 
 
 @changes_data
