@@ -142,6 +142,12 @@ class TrainData:
     def _begin_loaders(self) -> None:
         """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
         trainer, resumed = self._runner.trainer, self._run_state
+        if difference := data.lost_of_workers(trainer):
+            self._runner.logger.warning(
+                "a training loader with a state_dict() of its own saves no states of its workers: "
+                "%s may differ from the uninterrupted run's",
+                difference,
+            )
         if data.may_go_on_in_pass(trainer):
             reason = self._why_not()
             if reason:

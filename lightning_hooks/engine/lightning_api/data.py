@@ -47,6 +47,7 @@ __all__ = [
     "iterator_of",
     "keep_train_data",
     "leave_unread",
+    "lost_of_workers",
     "may_go_on_in_pass",
     "other_workers",
     "prepare_batch",
@@ -257,6 +258,16 @@ def save_without_draws(trainer: L.Trainer, fit: FitChanges) -> None:
             return states()
 
     fit.patch(loop, "on_save_checkpoint", instead=isolated_states)
+
+
+def lost_of_workers(trainer: L.Trainer) -> str:
+    """Return what a resumed run lacks of the workers of loaders with a state of their own."""
+    stateful = [loader for loader in train_loaders(trainer) if hasattr(loader, "load_state_dict")]
+    with_workers = [loader for loader in stateful if getattr(loader, "num_workers", 0)]
+    if may_go_on_in_pass(trainer):
+        return "random augmentations" if with_workers else ""
+    persist = any(getattr(loader, "persistent_workers", False) for loader in with_workers)
+    return "with persistent workers, the order of the data and random augmentations" * persist
 
 
 @changes_data
