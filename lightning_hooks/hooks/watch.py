@@ -6,11 +6,13 @@ import contextlib
 import math
 import pickle
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 import torch
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook import Hook
@@ -83,8 +85,9 @@ class WatchHook(Hook):
     """
 
     _reads_step = False
-    _transient = ("_last", "_begun", "_before")
+    _transient = ("_last", "_begun", "_before", "_resumed")
     _last: dict[int, int]  # the interval of each optimizer's last values
+    _resumed: Mapping[int, int] = MappingProxyType({})  # the same, of the file resumed from
     _begun: int  # the interval of the last iteration before the run
     _before: dict[str, torch.Tensor]  # the weights before a step that is due
 
@@ -102,8 +105,9 @@ class WatchHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Begin with the first step of a new run, or with the next interval of a resumed one."""
-        self._last, self._before = {}, {}
-        self._begun = (runner.iter - 1) // self.interval
+        self._last, self._resumed = {**self._resumed}, {}
+        self._begun = -1 if self._last else (runner.iter - 1) // self.interval
+        self._before = {}
         self._looks_for_moments = self.moments
         if self.which == "norms":
             warn_unless_logged(self, runner)
@@ -114,9 +118,10 @@ class WatchHook(Hook):
         """Log the histograms of the optimizer's parameters, or their norms, if due."""
         runner = Driver.of(trainer).runner
         block = runner.iter // self.interval
-        if self._last.get(id(optimizer), self._begun) == block:
+        place = next((i for i, own in enumerate(trainer.optimizers) if own is optimizer), -1)
+        if self._last.get(place, self._begun) == block:
             return
-        self._last[id(optimizer)] = block
+        self._last[place] = block
         stepped = {id(p) for group in optimizer.param_groups for p in group["params"]}
         named = {name: p for name, p in pl_module.named_parameters() if id(p) in stepped}
         if self.which == "norms":
@@ -175,6 +180,18 @@ class WatchHook(Hook):
                 f"update_ratio/{module}": norms[f"moved/{module}"] / norms[f"weight/{module}"]
                 for module in modules
             }
+        )
+
+    def _add_to_file(self, file: CheckpointFile) -> None:
+        """Add the interval of each optimizer's last values: an optimizer may step rarely."""
+        last = vars(self).get("_last")
+        if last:  # equal for all hooks with the interval
+            file.own_part.setdefault("watch", {})[self.interval] = {**last}
+
+    def _take_from_file(self, file: CheckpointFile) -> None:
+        """Keep the intervals for the run that goes on."""
+        self._resumed = (
+            file.own_part.get("watch", {}).get(self.interval, {}) if file.resumes else {}
         )
 
     def on_exception(

@@ -9,7 +9,7 @@ import os
 import posixpath
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import fsspec
 
@@ -89,16 +89,19 @@ class LogFile:
     """Appends lines to a file in a work dir, local or on a file system of fsspec.
 
     The file is closed after each line, so a kill loses no line. A failed write costs one warning,
-    not the run.
+    not the run. Several objects may append to the same file.
 
     Args:
         path: The file.
     """
 
+    _measures: ClassVar[dict[str, tuple[int, int]]] = {}
+    """Size and CRC-32 of each file that was read, for all objects of the file."""
+
     def __init__(self, path: str) -> None:
         self.path, self._is_local = path, is_local(path)
         self._failed = False
-        self._measure: tuple[int, int] | None = None  # size and CRC-32; None: not read yet
+        self._measures.pop(path, None)
         if self._is_local:
             with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -121,7 +124,7 @@ class LogFile:
         size, crc = self._measured()
         try:
             append(self.path, data, self._is_local)
-            self._measure = size + len(data), zlib.crc32(data, crc)
+            self._measures[self.path] = size + len(data), zlib.crc32(data, crc)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
@@ -136,10 +139,10 @@ class LogFile:
 
     def _measured(self) -> tuple[int, int]:
         """Return size and CRC-32; the file is read only once."""
-        if self._measure is None:
+        if self.path not in self._measures:
             content = read(self.path)
-            self._measure = len(content), zlib.crc32(content)
-        return self._measure
+            self._measures[self.path] = len(content), zlib.crc32(content)
+        return self._measures[self.path]
 
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
         """Remove the lines written after a checkpoint; return whether the file had any content.
@@ -156,7 +159,7 @@ class LogFile:
         if len(start) == state["size"] and zlib.crc32(start) == state["crc32"]:
             if len(content) > len(start):
                 self._truncate(start, logger)
-            self._measure = None
+            self._measures.pop(self.path, None)
         elif content:
             logger.warning(
                 "%s is not what it was when the checkpoint was written: it is not cut back",

@@ -136,6 +136,7 @@ LAYOUT: dict[str, Any] = {
         ],
         "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
+        "watch?": {"*": {"*": int}},
         "trackers?": {"*": [{}]},
     },
 }

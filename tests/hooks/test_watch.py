@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import json
 import pickle
@@ -13,7 +14,14 @@ import pytest
 import torch
 from torch import nn
 
-from lightning_hooks import CheckpointHook, HookAdapter, LoggerHook, TextLoggerHook, WatchHook
+from lightning_hooks import (
+    CheckpointHook,
+    ClosureHook,
+    HookAdapter,
+    LoggerHook,
+    TextLoggerHook,
+    WatchHook,
+)
 from lightning_hooks.hooks.watch import CELLS, histograms_of, sizes_of
 from lightning_hooks.loggers.trackers.tensorboard import moments
 from lightning_hooks.utils.samples import Histogram
@@ -260,6 +268,49 @@ def test_a_resumed_run_has_norms_where_the_whole_one_has(tmp_path: Path) -> None
             trainer.fit(Deep(), make_loader(8), **last)
         due += [[i for i, row in enumerate(lines(folder)) if "grad_norm/net.0" in row]]
     assert due == [[0, 4], [0, 4]]
+
+
+class StepsRarely(Deep):
+    """Has a second optimizer, which steps after every third batch."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.head = nn.Linear(2, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        often, rarely = self.optimizers()  # type: ignore[misc]
+        for optimizer in (often, rarely) if batch_idx % 3 == 2 else (often,):
+            optimizer.zero_grad()
+            self.manual_backward(self.head(self.net(batch[0])).mean())
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.net, self.head)]
+
+
+def test_a_resumed_run_has_the_norms_of_an_optimizer_that_steps_rarely(tmp_path: Path) -> None:
+    due = []
+    for stop in (9, 5):  # at 5 the interval has begun, and the second optimizer has not stepped
+        for ckpt, ends in ((None, stop), ("last", 9))[: 1 + (stop < 9)]:
+            hooks = WatchHook(4, "norms", depth=1), TextLoggerHook(interval=1)
+            keep = CheckpointHook(1, by_epoch=False, save_last=False)
+            cut = ClosureHook("before_train_iter", raises_at(ends))
+            options = {"enable_checkpointing": True}
+            trainer = make_trainer(tmp_path / str(stop), *hooks, keep, cut, **options)
+            with contextlib.suppress(InterruptedError):
+                trainer.fit(StepsRarely(), make_loader(9), ckpt_path=ckpt)
+        rows = lines(tmp_path / str(stop))
+        due += [[i for i, row in enumerate(rows) if "grad_norm/head" in row]]
+    assert due == [[2, 5, 8], [2, 5, 8]]
+
+
+def raises_at(iteration: int) -> Any:
+    def check(runner: Any) -> None:
+        if runner.iter == iteration:
+            raise InterruptedError
+
+    return check
 
 
 @pytest.mark.parametrize(

@@ -14,7 +14,7 @@ import torch
 from lightning_hooks import CheckpointHook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.loggers.run_files import append
 from support.logs.text import read_logs
-from support.training import TinyModule, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 STAMP = "20300101_000000"
 
@@ -51,6 +51,17 @@ def test_departure_a_resumed_run_goes_on_in_the_same_files_cut_back(whole: Path)
     assert read_logs(whole) == wanted
     run(whole, ckpt=whole / "epoch_2.pth")  # and what was resumed can be resumed
     assert read_logs(whole) == wanted
+
+
+def test_a_resumed_run_goes_on_in_the_file_of_two_hooks(tmp_path: Path) -> None:
+    for ckpt in (None, tmp_path / "epoch_1.pth"):
+        logs = [TextLoggerHook(interval=n, ignore_last=False) for n in (2, 3)]
+        trainer = make_trainer(
+            tmp_path, *logs, CheckpointHook(1), max_epochs=2, enable_checkpointing=True
+        )
+        trainer.fit(NoValidation(), make_loader(5), ckpt_path=ckpt)
+        rows = [(row["epoch"], row["iter"]) for row in read_logs(tmp_path)[0]]
+        assert rows == [(epoch, i) for epoch in (1, 2) for i in (2, 3, 4, 5, 5)]
 
 
 def test_nothing_is_cut_off_where_nothing_was_lost(whole: Path) -> None:

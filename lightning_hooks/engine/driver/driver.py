@@ -299,6 +299,7 @@ class Driver(Callback):
         runner, attributes = self.runner, self.roster.options.attributes or {}
         self._loading.close()
         progress.leave_resumed_epoch(trainer)
+        self._train_data.follow_reloads()
         runner.renew()
         runner.mode = None
         runner.stop_requested = False

@@ -45,9 +45,9 @@ class RunState:
     =============  =======================================================================
 
     The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
-    (:mod:`lightning_hooks.loggers.trackers.base`), ``buffers`` (``hook_buffers.py``), ``hooks``
-    (``hook_states.py``) and ``averages`` (:mod:`lightning_hooks.hooks.averaging.base`). ``meta`` in
-    the file is mmcv's.
+    (:mod:`lightning_hooks.loggers.trackers.base`), ``watch`` (:mod:`lightning_hooks.hooks.watch`),
+    ``buffers`` (``hook_buffers.py``), ``hooks`` (``hook_states.py``) and ``averages``
+    (:mod:`lightning_hooks.hooks.averaging.base`). ``meta`` in the file is mmcv's.
 
     Args:
         runner: The runner.

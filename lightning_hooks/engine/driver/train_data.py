@@ -41,6 +41,7 @@ class TrainData:
         self._before: _RandomState | None = None  # set while the first iterator is to be made
         self._replaced = fit.part()  # until the end of an epoch with a hook's loader
         self._is_replaced = False
+        self._is_reloaded = False  # the resumed run's loaders are of the epoch to come
 
     @property
     def is_resumed(self) -> bool:
@@ -66,6 +67,23 @@ class TrainData:
         data.before_iterator(trainer, watch_places, self._fit)
         data.before_iterator(trainer, leave_unread, self._fit, until)
 
+    def follow_reloads(self) -> None:
+        """Have a resumed run reload its loaders as the uninterrupted run does.
+
+        Lightning's loops reload before the epoch's event: from the random state of the file, which
+        is not restored again. What the file has of the loaders is of those that are gone.
+        """
+
+        def reload() -> None:
+            if self.is_resumed and not self._is_reloaded and data.reloads_next(trainer):
+                self._run_state.restore_rng()
+                self._is_reloaded = True
+
+        trainer = self._runner.trainer
+        if self.is_resumed:
+            data.set_last_reload(trainer)
+            data.before_reload(trainer, reload, self._fit)
+
     def _may_change(self) -> bool:
         """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
@@ -76,7 +94,7 @@ class TrainData:
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
         trainer = self._runner.trainer
-        if not self._run_state:
+        if not self._run_state or self._is_reloaded:
             return
         if self._before is not None and not self._goes_on:
             for loader in data.train_loaders(trainer):
@@ -108,7 +126,7 @@ class TrainData:
         if resumed and progress.begins_with_last_validation(trainer):
             return  # the data begin with the next epoch
         goes_on = bool(resumed) and self._goes_on
-        if resumed:
+        if resumed and not self._is_reloaded:
             self._begin_loaders()
             resumed.restore_generators()
         self._iterate(for_run)
@@ -148,6 +166,11 @@ class TrainData:
         if replace:
             data.replace_loader(trainer, new)
         before, self._before = self._before, None
+        if self._is_reloaded:
+            self._is_reloaded = False
+            if not progress.iterates_anew(trainer):
+                data.iterate_again(trainer)  # as Lightning, without a resume
+            return
         if progress.iterates_anew(trainer) or not (before or replace):
             return
         # a resumed run draws from the restored state

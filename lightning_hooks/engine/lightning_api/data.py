@@ -37,20 +37,24 @@ __all__ = [
     "batch_size",
     "batches_ahead",
     "before_iterator",
+    "before_reload",
     "copy_for_another_iterator",
     "end_workers",
     "generators_of",
     "in_forward",
+    "iterate_again",
     "iterator_of",
     "keep_train_data",
     "leave_unread",
     "may_go_on_in_pass",
     "other_workers",
     "prepare_batch",
+    "reloads_next",
     "renew_iterator",
     "replace_loader",
     "running_loaders",
     "say_nothing_of_passes",
+    "set_last_reload",
     "set_train_length",
     "switch_loader",
     "train_generators",
@@ -63,6 +67,7 @@ ITERATES_NEXT = "_load_combined_loader_states"
 """The method of the fit loop after which Lightning makes the training iterator."""
 
 changes_data = needs("training data changed by hooks")
+follows_reloads = needs("training loaders reloaded in a resumed run")
 
 
 def may_go_on_in_pass(trainer: L.Trainer) -> bool:
@@ -188,6 +193,39 @@ def before_iterator(
 ) -> None:
     """Call a function when Lightning is about to make an iterator of newly set up loaders."""
     fit.patch(trainer.fit_loop, ITERATES_NEXT, after=lambda _: call(), until=until)
+
+
+@follows_reloads
+def set_last_reload(trainer: L.Trainer) -> None:
+    """Set the epoch of a resumed run's last reload to that of the uninterrupted run."""
+    every = _reload_epochs(trainer)
+    if every:
+        begun = trainer.current_epoch - (not is_resuming_mid_epoch(trainer))
+        loop: Any = trainer.fit_loop
+        loop._last_train_dl_reload_epoch = begun // every * every
+
+
+def _reload_epochs(trainer: Any) -> int:
+    """Return after how many epochs Lightning reloads the training loaders; 0 for never."""
+    return int(trainer.reload_dataloaders_every_n_epochs)
+
+
+@follows_reloads
+def before_reload(trainer: L.Trainer, call: Callable[[], None], fit: FitChanges) -> None:
+    """Call a function when Lightning may be about to reload the training loaders."""
+    if _reload_epochs(trainer):
+        fit.patch(trainer.fit_loop, "setup_data", before=call)
+
+
+def reloads_next(trainer: L.Trainer) -> bool:
+    """Whether Lightning is about to reload the training loaders."""
+    loop: Any = trainer.fit_loop
+    return bool(loop._should_reload_train_dl)
+
+
+def iterate_again(trainer: L.Trainer) -> None:
+    """Make another training iterator, of the same loaders and workers."""
+    iter(data_fetcher(trainer.fit_loop))
 
 
 def say_nothing_of_passes(trainer: L.Trainer, fit: FitChanges) -> None:

@@ -99,6 +99,7 @@ class LoaderPlaces:
         again        whether persistent workers have begun in an earlier pass
         check        a checksum of the first indices; None for unknown
         state        the state of the sampler, or of an iterable data set, if it has a state
+                     (between passes too: it may count the passes)
         workers      the random state of each worker
         ===========  =========================================================================
         """
@@ -188,7 +189,6 @@ class WatchedLoader:
         generators = Generators(*generators_of(loader))
         workers = _Workers(loader, place) if loader.num_workers else None
         self._sampler = sampler = NotedSampler(loader._index_sampler, generators, workers, place)
-        self._persists = loader.persistent_workers
         with ExitStack() as making:
             if "batches" in place:
                 making.enter_context(generators.kept())
@@ -215,14 +215,14 @@ class WatchedLoader:
             in_pass: Whether the pass has batches left.
         """
         if iterator is None:
-            return self._place_after_fit()
+            return self._between_passes(loader, self._sampler, None)
         sampler = getattr(iterator, "_index_sampler", None)
         if not isinstance(sampler, NotedSampler):  # an iterator of the user's
             return {}
         is_iterable = isinstance(loader.dataset, IterableDataset)
         if not in_pass:
             sent = None if is_iterable else iterator._send_idx if loader.num_workers else 0
-            return sampler.place_between_passes(sent) if loader.persistent_workers else {}
+            return self._between_passes(loader, sampler, sent)
         part = None if loader.num_workers or ahead else _stateful_part(loader)
         if part is None and (is_iterable or not getattr(loader, "in_order", True)):
             return {}
@@ -233,11 +233,22 @@ class WatchedLoader:
             else {"batches": batches, "state": part.state_dict()}
         )
 
-    def _place_after_fit(self) -> dict[str, Any]:
-        """Return the states of persistent workers that have ended."""
-        if self._sampler is None or not self._persists:
-            return {}
-        return self._sampler.place_between_passes(None)
+    @staticmethod
+    def _between_passes(
+        loader: Any, sampler: NotedSampler | None, sent: int | None
+    ) -> dict[str, Any]:
+        """Return what the next pass begins with.
+
+        Args:
+            loader: The loader.
+            sampler: The sampler of the last iterator; None without.
+            sent: The batches that the workers were asked for; None if they may have ended earlier.
+        """
+        part = _stateful_part(loader)
+        place = {} if part is None else {"state": part.state_dict()}
+        if sampler is not None and loader.persistent_workers:
+            place |= sampler.place_between_passes(sent)
+        return place
 
 
 @contextmanager

@@ -20,6 +20,7 @@ __all__ = [
     "set_parts",
     "set_train_flags",
     "train_flags",
+    "trained",
     "without_dropout",
 ]
 
@@ -35,6 +36,16 @@ def set_train_flags(flags: Mapping[nn.Module, bool]) -> None:
     """Set the train flag of each module alone, without the module's parts."""
     for part, flag in flags.items():
         part.training = flag
+
+
+def trained(module: nn.Module) -> list[tuple[str, nn.Parameter]]:
+    """Return the parameters that need gradients, by name.
+
+    While manual optimization has an optimizer toggled, those of the others need gradients, too.
+    """
+    toggled: Mapping[Any, bool] = getattr(module, "_param_requires_grad_state", {})
+    named = module.named_parameters()
+    return [(name, p) for name, p in named if toggled.get(p, p.requires_grad)]
 
 
 @contextlib.contextmanager

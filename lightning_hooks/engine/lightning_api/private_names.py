@@ -52,6 +52,9 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         f"{SAMPLERS}:_set_sampler_epoch",
         "CombinedLoader._iterator",
     ),
+    "training loaders reloaded in a resumed run": (
+        *("fit_loop._last_train_dl_reload_epoch", "fit_loop._should_reload_train_dl"),
+    ),
     "the iterator of the first epoch of a resumed run": ("old loop._restarting",),
     "SIGTERM on one of several ranks": (
         *("_signal_connector.received_sigterm", "_signal_connector._sigterm_notifier_fn"),
@@ -86,6 +89,9 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         f"{_VAL}._seen_batches_per_dataloader",
         *(f"_logger_connector.{name}" for name in ("_callback_metrics", "_logged_metrics")),
         "_logger_connector._progress_bar_metrics",
+    ),
+    "an average of the parameters of a toggled-off optimizer": (
+        "lightning_module._param_requires_grad_state",
     ),
     "calls of the model by hooks": (
         "lightning_module._current_fx_name",

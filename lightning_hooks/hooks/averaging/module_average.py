@@ -15,6 +15,7 @@ from torch.nn.utils.prune import BasePruningMethod
 from torch.nn.utils.spectral_norm import SpectralNorm
 
 from lightning_hooks.engine.hook_states import Identity
+from lightning_hooks.engine.lightning_api.model_state import trained
 from lightning_hooks.hooks.averaging.nan_safe_update import NanSafeUpdate, wide
 from lightning_hooks.hooks.averaging.saved_average import SavedAverage
 from lightning_hooks.utils import dtensors, foreach
@@ -167,8 +168,8 @@ class ModuleAverage:
         """Return the names of parameters added or unfrozen since the average was made."""
         self._reshard()
         known = {*map(id, self._tensors)}
-        named = self.module.named_parameters()
-        return [name for name, value in named if _is_averaged(value) and id(value) not in known]
+        named = trained(self.module)
+        return [name for name, value in named if _is_number(value) and id(value) not in known]
 
     # -- training --------------------------------------------------------------------------
 
@@ -400,11 +401,7 @@ class ModuleAverage:
 
 def averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """Return the parameters of a module that are averaged."""
-    return [p for p in module.parameters() if _is_averaged(p)]
-
-
-def _is_averaged(parameter: torch.nn.Parameter) -> bool:
-    return parameter.requires_grad and _is_number(parameter)
+    return [parameter for _, parameter in trained(module) if _is_number(parameter)]
 
 
 def _is_number(value: torch.Tensor) -> bool:

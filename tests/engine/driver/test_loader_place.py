@@ -6,13 +6,15 @@ import json
 import os
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, Sampler
 
 from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, newest_valid
 from support.jobs import loader_place
@@ -119,6 +121,80 @@ class Inputs(NoValidation):
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.inputs.append(batch[0][:, 0].tolist())
         return super().training_step(batch, batch_idx)
+
+
+class CountsPasses(Sampler[int]):
+    """Draws the order of a pass from the number of the passes before, as its state has it."""
+
+    def __init__(self) -> None:
+        self.passes = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[int]:
+        self.passes += 1
+        order = torch.Generator().manual_seed(self.passes)
+        return iter(torch.randperm(8, generator=order).tolist())
+
+    def state_dict(self) -> dict[str, int]:
+        return {"passes": self.passes}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.passes = state["passes"]
+
+
+@pytest.mark.parametrize("workers", [0, pytest.param(2, marks=pytest.mark.slow)])
+def test_after_a_whole_epoch_a_sampler_goes_on_from_its_state(tmp_path: Path, workers: int) -> None:
+    found = []
+    for ckpt in (None, tmp_path / "epoch_1.pth"):
+        trainer, module = (
+            make_trainer(tmp_path, CheckpointHook(1), max_epochs=3, enable_checkpointing=True),
+            Inputs(),
+        )
+        data = make_loader(4).dataset
+        loader = DataLoader(data, 2, sampler=CountsPasses(), num_workers=workers)
+        trainer.fit(module, loader, ckpt_path=ckpt)
+        found.append(module.inputs)
+    assert found[1] == found[0][4:]
+
+
+class Reloads(L.LightningDataModule):
+    """Draws the data of each loader, and notes the epochs of the loaders."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.epochs: list[int] = []
+
+    def train_dataloader(self) -> Any:
+        self.epochs.append(self.trainer.current_epoch)  # type: ignore[union-attr]
+        return make_loader(3, seed=int(torch.randint(1000, ())), shuffle=True)
+
+
+@pytest.mark.parametrize("every", [1, 2])
+def test_reloaded_loaders_are_those_of_the_whole_run(tmp_path: Path, every: int) -> None:
+    def run(ckpt: Path | None) -> tuple[list[list[float]], list[int]]:
+        module, data = Inputs(), Reloads()
+        trainer = make_trainer(
+            tmp_path,
+            CheckpointHook(3, by_epoch=False),
+            max_epochs=5,
+            enable_checkpointing=True,
+            reload_dataloaders_every_n_epochs=every,
+        )
+        torch.manual_seed(0 if ckpt is None else 77)
+        trainer.fit(module, datamodule=data, ckpt_path=ckpt)
+        return module.inputs, data.epochs
+
+    inputs, epochs = run(None)
+    assert epochs == [*range(0, 5, every)]
+    for done in range(3, 15, 3):
+        file = tmp_path / f"iter_{done}.pth"
+        if every > 1 and (done // 3) % every:
+            continue  # the loader of the epoch before has drawn its data in another process
+        found, reloaded = run(file)
+        assert found == inputs[done:]
+        assert reloaded[-1] == epochs[-1]
 
 
 def assert_same(module: torch.nn.Module, other: torch.nn.Module) -> None:

@@ -12,7 +12,7 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelPruning
 from torch import nn
 
-from lightning_hooks import EMAHook, StochasticWeightAverageHook
+from lightning_hooks import EMAHook, FreezeHook, StochasticWeightAverageHook
 from support.training import NoValidation, TinyModule, fit
 
 BATCHES, EPOCHS = 2, 3
@@ -145,3 +145,33 @@ def test_lightnings_pruning(tmp_path: Path, permanent: bool) -> None:
     key = "net.weight" if permanent else "net.weight_orig"
     assert not torch.equal(average[key], module.state_dict()[key])
     assert ema.steps == BATCHES * EPOCHS
+
+
+class Toggles(NoValidation):
+    """Toggles two optimizers by hand; the second one's turn comes last in each step."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.net = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+        self.critic = nn.Linear(2, 1)
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        for optimizer in self.optimizers():  # type: ignore[union-attr]
+            self.toggle_optimizer(optimizer)
+            optimizer.zero_grad()
+            self.manual_backward(self.critic(self.net(batch[0])).square().mean())
+            optimizer.step()
+            self.untoggle_optimizer(optimizer)
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(part.parameters(), lr=0.1) for part in (self.net, self.critic)]
+
+
+def test_a_toggled_off_optimizer_keeps_its_average(tmp_path: Path) -> None:
+    hook, module, by_hand = EMAHook(**HALF), Toggles(), ByHand()
+    freeze = FreezeHook("net.0", until_epoch=1)
+    fit(tmp_path, freeze, hook, module=module, callbacks=[by_hand], batches=BATCHES, max_epochs=3)
+    for name, value in by_hand.average.items():
+        if not name.startswith("net.0"):
+            torch.testing.assert_close(hook.ema_state_dict()[name], value)
