@@ -181,9 +181,9 @@ class LoggerHook(Hook):
             _forget_epoch(runner)
 
     def after_epoch(self, runner: Runner) -> None:
-        """Log a run by iteration shorter than the interval."""
+        """Log the rest of a run by iteration that has ended early."""
         if not self.by_epoch:
-            self._log_if_short(runner, runner.iter)
+            self._log_rest(runner, runner.iter)
 
     def after_val_epoch(self, runner: Runner) -> None:
         """Log the averages of a validation."""
@@ -242,24 +242,29 @@ class LoggerHook(Hook):
 
     def _log_end_of_epoch(self, runner: Runner) -> None:
         ends = self.is_last_epoch(runner) or runner.iter == runner.max_iters or runner.should_stop
-        if self.by_epoch or ends:
-            self._log_if_short(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
+        if self.by_epoch or ends or not self.ignore_last:
+            self._log_rest(runner, runner.inner_iter + 1 if self.by_epoch else runner.iter)
         if runner.log_buffer.ready and self._results:
             self._log_line(runner)
 
-    def _log_if_short(self, runner: Runner, done: int) -> None:
-        """Log an epoch, or run, of ``done`` iterations that has ended early without any line."""
-        if 0 < done < self.interval and self._line_at != runner.log_buffer.progress.completed - 1:
+    def _log_rest(self, runner: Runner, done: int) -> None:
+        """Log the rest of an epoch, or run, of ``done`` iterations that has ended early."""
+        is_short, has_lines = 0 < done < self.interval, self._line_at is not None
+        if self._line_at == runner.log_buffer.progress.completed - 1:
+            return
+        if not (is_short or (has_lines and not self.ignore_last)):
+            return
+        # up to the next iteration
+        averages = runner.log_buffer.window(self._iterations(done) + 1)
+        if averages:
             results = self._results if runner.log_buffer.ready else {}  # these have another line
-            self._results = {} if results else self._results
-            # up to the next iteration
-            self._log_line(runner, done + 1, ended=True)
-            self._results = results
+            given, self._results = {} if results else self._results, results
+            self._write(runner, averages, given, ended=True)
 
-    def _log_line(self, runner: Runner, n: int = 0, *, ended: bool = False) -> None:
+    def _log_line(self, runner: Runner, n: int = 0) -> None:
         """Log averages of ``n`` iterations, and the results of other hooks not logged yet."""
         results, self._results = self._results, {}
-        self._write(runner, runner.log_buffer.window(n) if n else {}, results, ended=ended)
+        self._write(runner, runner.log_buffer.window(n) if n else {}, results)
 
     def _write(
         self,

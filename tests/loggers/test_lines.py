@@ -9,6 +9,7 @@ from typing import Any
 import lightning as L
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch import nn
 from torch.utils.data import DataLoader
 from torchmetrics import MeanMetric
@@ -243,6 +244,25 @@ def test_an_epoch_that_a_hook_cuts_short_has_its_line(tmp_path: Path) -> None:
     log = Lines(interval=10)
     fit(tmp_path, Stop(), log)
     assert log.of("train/i") == [(5, 2.0)]
+
+
+@HOW
+def test_the_rest_of_a_run_that_is_stopped_has_its_line(
+    tmp_path: Path, hosted: bool, by_epoch: bool
+) -> None:
+    class Stop(Callback):
+        def on_train_batch_end(self, trainer: Any, *args: Any) -> None:
+            trainer.should_stop = trainer.global_step == 12
+
+    log = Lines(interval=5, ignore_last=False)
+    kept = Lines(interval=5)
+    hooks = [log, kept]
+    callbacks = [HookAdapter(hooks, by_epoch=by_epoch)] if hosted else hooks  # type: ignore[arg-type]
+    log.by_epoch = kept.by_epoch = by_epoch
+    trainer = make_trainer(tmp_path, *callbacks, Stop(), max_epochs=1, limit_val_batches=0)
+    trainer.fit(Counting(), make_loader(20), make_loader(1))
+    assert log.of("train/i") == [(5, 2.0), (10, 7.0), (12, 10.5)]
+    assert kept.of("train/i") == [(5, 2.0), (10, 7.0)]
 
 
 @pytest.mark.parametrize("hosted", [False, True])

@@ -54,7 +54,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path, shown
-from lightning_hooks.utils.warn import warn
+from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
 
@@ -273,13 +273,17 @@ class EvalHook(SavingHook):
         self.initial_flag = True
         if self.dataloader is None and self._best.is_used:
             self._best.warn_without_validation()
-        if self._has_own_evaluation():
-            return
         dataset = getattr(self.dataloader, "dataset", None)
-        if dataset is not None and self._metric is None and not hasattr(dataset, "evaluate"):
+        is_needed = self._metric is None and not self._has_own_evaluation()
+        if dataset is not None and is_needed and not hasattr(dataset, "evaluate"):
             raise TypeError(
                 f"{type(dataset).__name__} has no evaluate(results, logger=None, ...); write it, "
                 "or give EvalHook(metric=...) a torchmetrics Metric"
+            )
+        if self.dataloader is not None and self.by_epoch and not runner.counts_epochs:
+            rank_zero_warn(
+                f"{type(self).__name__} never evaluates: by_epoch=True, and this run counts "
+                "iterations; give by_epoch=False"
             )
 
     def _note_best_path(self) -> None:

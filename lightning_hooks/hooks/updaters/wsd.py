@@ -126,9 +126,11 @@ class WSDLrUpdaterHook(LrUpdaterHook):
 
     def _end_with_decay(self, runner: Runner) -> None:
         """End the run after the decay's last epoch or iteration; all ranks count the same."""
-        runner = self._as_counted(runner)
-        done = (runner.epoch if self.by_epoch else runner.iter) + 1
-        if self.span is not None and done >= self.span[1]:
+        counted = self._as_counted(runner)
+        done = counted.epoch if self.by_epoch else counted.iter
+        # of the units only Lightning's steps are counted by now
+        has_counted = self._by_step and not (self.by_epoch or runner.hooks_own_step)
+        if self.span is not None and done + (not has_counted) >= self.span[1]:
             runner.trainer.should_stop = True
 
     def after_train_iter(self, runner: Runner) -> None:

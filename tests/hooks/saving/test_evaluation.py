@@ -241,6 +241,13 @@ def test_departure_an_evaluation_before_the_first_iteration_is_logged_by_itself(
     assert seen == [(0, "val", True), (0, "train", False), (1, "train", False)]
 
 
+def test_by_epoch_in_a_run_by_iteration_warns_that_nothing_is_evaluated(tmp_path: Path) -> None:
+    hook = scored(1.0)
+    with pytest.warns(UserWarning, match="EvalHook never evaluates: by_epoch=True, and this run"):
+        training.fit(tmp_path, hook, by_epoch=False)
+    assert not hook.dataloader.dataset.calls
+
+
 def test_departure_an_evaluation_before_the_first_epoch_is_told(tmp_path: Path) -> None:
     logger, said = listening()
     hook = scored(0.25, 1.0, start=0)
@@ -302,6 +309,7 @@ def test_torchmetrics_instead_of_evaluate(tmp_path: Path) -> None:
     assert other.latest_results.keys() == {"MeanSquaredError"}
 
 
+@pytest.mark.filterwarnings("ignore:.*EvalHook never evaluates")
 @pytest.mark.parametrize("kind", [EvalHook, DistEvalHook])
 @pytest.mark.parametrize("arguments", [{}, {"dataloader": None, "by_epoch": False, "interval": 2}])
 def test_without_what_it_needs_it_answers_with_the_line_to_write(

@@ -155,6 +155,16 @@ def test_a_decay_by_epoch_on_demand(tmp_path: Path) -> None:
     assert seen.seen == [1, 1, 0.5]
 
 
+@pytest.mark.parametrize("batches", [1, 2])
+def test_a_decay_by_step_on_demand_makes_all_of_its_steps(tmp_path: Path, batches: int) -> None:
+    hook, seen = wsd(by_step=True), Values()
+    callbacks = [hook, Ask(hook, 2), seen]
+    trainer = make_trainer(tmp_path, *callbacks, max_epochs=10, accumulate_grad_batches=batches)
+    trainer.fit(Module(), make_loader(4))
+    steps = [*[1] * (2 // batches), 1, 0.75, 0.5, 0.25]
+    assert seen.seen == [rate for rate in steps for _ in range(batches)]
+
+
 def test_a_decay_that_has_begun_goes_on(tmp_path: Path) -> None:
     hook, seen = wsd(), Values()
     trainer = make_trainer(tmp_path, hook, Ask(hook, 9), seen, max_epochs=2)
