@@ -20,6 +20,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.hooks.reached import warn_unless_reached
+from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.utils.arguments import (
     check_count,
     check_function,
@@ -126,6 +127,13 @@ class ThroughputHook(Hook):
         if self.flops is not None and self._peak is None:
             self._peak = peak_of(trainer)
         fit.patch(trainer, "save_checkpoint", after=self._restart)
+        for hook in runner.hooks:
+            if isinstance(hook, EvalHook) and hook.dataloader is not None:
+                fit.patch(hook, "_evaluate", after=self._leave_out)
+
+    def _leave_out(self, result: object) -> None:
+        """Leave out the iteration with an evaluation by a hook, which may be before or after."""
+        self._start = None
 
     def _restart(self, result: object = None) -> None:
         """Begin to measure anew: what came before belongs to no iteration."""

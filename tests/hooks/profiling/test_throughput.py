@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_hooks import CheckpointHook, Hook, TextLoggerHook, ThroughputHook
+from lightning_hooks import CheckpointHook, EvalHook, Hook, TextLoggerHook, ThroughputHook
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 MS = 1_000_000
@@ -98,6 +99,24 @@ def test_validations_and_checkpoints_do_not_count(tmp_path: Path) -> None:
     make_trainer(tmp_path, *hooks, **options).fit(Validated(clock), make_loader(6), make_loader(2))
     size = len(next(iter(make_loader(6)))[0])
     assert [row["samples_per_sec"] for row in lines(tmp_path)] == pytest.approx([size * 250] * 6)
+
+
+@pytest.mark.parametrize("is_first", [True, False])
+def test_an_evaluation_within_an_epoch_does_not_count(tmp_path: Path, is_first: bool) -> None:
+    clock = Clock()
+
+    class Scored(TensorDataset):
+        def evaluate(self, results: Any, logger: Any = None) -> dict[str, float]:
+            clock.now += 1000
+            return {"acc": 0.5}
+
+    data = DataLoader(Scored(torch.ones(1)))
+    hook = EvalHook(data, interval=3, by_epoch=False, test_fn=lambda model, loader: [])
+    hooks = [hook, made(clock)] if is_first else [made(clock), hook]
+    make_trainer(tmp_path, *hooks, TextLoggerHook(interval=2)).fit(Timed(clock), make_loader(8))
+    size = len(next(iter(make_loader(8)))[0])
+    rows = [row for row in lines(tmp_path) if "loss" in row]
+    assert [row["samples_per_sec"] for row in rows] == pytest.approx([size * 250] * 4)
 
 
 def test_operations_are_counted_once_or_given(tmp_path: Path) -> None:
