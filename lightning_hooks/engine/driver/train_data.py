@@ -62,6 +62,8 @@ class TrainData:
                 data.leave_unread(trainer)
 
         keep_first_iterator(trainer, self._fit)
+        if self.is_resumed:
+            data.save_without_draws(trainer, self._fit)
         watch_places = partial(self._run_state.loader_places.watch, self._fit)
         # first: else the loaders are hidden already
         data.before_iterator(trainer, watch_places, self._fit)
@@ -100,7 +102,8 @@ class TrainData:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
-                    iter(loader)
+                    with random_state.isolated():  # the state may be restored already
+                        iter(loader)
         self._run_state.restore_rng()
 
     @property
@@ -139,6 +142,12 @@ class TrainData:
     def _begin_loaders(self) -> None:
         """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
         trainer, resumed = self._runner.trainer, self._run_state
+        if difference := data.lost_of_workers(trainer):
+            self._runner.logger.warning(
+                "a training loader with a state_dict() of its own saves no states of its workers: "
+                "%s may differ from the uninterrupted run's",
+                difference,
+            )
         if data.may_go_on_in_pass(trainer):
             reason = self._why_not()
             if reason:

@@ -32,6 +32,7 @@ from lightning_hooks.engine.lightning_api.progress import (
     is_resuming_mid_epoch,
 )
 from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.random_state import isolated
 
 __all__ = [
     "batch_size",
@@ -46,6 +47,7 @@ __all__ = [
     "iterator_of",
     "keep_train_data",
     "leave_unread",
+    "lost_of_workers",
     "may_go_on_in_pass",
     "other_workers",
     "prepare_batch",
@@ -53,6 +55,7 @@ __all__ = [
     "renew_iterator",
     "replace_loader",
     "running_loaders",
+    "save_without_draws",
     "say_nothing_of_passes",
     "set_last_reload",
     "set_train_length",
@@ -240,6 +243,31 @@ def say_nothing_of_passes(trainer: L.Trainer, fit: FitChanges) -> None:
             reset()
 
     fit.patch(loop, "reset", instead=quiet, until=once)
+
+
+def save_without_draws(trainer: L.Trainer, fit: FitChanges) -> None:
+    """Have a file draw no random numbers, as a loader with a state does that has no iterator yet.
+
+    So it is in a resumed run that begins with the validation at the end of an epoch.
+    """
+    loop: Any = trainer.fit_loop
+    states = loop.on_save_checkpoint
+
+    def isolated_states() -> Any:
+        with isolated():
+            return states()
+
+    fit.patch(loop, "on_save_checkpoint", instead=isolated_states)
+
+
+def lost_of_workers(trainer: L.Trainer) -> str:
+    """Return what a resumed run lacks of the workers of loaders with a state of their own."""
+    stateful = [loader for loader in train_loaders(trainer) if hasattr(loader, "load_state_dict")]
+    with_workers = [loader for loader in stateful if getattr(loader, "num_workers", 0)]
+    if may_go_on_in_pass(trainer):
+        return "random augmentations" if with_workers else ""
+    persist = any(getattr(loader, "persistent_workers", False) for loader in with_workers)
+    return "with persistent workers, the order of the data and random augmentations" * persist
 
 
 @changes_data

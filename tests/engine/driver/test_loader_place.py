@@ -159,6 +159,21 @@ def test_after_a_whole_epoch_a_sampler_goes_on_from_its_state(tmp_path: Path, wo
     assert found[1] == found[0][4:]
 
 
+@pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # of torchdata
+@pytest.mark.parametrize(("file", "lost"), [(3, "random aug"), (4, "with persistent workers, the")])
+def test_a_line_says_what_a_stateful_loader_loses_of_its_workers(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, file: int, lost: str
+) -> None:
+    kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
+    for ckpt in (None, tmp_path / f"iter_{file}.pth"):
+        assert "saves no states of its workers" not in caplog.text
+        hook = CheckpointHook(1, by_epoch=False)
+        trainer = make_trainer(tmp_path, hook, max_epochs=2, enable_checkpointing=True)
+        workers = {"num_workers": 1, "persistent_workers": True}
+        trainer.fit(Inputs(), kind(make_loader(4).dataset, 2, **workers), ckpt_path=ckpt)
+    assert f"saves no states of its workers: {lost}" in caplog.text
+
+
 class Reloads(L.LightningDataModule):
     """Draws the data of each loader, and notes the epochs of the loaders."""
 

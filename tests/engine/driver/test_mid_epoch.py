@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import (
@@ -63,14 +64,15 @@ def run(
             CheckpointHook(interval=2, by_epoch=False),
             IterTimerHook(),
             TextLoggerHook(interval=4, by_epoch=by_epoch),
-            *hooks,
+            *(hook for hook in hooks if isinstance(hook, Hook)),
         ],
         by_epoch=by_epoch,
         work_dir=str(folder),
     )
     length: dict[str, Any] = {"max_epochs": 2} if by_epoch else {"max_steps": 20}
     torch.manual_seed(0 if ckpt is None else 77)  # another process is in another state
-    trainer = make_trainer(folder, adapter, **length)
+    callbacks = [hook for hook in hooks if not isinstance(hook, Hook)]
+    trainer = make_trainer(folder, adapter, *callbacks, **length)
     trainer.fit(Module(), loader, make_loader(1), ckpt_path=ckpt)
     found: dict[str, Any] = torch.load(folder / "iter_20.pth", weights_only=True)
     return found
@@ -123,6 +125,31 @@ def test_a_stateful_loader_goes_on_exactly(
 @modes
 def test_with_workers_too(tmp_path: Path, by_epoch: bool) -> None:
     check_exact(tmp_path, MayChangeData(), by_epoch=by_epoch, workers=2)
+
+
+class Raises(Callback):
+    """Ends a run in the validation after so many batches."""
+
+    def __init__(self, batches: int) -> None:
+        self.batches = batches
+
+    def on_validation_batch_start(self, trainer: Any, *args: Any) -> None:
+        if trainer.fit_loop.epoch_loop.batch_progress.total.ready == self.batches:
+            raise InterruptedError
+
+
+def test_a_run_cut_in_the_validation_of_an_epoch_goes_on_exactly(tmp_path: Path) -> None:
+    stateful = pytest.importorskip("torchdata.stateful_dataloader")
+
+    def end(folder: Path, *hooks: Any, ckpt: Any = None) -> Any:
+        loader = stateful.StatefulDataLoader(make_loader(10).dataset, 2, shuffle=True)
+        return run(folder, loader, *hooks, ckpt=ckpt)
+
+    whole = end(tmp_path / "a")
+    with pytest.raises(InterruptedError):
+        end(tmp_path / "b", Raises(10))
+    part = end(tmp_path / "b", ckpt=tmp_path / "b" / "iter_10.pth")
+    assert same(part["state_dict"], whole["state_dict"])
 
 
 @pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")  # Lightning's own words
