@@ -499,7 +499,8 @@ class AveragingHook(Hook):
             return
         counted, self._counted = self._counted, self._applied.made
         if not average.has_begun:
-            if self._begins(runner.iter + 1, runner.trainer.current_epoch):
+            # else before the first step: an iteration may have none
+            if self._begin_iter and self._begins(runner.iter + 1, runner.trainer.current_epoch):
                 average.begin()
         elif self._counted != counted:
             if self._is_due(average.steps):

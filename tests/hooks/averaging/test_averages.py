@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from contextlib import nullcontext
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import lightning as L
@@ -701,6 +702,25 @@ class Start(Callback):
         self.raw, self.average = weights(module), self.hook.ema_state_dict()
         self.average = {k: v.clone() for k, v in self.average.items()}
         self.steps = self.hook.steps
+
+
+@pytest.mark.parametrize("batches", [1, 2])
+def test_averaged_buffers_begin_with_those_before_the_first_batch(
+    tmp_path: Path, batches: int
+) -> None:
+    class Counts(TinyModule):
+        def __init__(self) -> None:
+            super().__init__()
+            self.register_buffer("seen", torch.zeros(()))
+
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            self.seen += 1
+            return super().training_step(batch, batch_idx)
+
+    hook = EMAHook(momentum=0.5, warm_up=0, buffers="average")
+    trainer = make_trainer(tmp_path, hook, max_epochs=1, accumulate_grad_batches=batches)
+    trainer.fit(Counts(), make_loader(batches), make_loader(1))
+    assert hook.ema_state_dict()["seen"] == batches / 2
 
 
 @hosted
