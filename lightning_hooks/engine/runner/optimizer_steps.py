@@ -50,8 +50,11 @@ class StepCounts:
 
     def begin_epoch(self, done: int) -> None:
         """Mark the start of an epoch of which so many batches are done."""
-        each = self._batches_of_step(self._runner.trainer.current_epoch) if done else 1
-        self.at_epoch_start = self.made - done // each
+        trainer = self._runner.trainer
+        each = self._batches_of_step(trainer.current_epoch) if done else 1
+        # the last batch of an epoch always ends a step
+        steps = -(-done // each) if progress.is_last_batch(trainer) else done // each
+        self.at_epoch_start = self.made - steps
 
     def until(self, epochs: int) -> int:
         """Return the steps made after the run's first epochs; those to come are as the present.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import BestCheckpointHook, CheckpointHook
+from lightning_hooks import BestCheckpointHook, CheckpointHook, ClosureHook
 from support.probes import SaveAt, equal
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
@@ -152,3 +153,20 @@ def test_the_best_file_of_the_resumed_files_validation_is_known(tmp_path: Path) 
     best = BestCheckpointHook("val_loss")  # another process
     goes_on(ckpt_path="last")
     assert Path(best.best_model_path).name == "best_val_loss_iter_2.pth"
+
+
+def test_the_length_of_a_run_is_known_in_the_validation_that_it_begins_with(
+    tmp_path: Path,
+) -> None:
+    lengths: list[tuple[int, int]] = []
+
+    def note(runner: Any) -> None:
+        lengths.append((runner.max_iters, runner.max_optimizer_steps))
+
+    how = {"accumulate_grad_batches": 2, "max_steps": 4, "max_epochs": -1}  # 2 steps an epoch
+    for stops, options in ((Stops("validation", 3), {}), (Stops(), {"ckpt_path": "last"})):
+        hooks = CheckpointHook(1), ClosureHook("before_val_epoch", note), stops
+        trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True, **how)
+        with contextlib.suppress(InterruptedError):
+            trainer.fit(Module(), make_loader(3), make_loader(1), **options)
+    assert lengths == [(6, 4)] * 3
