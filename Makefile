@@ -91,7 +91,7 @@ types: $(INSTALLED)
 	build/types/bin/pip install -q pyright
 	PATH="$$PWD/build/types/bin:$$PATH" $(BIN)/python -m pytest -m "" tests/project/test_types.py $(ARGS)
 
-# the suite of the wheel with Python 3.10, 3.11, 3.12 and 3.13, or PYTHONS: 6 GB, one after the other
+# the suite of the wheel with Python 3.10 to 3.14, or PYTHONS: 6 GB, one after the other
 pythons:
 	.ci/pythons $(ARGS)
 

@@ -69,8 +69,8 @@ _LONGEST = 400
 def shown(value: object) -> str:
     """Return the ``repr`` of any value, cut in time proportional to what is shown.
 
-    >>> shown("many"), shown({"z": 1, "a": [2]}), shown(-(10**5000))
-    ("'many'", "{'z': 1, 'a': [2]}", '<int>')
+    >>> shown("many"), shown({"z": 1, "a": [2]}), shown(-(10**5000))[:4]
+    ("'many'", "{'z': 1, 'a': [2]}", '<int')
     >>> shown([[1] * 10] * 10**6)[:60]
     '[[1, 1, 1, 1, 1, 1, ...], [1, 1, 1, 1, 1, 1, ...], [1, 1, 1,'
     """

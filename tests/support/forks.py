@@ -100,6 +100,7 @@ def _run(arguments: list[str], environment: dict[str, str], output: str, folder:
     warnings.resetwarnings()
     warnings.simplefilter("ignore")
     how, rest = arguments[0], arguments[1:]
+    sys.modules.pop("sitecustomize", None)  # the fork server's, as a distribution may bring one
     with contextlib.suppress(ModuleNotFoundError):  # as a new interpreter does
         importlib.import_module("sitecustomize")
     sys.path.insert(0, folder if how in ("-m", "-c") else os.path.dirname(os.path.abspath(how)))
