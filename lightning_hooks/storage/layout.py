@@ -137,6 +137,7 @@ LAYOUT: dict[str, Any] = {
         "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
         "watch?": {"*": {"*": int}},
+        "skips?": {"steps": count, "skipped": [count], "in_a_row": [count]},
         "trackers?": {"*": [{}]},
     },
 }

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 import pickle
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,8 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import nn
 
-from lightning_hooks import CheckpointHook, FreezeHook, OptimizerHook
-from support.training import TinyModule, TinyNormModule, fit
+from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, FreezeHook, OptimizerHook
+from support.training import TinyModule, TinyNormModule, fit, make_loader, make_trainer
 
 PARTS = ["net.0", "net.1"]
 
@@ -142,6 +144,26 @@ def test_a_module_made_in_configure_model(tmp_path: Path) -> None:
     look = Look()
     fit(tmp_path, FreezeHook(PARTS), callbacks=[look], module=Late, val=1)
     assert look.found == [(True, False)] * 4
+
+
+def test_a_resumed_run_averages_unfrozen_parts_as_the_whole_one(tmp_path: Path) -> None:
+    # the file is from iteration 5, after the parts were unfrozen within the epoch
+    averages = []
+    for stop in (8, 5):
+        for ckpt, ends in ((None, stop), ("last", 8))[: 1 + (stop < 8)]:
+            hooks = FreezeHook(PARTS, until_iter=3), EMAHook(momentum=0.2, warm_up=0)
+            keep = CheckpointHook(1, by_epoch=False)
+            cut = ClosureHook("before_train_iter", partial(raise_at, ends))
+            made = make_trainer(tmp_path / str(stop), *hooks, keep, cut, enable_checkpointing=True)
+            with contextlib.suppress(InterruptedError):
+                made.fit(Module(), make_loader(8), make_loader(1), ckpt_path=ckpt)
+        averages.append(dict(hooks[1].ema_state_dict()))
+    torch.testing.assert_close(averages[1], averages[0], rtol=0, atol=0)
+
+
+def raise_at(iteration: int, runner: Any) -> None:
+    if runner.iter == iteration:
+        raise InterruptedError
 
 
 @pytest.mark.parametrize("host", [False, True])

@@ -42,7 +42,10 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ([(OURS, "loaders")], [5, [5], [[{"batches": -1}]], [[{"start": {}}]], [[{"workers": [5]}]]]),
     ([(OURS, "data"), (OURS, "hooks"), (OURS, "averages")], [5, [5], {"a": 1}]),
     ([(OURS, "averages", 0, "steps"), (OURS, "averages", 0, "arguments")], [[1], "x"]),
-    ([(OURS, name) for name in ("text_logs", "trackers", "log_buffer", "watch")], [5, "x"]),
+    (
+        [(OURS, name) for name in ("text_logs", "trackers", "log_buffer", "watch", "skips")],
+        [5, "x"],
+    ),
     ([(OURS, "log_buffer", "values"), (OURS, "log_buffer", "counts")], [5, {"a": 1}]),
     ([(OURS, "log_buffer", "output"), (OURS, "log_buffer", "averages")], [5, [1]]),
 ]

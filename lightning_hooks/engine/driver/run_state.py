@@ -46,7 +46,8 @@ class RunState:
 
     The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
     (:mod:`lightning_hooks.loggers.trackers.base`), ``watch`` (:mod:`lightning_hooks.hooks.watch`),
-    ``buffers`` (``hook_buffers.py``), ``hooks`` (``hook_states.py``) and ``averages``
+    ``skips`` (:mod:`lightning_hooks.hooks.invalid_loss.skip_step`), ``buffers``
+    (``hook_buffers.py``), ``hooks`` (``hook_states.py``) and ``averages``
     (:mod:`lightning_hooks.hooks.averaging.base`). ``meta`` in the file is mmcv's.
 
     Args:

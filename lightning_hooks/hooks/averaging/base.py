@@ -400,7 +400,7 @@ class AveragingHook(Hook):
         self._runs, self._run_id, self._counted = True, runner.run_id, 0
         self._voter, self._votes = next(iter(averages_of(trainer)), self), (-1, {})
         self._applied = AppliedSteps(trainer, self._joined_fit)
-        self._applied.before_next(partial(self._before_epoch, runner))  # also inside an epoch
+        self._applied.before_next(partial(self._look, runner))  # also inside an epoch
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Look at the module before the first optimizer step of the epoch."""
@@ -408,10 +408,15 @@ class AveragingHook(Hook):
         if average is not None and applied is not None and average.module is pl_module:
             if not average.has_begun:
                 average.take_buffers()
-            applied.before_next(partial(self._before_epoch, Driver.of(trainer).runner))
+            applied.before_next(partial(self._look, Driver.of(trainer).runner))
 
-    def _before_epoch(self, runner: Runner) -> None:
-        """Average parameters added or unfrozen since the last epoch; begin, if due."""
+    def _look_again(self, runner: Runner) -> None:
+        """Look at the module before the next step of an epoch: parts were unfrozen."""
+        if self._average is not None and self._applied is not None:
+            self._applied.before_next(partial(self._look, runner))
+
+    def _look(self, runner: Runner) -> None:
+        """Average parameters added or unfrozen since the last look; begin, if due."""
         average, epoch = self._average, runner.trainer.current_epoch
         assert average is not None
         if names := average.new_parameters():

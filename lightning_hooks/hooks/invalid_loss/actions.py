@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -35,6 +36,13 @@ class Action:
 
     def __init__(self, hook: CheckInvalidLossHook, runner: Runner) -> None:
         self.hook, self.runner = hook, runner
+
+    def state(self) -> dict[str, Any]:
+        """Return the counts for a checkpoint."""
+        return {}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on from a checkpoint with these counts, before :meth:`begin`."""
 
     def begin(self) -> None:
         """Run at the start of training."""

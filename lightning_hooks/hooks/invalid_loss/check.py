@@ -6,12 +6,14 @@ import contextlib
 import os
 from collections.abc import Callable, Collection, Mapping
 from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerStatus
 
+from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api import progress
@@ -58,8 +60,8 @@ class CheckInvalidLossHook(Hook):
 
     *stop*, *restore*: the last good state is the newest full checkpoint of this run, written by any
     callback. Before the first checkpoint, the state is a copy on the devices (weights, optimizer
-    state and averages) from the last reading. Averages are restored too and hold no bad step;
-    counters, learning rates and data go on.
+    state and averages) from the last reading; in a resumed run, that of the file resumed from.
+    Averages are restored too and hold no bad step; counters, learning rates and data go on.
 
     *skip*: the ranks decide together before the step, with one reduction per step. The host reads
     one flag per step, or no flag for optimizers with ``fused=True``. Under
@@ -74,7 +76,8 @@ class CheckInvalidLossHook(Hook):
     ==================  ===========================================================================
     key                 in the log
     ==================  ===========================================================================
-    skipped_steps       optimizer steps skipped so far, from the line with the first skip on
+    skipped_steps       optimizer steps skipped so far, from the line with the first skip on; a
+                        resumed run goes on counting
     ==================  ===========================================================================
 
     Args:
@@ -109,7 +112,7 @@ class CheckInvalidLossHook(Hook):
     priority = "ABOVE_NORMAL"
     """Before the hooks that save: the check comes first."""
 
-    _transient = ("_action", "_saves", "_has_failed", "_weights", "_history")
+    _transient = ("_action", "_saves", "_has_failed", "_weights", "_history", "_ended", "_resumed")
     # for subclasses that do not call super().__init__()
     interval: int = 50
     action: str = "raise"
@@ -120,6 +123,8 @@ class CheckInvalidLossHook(Hook):
     _action: Action | None = None  # set in a fit only, like the attributes below
     _saves: MethodPatch | None = None
     _has_failed = False  # with an InvalidLossError
+    _ended: Mapping[str, Any] = MappingProxyType({})  # the counts of the fit that is over
+    _resumed: Mapping[str, Any] | None = None  # those of the file that the next run resumes from
     _weights: tuple[torch.Tensor, ...] = ()
     _weights_are_checked = True
     _steps_automatically = True
@@ -173,6 +178,9 @@ class CheckInvalidLossHook(Hook):
         self._history = LossHistory(self.dump_dir is not None, by_name, spikes)
         self._weights = finite_weights(runner.module)
         self._action = ACTIONS[self.action](self, runner)
+        if self._resumed is not None:
+            self._action.resume(self._resumed)
+            self._resumed = None
         fit.callback(self._end_fit, trainer)
         # files without a callback by Lightning, such as weights-only files, come this way, too
         save = partial(self._save, runner, trainer.save_checkpoint)
@@ -207,10 +215,24 @@ class CheckInvalidLossHook(Hook):
         if self._history.iters and action is not None:
             with contextlib.suppress(Exception):  # a second error would hide the first
                 bad_weights = any_non_finite(self._weights).to(trainer.lightning_module.device)
-                action.after_error(read(self._history.take(), bad_weights))
+                reading = read(self._history.take(), bad_weights, action.flags())
+                action.count(reading.flags)
+                action.after_error(reading)
+        if action is not None:  # an error's file may come later
+            self._ended = action.state()
         if self._saves is not None and not self._has_failed:
             self._saves.remove()
         self._weights, self._history = (), LossHistory()
+
+    def _add_to_file(self, file: CheckpointFile) -> None:
+        """Add the counts of the action."""
+        state = self._ended if self._action is None else self._action.state()
+        if state:  # equal for all hooks with the action
+            file.own_part["skips"] = {**state}
+
+    def _take_from_file(self, file: CheckpointFile) -> None:
+        """Keep the counts for the run that goes on."""
+        self._resumed = file.own_part.get("skips", {}) if file.resumes else None
 
     # -- each step -------------------------------------------------------------------------
 

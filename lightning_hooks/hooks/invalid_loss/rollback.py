@@ -47,11 +47,16 @@ class Restore(Action):
         super().__init__(hook, runner)
         self._state = LastGoodState(runner.trainer)
         self._restores = 0
+        self._resumed = False
         self._limit: int | None = hook.max_restores
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Have the checkpoint as the last good state, as its run has, until the next."""
+        self._resumed = True
 
     def begin(self) -> None:
         """Keep the state at the start."""
-        self._state.keep()
+        self._state.keep(is_of_file=self._resumed)
 
     def handle(self, reading: Reading, at_interval: bool) -> None:
         """Keep a good state; restore the last one after a bad reading."""
@@ -113,7 +118,8 @@ class LastGoodState:
 
     Counters, learning rates, callbacks, the random state and the data are no part of the state and
     go on. The source is the newest checkpoint of this run; before the first checkpoint, a copy in
-    memory, on the same devices, of the size of weights, optimizer state and averages together.
+    memory, on the same devices, of the size of weights, optimizer state and averages together. In a
+    resumed run the copy is the state of the file resumed from, as the uninterrupted run has it.
     Strategies with sharded parameters always use the copy.
 
     Args:
@@ -126,15 +132,24 @@ class LastGoodState:
         self._paths: list[str] = []
         self._has_file = False
         self._copy: dict[str, Any] | None = None
+        self._is_of_file = False  # the copy
 
     def add_file(self, path: Any) -> None:
         """Add a checkpoint, written after a good reading."""
         self._paths.append(os.fspath(path))
 
-    def keep(self) -> None:
-        """Copy the state after a good reading, until a checkpoint exists."""
+    def keep(self, is_of_file: bool = False) -> None:
+        """Copy the state after a good reading, until a checkpoint exists.
+
+        Args:
+            is_of_file: Whether the state is that of the file resumed from: no later copy replaces
+                it.
+        """
         # look until the first file only: the directory may be remote
         self._has_file = self._has_file or self._newest_file() is not None
+        if self._is_of_file and not self._has_file:
+            return
+        self._is_of_file = is_of_file and not self._shards
         self._copy = None  # before the new copy: two copies need too much memory
         if not self._has_file:
             self._copy = _copy_state(self._trainer)
@@ -154,7 +169,8 @@ class LastGoodState:
             else:
                 _restore_file(trainer, path)
         trainer.lightning_module.zero_grad()  # bad gradients may have been accumulated
-        return "the last reading" if path is None else path
+        copy = "the file resumed from" if self._is_of_file else "the last reading"
+        return copy if path is None else path
 
     @torch.no_grad()
     def restore_copy(self) -> None:

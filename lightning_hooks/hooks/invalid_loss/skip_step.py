@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -86,6 +87,23 @@ class Skip(Action):
             fit.callback(optimizer.register_step_post_hook(self._after_step).remove)
         fit.callback(setattr, self._log, "before_average", self._log.before_average)
         self._log.before_average = self._read_flags
+
+    def state(self) -> dict[str, Any]:
+        """Return the counts of steps that were judged and skipped."""
+        in_a_row = self._in_a_row
+        for step in self._read:  # after an error
+            in_a_row = _in_a_row(in_a_row, step)
+        steps = self._steps + len(self._read)
+        return {"steps": steps, "skipped": [*self._skipped], "in_a_row": [*in_a_row]}
+
+    def resume(self, state: Mapping[str, Any]) -> None:
+        """Go on counting."""
+        if state:  # the file is of a run that skips, too
+            self._steps = state["steps"]
+            # an error may have ended a batch that is trained again
+            self._skipped, self._in_a_row = (
+                [i for i in state[name] if i < self.runner.iter] for name in ("skipped", "in_a_row")
+            )
 
     # -- each step -------------------------------------------------------------------------
 
@@ -206,12 +224,12 @@ class Skip(Action):
         )
         if steps:  # otherwise the step of these batches comes later
             self._reason = ""
-        for iteration, is_bad in steps:
-            self._in_a_row = [*self._in_a_row, iteration] if is_bad else []
+        for step in steps:
+            self._in_a_row = _in_a_row(self._in_a_row, step)
             if limit is not None and len(self._in_a_row) > limit:
                 raise InvalidLossError(
                     f"{reason}\nmax_skips={limit}: {len(self._in_a_row)} optimizer steps were bad "
-                    f"one after the other, from iter {self._in_a_row[0]} to iter {iteration}; the "
+                    f"one after the other, from iter {self._in_a_row[0]} to iter {step[0]}; the "
                     "weights are those from before them"
                 )
         self._steps += len(steps)
@@ -238,6 +256,12 @@ class Skip(Action):
     def _remove_flags(self) -> None:
         for optimizer in self._pending:  # an error ended its step
             _remove_found_inf(optimizer)
+
+
+def _in_a_row(iters: list[int], step: tuple[int, bool]) -> list[int]:
+    """Return the last bad steps one after the other, up to a step."""
+    iteration, is_bad = step
+    return [*iters, iteration] if is_bad else []
 
 
 def _listed(iters: list[int]) -> str:

@@ -295,6 +295,22 @@ def test_restore_in_a_resumed_run_has_the_average_of_the_file(tmp_path: Path) ->
     assert (average - mean).abs().max() < 0.2 * (raw - mean).abs().max()
 
 
+def test_restore_in_a_resumed_run_is_that_of_the_whole_run(tmp_path: Path) -> None:
+    weights = []
+    for stop in (8, 5):  # the file is from iter 4, the readings from 2, 4 and 6, the bad step is 7
+        directory, steps, ckpt = tmp_path / str(stop), stop, None
+        while True:
+            hook, saver = CheckInvalidLossHook(2, "restore"), CheckpointHook(4, by_epoch=False)
+            trainer = make_trainer(directory, hook, saver, max_steps=steps)
+            module = BadModule()
+            trainer.fit(module, loader(batches(8, {7: LOSS})), ckpt_path=ckpt)
+            if steps == 8:
+                break
+            steps, ckpt = 8, directory / "iter_4.pth"
+        weights.append(module.state_dict())
+    assert_equal(weights[1], weights[0])
+
+
 @BOTH
 def test_a_file_that_is_still_being_written_is_not_gone_back_to(
     action: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

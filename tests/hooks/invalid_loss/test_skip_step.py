@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
@@ -15,6 +16,8 @@ from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import (
     CheckInvalidLossHook,
+    CheckpointHook,
+    ClosureHook,
     EMAHook,
     GradientCumulativeOptimizerHook,
     HookAdapter,
@@ -292,6 +295,27 @@ def test_the_log_of_an_old_runner_has_no_nan(tmp_path: Path) -> None:
     lines = train_lines(tmp_path)
     assert all(math.isfinite(line["loss"]) for line in lines)
     assert [line.get("skipped_steps") for line in lines] == [None, 1, 1]
+
+
+@pytest.mark.parametrize("every", [4, 100])  # 100: the file is the interrupt's, without a reading
+def test_a_resumed_run_goes_on_counting(
+    every: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    def interrupt(runner: Any) -> None:
+        if runner.iter == 4:
+            raise KeyboardInterrupt
+
+    made = batches(8, {1: LOSS, 3: LOSS, 6: LOSS})
+    cut = ClosureHook("before_train_iter", interrupt)
+    for ckpt, hooks in ((None, [cut]), ("last", [])):
+        keep = CheckpointHook(every, by_epoch=False, on_exception=True)
+        hooks += [CheckInvalidLossHook(action="skip"), TextLoggerHook(interval=1), keep]
+        trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True)
+        with contextlib.suppress(SystemExit):
+            trainer.fit(norm_module(OPTIMIZERS["sgd"]), loader(made), ckpt_path=ckpt)
+    counts = [line.get("skipped_steps") for line in train_lines(tmp_path)]
+    assert counts == [None, 1, 1, 2, 2, 2, 3, 3]
+    assert "skipped 3 of 8 optimizer steps: those of iters 1, 3, 6" in caplog.text
 
 
 @pytest.mark.parametrize(("name", "per_step"), [("adam-fused", 0), ("sgd", 1)])
