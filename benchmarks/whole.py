@@ -143,7 +143,7 @@ def border(loop: Loop, saves: bool) -> float:
     return (min(spans[1::10]) - min(spans[::10])) * 1e3
 
 
-def run(rounds: int = 30) -> list[Bench]:
+def run(rounds: int = 5) -> list[Bench]:
     """Measure all loops in turns."""
     torch.set_num_threads(1)
     keep_freed_memory()
