@@ -76,13 +76,17 @@ def is_last_batch(trainer: L.Trainer) -> bool:
 def has_batch_left(trainer: L.Trainer) -> bool:
     """Return whether the pass has a batch left to train on, or to repeat after an error.
 
-    After the batch, a pass that the run's end cuts short has none: to Lightning the epoch is done.
+    After the batch, a pass that the run's end, or the module, cuts short has none: to Lightning the
+    epoch is done.
     """
     counts = batches(trainer).current
     if counts.processed < counts.ready:
         return True
-    is_open = counts.completed < counts.processed
-    return not (is_last_batch(trainer) if is_open else epoch_is_over(trainer))
+    if counts.completed == counts.processed:
+        return not epoch_is_over(trainer)
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    is_cut = counts.started < counts.processed and epochs.processed == epochs.ready
+    return not (is_cut or is_last_batch(trainer))
 
 
 def was_ended_early(trainer: L.Trainer) -> bool:
