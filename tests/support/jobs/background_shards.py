@@ -15,6 +15,7 @@ from typing import Any
 from unittest import mock
 
 import torch
+from lightning.pytorch import Trainer
 from lightning.pytorch.callbacks import Callback
 from torch.distributed.checkpoint import FileSystemReader, FileSystemWriter
 
@@ -29,13 +30,14 @@ WAIT = 60
 
 
 class Batches(Callback):
-    """Tells a writing thread of the next batch."""
+    """Tells a writing thread of a batch after the first epoch."""
 
     def __init__(self) -> None:
-        self.next = threading.Event()
+        self.of_second_epoch = threading.Event()
 
-    def on_train_batch_start(self, *args: Any) -> None:
-        self.next.set()
+    def on_train_batch_start(self, trainer: Trainer, *args: Any) -> None:
+        if trainer.current_epoch:
+            self.of_second_epoch.set()
 
 
 def train(out: Path, strategy: str, epochs: int, *callbacks: Any, **options: Any) -> dict[str, Any]:
@@ -72,8 +74,7 @@ def trains(out: Path, strategy: str) -> dict[str, Any]:
     def write_later(writer: Any, *args: Any) -> Any:
         path = Path(str(writer.path))
         if path.name == "epoch_1.pth":
-            batches.next.clear()
-            goes_on = batches.next.wait(WAIT)
+            goes_on = batches.of_second_epoch.wait(WAIT)
             listed = [entry.name for entry in manifest.read(str(path.parent))]
             waits.append({"training goes on": goes_on, "is listed": path.name in listed})
         return write(writer, *args)
