@@ -560,7 +560,7 @@ class AveragingHook(Hook):
             average.swap_in()
 
     @contextlib.contextmanager
-    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Put the average in place, in the block, for an evaluation by a hook in an iteration."""
         was_in = self._average is not None and self._average.swap.is_in
         self._swap_in(trainer, trainer.lightning_module)
