@@ -90,6 +90,9 @@ class HookCallback(Callback):
         """Enclose an evaluation by a hook, as to give the module other weights in the block."""
         return nullcontext()
 
+    def _note_unfrozen(self, runner: Any) -> None:
+        """Note that parameters were unfrozen within an epoch."""
+
     @property
     def _kept_kinds(self) -> Sequence[str]:
         """The kinds of checkpoints kept, ``"best"`` and ``"last"``."""

@@ -410,8 +410,8 @@ class AveragingHook(Hook):
                 average.take_buffers()
             applied.before_next(partial(self._look, Driver.of(trainer).runner))
 
-    def _look_again(self, runner: Runner) -> None:
-        """Look at the module before the next step of an epoch: parts were unfrozen."""
+    def _note_unfrozen(self, runner: Runner) -> None:
+        """Look at the module before the next step."""
         if self._average is not None and self._applied is not None:
             self._applied.before_next(partial(self._look, runner))
 
