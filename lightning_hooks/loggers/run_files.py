@@ -128,7 +128,7 @@ class LogFile:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return the file's ``size`` and ``crc32`` now, for a checkpoint; each byte is read once."""
+        """Return the file's ``size`` and ``crc32`` for a checkpoint; each byte is read once."""
         size, crc = self._measured
         added = read(self.path, size)
         self._measured = size, crc = size + len(added), zlib.crc32(added, crc)
