@@ -54,6 +54,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path, shown
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
@@ -310,7 +311,7 @@ class EvalHook(SavingHook):
     def _has_own_evaluation(self) -> bool:
         """Return whether a subclass overrides the evaluation, with needs of its own."""
         methods = self.evaluate, self._do_evaluate
-        return not all(m.__module__.startswith("lightning_hooks.") for m in methods)
+        return not all(map(is_ours, methods))
 
     # -- when ------------------------------------------------------------------------------
 
@@ -345,8 +346,7 @@ class EvalHook(SavingHook):
 
     def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:
         """Return whether a logger averages the buffer's last values instead of a window's."""
-        modules = [hook.after_train_iter.__module__ for hook in loggers]
-        return not all(module.startswith("lightning_hooks.") for module in modules)
+        return not all(is_ours(hook.after_train_iter) for hook in loggers)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Without a loader, take the scores of the Trainer's own validation.
