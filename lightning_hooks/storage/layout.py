@@ -39,8 +39,8 @@ The values are the raw weights, to train on with, and ``n_averaged``, the number
 """
 
 
-OF_RANKS = ("rng", "loaders", "data")
-"""The keys of this package's part with a list of what each rank has: random states, places."""
+OF_RANKS = ("rng", "loaders", "data", "sums")
+"""The keys of this package's part with a list of what each rank has: random states, places ..."""
 
 
 def count(value: Any) -> bool:
@@ -126,6 +126,15 @@ LAYOUT: dict[str, Any] = {
             ]
         ],
         "data?": [[torch.Tensor]],
+        "sums?": [
+            [
+                {
+                    **dict.fromkeys(("fx", "name", "label"), str),
+                    **dict.fromkeys(("value?", "batch_size?"), torch.Tensor),
+                    **{"reduce_fx?": str, "flags?": {"sync_dist": bool, "*": bool}},
+                }
+            ]
+        ],
         **dict.fromkeys(("parts?", "ranks?"), count),
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [

@@ -319,8 +319,8 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
-        inside = progress.is_resuming_mid_epoch(trainer)
-        self._step.resumed_epoch = trainer.current_epoch if inside else None
+        if progress.goes_on_in_epoch(trainer):
+            self._step.lost = self._run_state.restore_sums(self.fit)
         self._first_iter = runner.iter
         self._expect_batches()
         self.begin_cycle()

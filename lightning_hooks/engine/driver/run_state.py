@@ -11,6 +11,7 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
@@ -41,6 +42,7 @@ class RunState:
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
+    sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
     log_buffer     the values of steps not averaged yet
     =============  =======================================================================
 
@@ -114,6 +116,7 @@ class RunState:
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(),
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
+            "sums": epoch_sums(trainer),
         }
         if self:  # before the first batch of a resumed run
             of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
@@ -155,7 +158,7 @@ class RunState:
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
-        inside = mid_epoch and not (last and progress.resumed_after_last_batch(trainer))
+        inside = progress.goes_on_in_epoch(trainer)
         runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
@@ -167,6 +170,18 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def restore_sums(self, fit: FitChanges) -> frozenset[str] | None:
+        """Go on from the epoch's sums, in ``on_train_start`` of a run resumed within an epoch.
+
+        Returns:
+            The names of values without a sum in the file; None for all.
+        """
+        if "sums" not in self.saved:
+            return None
+        sums = self._of_rank("sums")
+        restore_epoch_sums(self._runner.trainer, sums, fit)
+        return frozenset(record["label"] for record in sums if "value" not in record)
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""

@@ -33,6 +33,7 @@ fit loop ``_load_combined_loader_states``     TrainData                   iterat
 fit loop's epoch loop ``reset``               TrainData, in a resume      no false warning
 epoch loop ``_broadcast_sigterm_tensor``      SharedSigterm, at SIGTERM   end all ranks
 loader ``_get_iterator``                      LoaderPlaces                place in the pass
+epoch loop's results ``log``                  RunState, in a resume       an epoch's sums
 ============================================  ==========================  ==========================
 
 Attributes set for a time:

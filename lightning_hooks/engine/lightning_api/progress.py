@@ -27,6 +27,7 @@ __all__ = [
     "count_step",
     "epoch_is_over",
     "forget_minimum",
+    "goes_on_in_epoch",
     "has_batch_left",
     "has_lost_validation",
     "is_last_batch",
@@ -121,6 +122,12 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
     """
     return restarted(trainer.fit_loop.epoch_loop, "on_train_batch_end")
+
+
+def goes_on_in_epoch(trainer: L.Trainer) -> bool:
+    """Whether the epoch in which the file was written ends in the resumed run."""
+    has_ended = is_last_batch(trainer) and resumed_after_last_batch(trainer)
+    return is_resuming_mid_epoch(trainer) and not has_ended
 
 
 def accumulates(trainer: L.Trainer) -> bool:

@@ -84,7 +84,8 @@ class AveragingHook(Hook):
     ``averaging_state``      ``n_averaged``, the number of updates
     ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
                              average, and the ``state_dict`` of each but the first; ``exact``
-                             values in float32, if the parameters' type is lower
+                             values in float32, if the parameters' type is lower;
+                             ``is_estimated`` with statistics of ``precise_bn``
     =======================  =================================================================
 
     The first three keys are the keys of Lightning's ``WeightAveraging``: either can resume from the
@@ -599,7 +600,8 @@ class AveragingHook(Hook):
         if average is None or average.module is not trainer.lightning_module or average.was_changed:
             return SavedAverage(of)
         self._prepare(trainer)
-        return average.saved(of, evaluated)
+        saved = average.saved(of, evaluated)
+        return dataclasses.replace(saved, is_estimated=average.is_estimated)
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Take the averages of all hooks, in the first hook's turn."""
