@@ -85,6 +85,7 @@ from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.first_error import name_first_error
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = ["Driver", "is_lightnings_default"]
 
@@ -578,5 +579,5 @@ def _prepares_in_before_run(hook: Any) -> bool:
     return any(
         "before_run" in vars(base) and base.__name__ != "Hook"
         for base in type(hook).__mro__
-        if base.__module__.startswith("lightning_hooks.")
+        if is_ours(base)
     )
