@@ -86,9 +86,12 @@ class HookCallback(Callback):
     _averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    def _evaluated_weights(self, trainer: L.Trainer) -> AbstractContextManager[None]:
-        """Give the module the weights that the hook evaluates and saves, in a block."""
+    def _around_evaluation(self, trainer: L.Trainer) -> AbstractContextManager[None]:
+        """Enclose an evaluation by a hook, as to give the module other weights in the block."""
         return nullcontext()
+
+    def _note_unfrozen(self, runner: Any) -> None:
+        """Note that parameters were unfrozen within an epoch."""
 
     @property
     def _kept_kinds(self) -> Sequence[str]:

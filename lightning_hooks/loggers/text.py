@@ -119,17 +119,18 @@ def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounde
 
 def _jsonable(value: Any) -> Any:
     """Convert a value to plain types without NaN and infinity."""
-    if isinstance(value, torch.Tensor):
-        value = value.tolist()
     if type(value) not in (float, int, str):  # nearly every value
-        value = plain(value)
-    if isinstance(value, Mapping):
-        return {str(k): _jsonable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(v) for v in value]
-    if isinstance(value, bytes):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        value = plain(value.tolist() if isinstance(value, torch.Tensor) else value)
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(k): _jsonable(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_jsonable(v) for v in value]
+        case bytes():
+            return str(value)
+    return value
 
 
 @HOOKS.register_module()

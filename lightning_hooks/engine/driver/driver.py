@@ -85,6 +85,7 @@ from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.first_error import name_first_error
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = ["Driver", "is_lightnings_default"]
 
@@ -306,7 +307,7 @@ class Driver(Callback):
         runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters()
         self._run_state.watch_validations(self.fit)
-        log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
+        log_values = self._run_state.log_values()  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
@@ -323,8 +324,8 @@ class Driver(Callback):
         self._first_iter = runner.iter
         self._expect_batches()
         self.begin_cycle()
-        if log_values:  # loggers clear the buffer when an epoch begins
-            runner.log_buffer.load_state_dict(log_values)
+        for values in log_values:  # loggers clear the buffer when an epoch begins
+            runner.log_buffer.load_state_dict(values)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""
@@ -578,5 +579,5 @@ def _prepares_in_before_run(hook: Any) -> bool:
     return any(
         "before_run" in vars(base) and base.__name__ != "Hook"
         for base in type(hook).__mro__
-        if base.__module__.startswith("lightning_hooks.")
+        if is_ours(base)
     )

@@ -21,6 +21,7 @@ from lightning_hooks.engine.runner.backward import (
 )
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
@@ -45,7 +46,7 @@ def runs_no_user_code(hook: object) -> bool:
     calls_others = isinstance(hook, HostedHook) or (
         isinstance(hook, HookCallback) and hook._is_closure
     )
-    return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
+    return is_ours(type(hook)) and not calls_others
 
 
 def has_foreign(hooks: Iterable[object]) -> bool:

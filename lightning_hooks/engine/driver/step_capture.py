@@ -24,6 +24,7 @@ from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs, log_vars_of
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["StepCapture", "trim_log_buffer"]
@@ -183,8 +184,8 @@ def _reads_step(hook: object) -> bool:
     """
     for base in type(hook).__mro__:
         if "_reads_step" in vars(base):
-            ours = base.__module__.startswith("lightning_hooks.")
-            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
+            is_subclass = is_ours(base) and not runs_no_user_code(hook)
+            return bool(vars(base)["_reads_step"]) or is_subclass
     return True
 
 

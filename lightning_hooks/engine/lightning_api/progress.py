@@ -164,9 +164,8 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     count_ended_epoch(loop)
     if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
-    over = restarted_at_epoch_end(loop)
     lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
-    if lacks_validation or (over and trainer.max_steps != -1):
+    if lacks_validation or restarted_at_epoch_end(loop):
         leave_epoch(loop)
 
 

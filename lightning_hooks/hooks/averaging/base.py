@@ -411,8 +411,8 @@ class AveragingHook(Hook):
                 average.take_buffers()
             applied.before_next(partial(self._look, Driver.of(trainer).runner))
 
-    def _look_again(self, runner: Runner) -> None:
-        """Look at the module before the next step of an epoch: parts were unfrozen."""
+    def _note_unfrozen(self, runner: Runner) -> None:
+        """Look at the module before the next step."""
         if self._average is not None and self._applied is not None:
             self._applied.before_next(partial(self._look, runner))
 
@@ -561,7 +561,7 @@ class AveragingHook(Hook):
             average.swap_in()
 
     @contextlib.contextmanager
-    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Put the average in place, in the block, for an evaluation by a hook in an iteration."""
         was_in = self._average is not None and self._average.swap.is_in
         self._swap_in(trainer, trainer.lightning_module)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -20,7 +20,6 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.hooks.reached import warn_unless_reached
-from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.utils.arguments import (
     check_count,
     check_function,
@@ -117,7 +116,7 @@ class ThroughputHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Watch the checkpoints, and look up the peak of the device."""
-        trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
+        trainer = runner.trainer
         self._start, self._first = None, runner.iter
         warn_unless_logged(self, runner)
         warn_unless_reached(self, runner, "nothing is logged", warmup_iters=self.warmup_iters)
@@ -126,13 +125,12 @@ class ThroughputHook(Hook):
         self._peak = self.peak_flops
         if self.flops is not None and self._peak is None:
             self._peak = peak_of(trainer)
-        fit.patch(trainer, "save_checkpoint", after=self._restart)
-        for hook in runner.hooks:
-            if isinstance(hook, EvalHook) and hook.dataloader is not None:
-                fit.patch(hook, "_evaluate", after=self._leave_out)
+        Driver.of(trainer).fit.patch(trainer, "save_checkpoint", after=self._restart)
 
-    def _leave_out(self, result: object) -> None:
+    @contextlib.contextmanager
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Leave out the iteration with an evaluation by a hook, which may be before or after."""
+        yield
         self._start = None
 
     def _restart(self, result: object = None) -> None:

@@ -236,16 +236,15 @@ def fail(error: Exception) -> Writer:
 _LOCKS: dict[str, threading.Lock] = {}  # of the clients' global states, by backend
 
 
-@contextlib.contextmanager
-def one_at_a_time(backend: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold a backend's lock in the block; go on without the lock if a client that hangs keeps it.
+PATIENCE = 10.0
+"""Seconds to wait for the lock of a backend."""
 
-    Args:
-        backend: The name of the backend.
-        timeout: Seconds to wait for the lock.
-    """
+
+@contextlib.contextmanager
+def one_at_a_time(backend: str) -> Iterator[None]:
+    """Hold a backend's lock in the block; go on without it if a client that hangs keeps it."""
     lock = _LOCKS.setdefault(backend, threading.Lock())
-    is_held = lock.acquire(timeout=timeout)
+    is_held = lock.acquire(timeout=PATIENCE)
     try:
         yield
     finally:
