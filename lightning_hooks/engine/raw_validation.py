@@ -10,11 +10,12 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 
-__all__ = ["RawValidation"]
+__all__ = ["RawValidation", "validates_raw"]
 
 
 class RawValidation(Callback):
@@ -53,3 +54,8 @@ class RawValidation(Callback):
         lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
         logged_values.publish(self._trainer, {**lines, **values})
         metrics.log_values(Driver.of(self._trainer).runner, "val", lines)
+
+
+def validates_raw(trainer: L.Trainer) -> bool:
+    """Whether the raw weights are being validated, after the average."""
+    return any(isinstance(callback, RawValidation) for callback in callbacks_of(trainer))
