@@ -135,7 +135,9 @@ class LogFile:
         return {"size": size, "crc32": crc}
 
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
-        """Remove the lines written after a checkpoint; return whether the file had any content.
+        """Remove the lines written after a checkpoint; return whether the file goes on.
+
+        A file goes on if it has any content, or was empty at the time of the checkpoint.
 
         A file with another beginning than at the time of the checkpoint is left unchanged, with a
         warning.
@@ -154,7 +156,7 @@ class LogFile:
                 "%s is not what it was when the checkpoint was written: it is not cut back",
                 self.path,
             )
-        return bool(content)
+        return bool(content) or not state["size"]
 
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:

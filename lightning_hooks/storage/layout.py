@@ -39,7 +39,7 @@ The values are the raw weights, to train on with, and ``n_averaged``, the number
 """
 
 
-OF_RANKS = ("rng", "loaders", "data", "sums")
+OF_RANKS = ("rng", "loaders", "data", "sums", "log_buffer")
 """The keys of this package's part with a list of what each rank has: random states, places ..."""
 
 
@@ -109,12 +109,16 @@ LAYOUT: dict[str, Any] = {
         "last_val_iter?": count,
         "in_epoch?": bool,
         "buffers?": {},
-        "log_buffer?": {
-            **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
-            "output": {"*": float | int},
-            "averages": [str],
-            "ready": bool,
-        },
+        "log_buffer?": [
+            [
+                {
+                    **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
+                    "output": {"*": float | int},
+                    "averages": [str],
+                    "ready": bool,
+                }
+            ]
+        ],
         "rng?": [rank_state],
         "loaders?": [
             [

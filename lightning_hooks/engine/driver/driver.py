@@ -307,7 +307,7 @@ class Driver(Callback):
         runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters()
         self._run_state.watch_validations(self.fit)
-        log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
+        log_values = self._run_state.log_values()  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
@@ -324,8 +324,8 @@ class Driver(Callback):
         self._first_iter = runner.iter
         self._expect_batches()
         self.begin_cycle()
-        if log_values:  # loggers clear the buffer when an epoch begins
-            runner.log_buffer.load_state_dict(log_values)
+        for values in log_values:  # loggers clear the buffer when an epoch begins
+            runner.log_buffer.load_state_dict(values)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""

@@ -43,7 +43,7 @@ class RunState:
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
     sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
-    log_buffer     the values of steps not averaged yet
+    log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
     The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
@@ -117,6 +117,7 @@ class RunState:
             "loaders": self.loader_places.saved(),
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
             "sums": epoch_sums(trainer),
+            "log_buffer": [runner.train_log.state_dict()],
         }
         if self:  # before the first batch of a resumed run
             of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
@@ -128,7 +129,6 @@ class RunState:
             iter=done,
             in_epoch=runner.in_epoch,
             run=runner.run_id,
-            log_buffer=runner.train_log.state_dict(),
             last_val_iter=runner.last_val_iter,
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
@@ -170,6 +170,11 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def log_values(self) -> list[dict[str, Any]]:
+        """Return the values of the rank's log buffer; a file of an error has those of rank 0."""
+        values: list[dict[str, Any]] = self._of_rank("log_buffer")
+        return values or self._of_rank("log_buffer", 0)
 
     def restore_sums(self, fit: FitChanges) -> frozenset[str] | None:
         """Go on from the epoch's sums, in ``on_train_start`` of a run resumed within an epoch.

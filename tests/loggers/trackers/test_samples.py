@@ -116,6 +116,17 @@ def test_a_step_that_a_hook_runs_logs_none(tmp_path: Path, adapted: bool, by_epo
     assert [step for step, _ in tables_in(events, "train/worst")] == [1, 2, 3]
 
 
+def test_the_raw_weights_validation_logs_none(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    hooks = [EMAHook(validate="both"), TensorboardLoggerHook(str(tmp_path / "tb"), interval=2)]
+    make_trainer(tmp_path, *hooks).fit(Sampling(), make_loader(), make_loader(2))
+    _, events = read_tensorboard(tmp_path / "tb")
+    assert [event.step for event in events.Images("val/sample")] == [5]
+    assert {*events.Tags()["scalars"]} >= {"val/val_loss", "raw/val_loss"}
+    assert [str(each.message) for each in recwarn if "log_image" in str(each.message)] == []
+
+
 def test_wandb_holds_all_of_them(work: Path) -> None:
     fit(work, WatchHook(100), WandbLoggerHook(interval=2), module=Sampling, epochs=1)
     rows = history(read_wandb(work))
