@@ -38,6 +38,7 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
+    rates          of the last step, if a scheduler of the module has changed the rates since
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
@@ -130,6 +131,7 @@ class RunState:
             in_epoch=runner.in_epoch,
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
+            rates=runner.step_rates.state(),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
