@@ -28,6 +28,7 @@ Trainer ``save_checkpoint``                   StepTimeHook                time
 Trainer ``save_checkpoint``                   ScheduleFreeHook            weights to evaluate
 strategy, validation loop, loggers            StepTimeHook                time
 validation loop ``run``                       SecondValidation            scores of raw weights
+Trainer ``save_checkpoint``, that ``run``     ThroughputHook              time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
 strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks

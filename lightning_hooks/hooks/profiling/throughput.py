@@ -115,8 +115,8 @@ class ThroughputHook(Hook):
         self.warmup_iters = warmup_iters
 
     def before_run(self, runner: Runner) -> None:
-        """Watch the checkpoints, and look up the peak of the device."""
-        trainer = runner.trainer
+        """Watch the checkpoints and validations, and look up the peak of the device."""
+        trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._start, self._first = None, runner.iter
         warn_unless_logged(self, runner)
         warn_unless_reached(self, runner, "nothing is logged", warmup_iters=self.warmup_iters)
@@ -125,7 +125,9 @@ class ThroughputHook(Hook):
         self._peak = self.peak_flops
         if self.flops is not None and self._peak is None:
             self._peak = peak_of(trainer)
-        Driver.of(trainer).fit.patch(trainer, "save_checkpoint", after=self._restart)
+        fit.patch(trainer, "save_checkpoint", after=self._restart)
+        # an average's second validation has no events
+        fit.patch(trainer.fit_loop.epoch_loop.val_loop, "run", after=self._restart)
 
     @contextlib.contextmanager
     def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
@@ -139,10 +141,6 @@ class ThroughputHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Begin with the wait for the first batch."""
-        self._restart()
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Leave out the validation."""
         self._restart()
 
     def before_train_iter(self, runner: Runner) -> None:
