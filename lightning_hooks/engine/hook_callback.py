@@ -123,11 +123,19 @@ class HookCallback(Callback):
     def _log_values(self, runner: Any) -> None:
         """Write the values of a whole epoch in the runner's log buffer."""
 
+    @property
+    def _takes(self) -> Collection[str]:
+        """The kinds of samples that the hook logs, such as ``images``."""
+        return ()
+
     def _log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
 
     def _log_given(self, runner: Any, values: Mapping[str, Any]) -> None:
         """Log numbers of a Lightning ``Logger``, by its names."""
+
+    _given: Any = None
+    """The numbers of a Lightning ``Logger`` that are not logged yet."""
 
     def _log_params(self, runner: Any, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters of a Lightning ``Logger``."""

@@ -18,10 +18,11 @@ from lightning_hooks.loggers.delivery.spool import (
 )
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
-from lightning_hooks.loggers.trackers.packages import require, tolerant
+from lightning_hooks.loggers.trackers.packages import tolerant
 from lightning_hooks.loggers.trackers.table import TRACKERS, arguments_of, writer_class
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.default_logger import default_logger
+from lightning_hooks.utils.packages import require
 
 __all__ = ["open_writer", "replay"]
 

@@ -72,6 +72,8 @@ def rank_state(value: Any) -> bool:
     return (isinstance(value, list) and not value) or random_state(value)
 
 
+NUMBER = Real | torch.Tensor
+
 DRAWS = {"process": random_state, "own": [torch.Tensor]}
 
 COUNTERS = dict.fromkeys(("epoch", "iter"), count)
@@ -101,13 +103,13 @@ LAYOUT: dict[str, Any] = {
         **dict.fromkeys(("epoch?", "iter?"), count),
         "hook_msgs?": {
             "best_ckpts?": {"*": [score_with_path]},
-            "best_score?": Real | torch.Tensor,
+            "best_score?": NUMBER,
         },
     },
     f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
-        "in_epoch?": bool,
+        **dict.fromkeys(("in_epoch?", "end_is_cut?"), bool),
         "buffers?": {},
         "log_buffer?": [
             [
@@ -147,6 +149,7 @@ LAYOUT: dict[str, Any] = {
                 **dict.fromkeys(("steps", "updates"), int | None),
             }
         ],
+        "rates?": [[{**dict.fromkeys(("lr?", "momentum?"), NUMBER), "betas?": list | tuple}]],
         "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
         "watch?": {"*": {"*": int}},

@@ -93,6 +93,29 @@ def test_a_repeated_validation_has_one_line(tmp_path: Path, event: str, by_epoch
     assert train("b", ckpt_path="last") == whole
 
 
+class StepsRates(TinyModule):
+    """Has another rate after each batch."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+def test_a_repeated_validation_has_the_rate_of_the_last_step(tmp_path: Path) -> None:
+    def train(folder: str, *callbacks: Any, **words: Any) -> list[Any]:
+        hooks = CheckpointHook(1, by_epoch=False), TextLoggerHook(), *callbacks
+        fit(tmp_path / folder, *hooks, module=StepsRates, val=1, **words)
+        return read_logs(tmp_path / folder)[0]
+
+    whole = train("a")
+    assert whole[-1]["mode"] == "val"
+    assert whole[-1]["lr"] == 0.1 * 0.5**3
+    with pytest.raises(InterruptedError):
+        train("b", Stops("on_validation_start"))
+    assert train("b", ckpt_path="last") == whole
+
+
 def test_nothing_is_cut_off_where_nothing_was_lost(whole: Path) -> None:
     before = (whole / f"{STAMP}.log.json").read_bytes()
     run(whole, epochs=4, ckpt=whole / "epoch_3.pth")

@@ -319,6 +319,7 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
+        runner.step_rates.resume(self._run_state.saved.get("rates", []))
         if progress.goes_on_in_epoch(trainer):
             self._step.lost = self._run_state.restore_sums(self.fit)
         self._first_iter = runner.iter

@@ -397,8 +397,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         filename = file_name(filename_tmpl or self.filename_tmpl, self.file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
-        if create_symlink and files.is_local(out_dir):
-            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+        if create_symlink:
+            checkpoints.link_latest(out_dir, filename)
 
     def load_checkpoint(
         self,
