@@ -109,7 +109,7 @@ LAYOUT: dict[str, Any] = {
     f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
-        "in_epoch?": bool,
+        **dict.fromkeys(("in_epoch?", "end_is_cut?"), bool),
         "buffers?": {},
         "log_buffer?": [
             [

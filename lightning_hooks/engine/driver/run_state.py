@@ -38,6 +38,7 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
+    end_is_cut       whether an error has cut the events of the epoch's end
     rates          of the last step, if a scheduler of the module has changed the rates since
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
@@ -132,6 +133,7 @@ class RunState:
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
+            end_is_cut=trainer.interrupted and progress.ends_epoch(trainer),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
@@ -155,6 +157,13 @@ class RunState:
         """Set the runner's counters, name and meta, in ``on_train_start``."""
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
+        if saved.get("end_is_cut"):
+            runner.logger.warning(
+                "the file was written when an error had cut the end of epoch %d, which is not "
+                "repeated: what comes after the error, as the module's on_train_epoch_end and the "
+                "epoch's values in the log, is left out",
+                trainer.current_epoch,
+            )
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)

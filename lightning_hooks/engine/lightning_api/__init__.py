@@ -16,6 +16,7 @@ module ``training_step``, ``forward``, ...    ModelWatch                  isolat
 module ``forward``                            in_forward, in a call       FSDP's whole parameters
 module ``on_validation_model_zero_grad``      Ownership                   hooks keep gradients
 module ``on_train_epoch_end``                 Driver                      values of the epoch
+module ``on_train_epoch_end``                 EvalHook                    files after the event
 module ``on_train_batch_end``                 StepTimeHook                end of the iteration
 module ``on_load_checkpoint``                 Contents                    files without callbacks
 module ``on_save_checkpoint``                 Contents                    files without callbacks

@@ -25,6 +25,7 @@ __all__ = [
     "begin_with_validation",
     "begins_with_last_validation",
     "count_step",
+    "ends_epoch",
     "epoch_is_over",
     "forget_minimum",
     "goes_on_in_epoch",
@@ -95,6 +96,12 @@ def was_ended_early(trainer: L.Trainer) -> bool:
     progress = batches(trainer)
     is_between = not is_resuming_mid_epoch(trainer)
     return bool(is_between and progress.current.processed and not progress.is_last_batch)
+
+
+def ends_epoch(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling, or an error has cut, the events of an epoch's end."""
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    return bool(epochs.completed < epochs.processed == epochs.ready)
 
 
 def epoch_is_over(trainer: L.Trainer) -> bool:

@@ -219,7 +219,7 @@ class SavingHook(Hook):
             self._write_due()
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write due files, after all other callbacks and the module."""
+        """Write due files; of a ``ModelCheckpoint`` after all other callbacks and the module."""
         self._write_due()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

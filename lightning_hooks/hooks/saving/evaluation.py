@@ -23,7 +23,7 @@ from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import natives_with
-from lightning_hooks.engine.lightning_api import model_state
+from lightning_hooks.engine.lightning_api import model_state, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import loggers_of
@@ -360,6 +360,20 @@ class EvalHook(SavingHook):
             if self._best.count_validation(self._should_evaluate(runner)):
                 self._evaluate(runner)
         super().on_validation_end(trainer, pl_module)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write an epoch's files after the module's own event, as Lightning's ``Checkpoint``s do.
+
+        A file from before would leave the event, and the epoch's values in the log, out.
+        """
+        super().on_train_start(trainer, pl_module)
+        fit = Driver.of(trainer).fit
+        fit.patch(pl_module, "on_train_epoch_end", after=lambda _: self._write_due())
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write due files where no event of the module follows: in a run with its own loop."""
+        if not progress.ends_epoch(trainer):
+            super().on_train_epoch_end(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn if ``interval`` fits none of the Trainer's validations; wait for the thread."""

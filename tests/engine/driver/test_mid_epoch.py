@@ -236,6 +236,20 @@ def test_an_epochs_values_go_on_from_its_last_validation(tmp_path: Path) -> None
     assert (found, again) == (whole, log)
 
 
+def test_a_line_tells_that_the_end_of_an_epoch_is_not_repeated(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class EndsAtEnd(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit_epochs(tmp_path, LogsEpochs(), EndsAtEnd())
+    fit_epochs(tmp_path, LogsEpochs(), ckpt="last")
+    told = [line for line in caplog.messages if "an error had cut" in line]
+    assert [line.partition(",")[0].rpartition(" ")[2] for line in told] == ["1"]
+
+
 class Stops(Callback):
     """Ends a run in a batch."""
 
