@@ -25,7 +25,7 @@ from lightning_hooks import (
     log_table,
 )
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import StoredSpool
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -225,7 +225,7 @@ def test_a_spool_holds_plain_numbers_and_is_replayed(
     work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fit(work, WatchHook(100), Unreachable(timeout=0), module=Sampling, epochs=1)
-    _, records, _ = read_spool(spool_of(work))
+    records = StoredSpool(spool_of(work))
     counts = [
         r.histograms["gradients/net.bias"] for r in records if "gradients/net.bias" in r.histograms
     ]
