@@ -61,8 +61,8 @@ class HookCallback(Callback):
         """Return the method to call at a point; None without one of the hook's own."""
         return None
 
-    _is_closure: bool = False
-    """Whether the hook calls a function of the user."""
+    _runs_user_code: bool = False
+    """Whether the hook calls a function, or a hook, of the user."""
 
     _reads_step: bool = True
     """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.

@@ -39,14 +39,8 @@ Call = tuple[Any, Callable[..., None]]
 
 
 def runs_no_user_code(hook: object) -> bool:
-    """Whether a hook's class is from this package and runs no code of the user.
-
-    False for hooks of other dialects and with ``_is_closure``: both may call the user's functions.
-    """
-    calls_others = isinstance(hook, HostedHook) or (
-        isinstance(hook, HookCallback) and hook._is_closure
-    )
-    return is_ours(type(hook)) and not calls_others
+    """Whether a hook's class is from this package and runs no code of the user."""
+    return is_ours(type(hook)) and not getattr(hook, "_runs_user_code", False)
 
 
 def has_foreign(hooks: Iterable[object]) -> bool:
