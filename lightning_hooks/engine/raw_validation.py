@@ -31,8 +31,11 @@ class RawValidation(Callback):
 
     def __init__(self, trainer: L.Trainer) -> None:
         self._trainer, self._published = trainer, set[str]()
-        prefix, fit = logged_values.RAW, Driver.of(trainer).fit
-        validation.SecondValidation(trainer, fit, prefix, self, self._withdraw, self._finish)
+        self._driver = driver = Driver.of(trainer)
+        driver.after_raw_scores = []
+        driver.fit.callback(setattr, driver, "after_raw_scores", None)
+        prefix = logged_values.RAW
+        validation.SecondValidation(trainer, driver.fit, prefix, self, self._begin, self._finish)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin the values of a validation."""
@@ -50,15 +53,18 @@ class RawValidation(Callback):
         """Collect the module's logged values."""
         self._buffer.update(validation.val_metrics(trainer))
 
-    def _withdraw(self) -> None:
+    def _begin(self) -> None:
         logged_values.withdraw(self._trainer, self._published)
+        self._driver.after_raw_scores = []
 
     def _finish(self, values: dict[str, torch.Tensor]) -> None:
         self._buffer.average()
         lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
         logged_values.publish(self._trainer, {**lines, **values})
         self._published = {*lines, *values}
-        metrics.log_values(Driver.of(self._trainer).runner, "val", lines)
+        metrics.log_values(self._driver.runner, "val", lines)
+        for call in self._driver.after_raw_scores or ():
+            call()
 
 
 def validates_raw(trainer: L.Trainer) -> bool:

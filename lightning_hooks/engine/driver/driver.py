@@ -34,7 +34,7 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -117,6 +117,8 @@ class Driver(Callback):
         """What the hooks have changed for the present fit or evaluation."""
         self.roster = Roster()
         """The hooks that take part in the present or last fit or evaluation."""
+        self.after_raw_scores: list[Callable[[], None]] | None = None
+        """What waits for the raw weights' validation; None in a fit without."""
         self._contents = Contents()
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
