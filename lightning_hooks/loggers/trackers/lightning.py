@@ -142,7 +142,7 @@ class LightningWriter(Writer):
         for logger in self._ours:
             self._call(logger, logger.save)
 
-    def close(self, failed: bool = False) -> None:
+    def end(self, failed: bool) -> None:
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
