@@ -32,6 +32,9 @@ Row = dict[str, Any]
 MEASURED = {"time", "data_time", "memory", "eta"}
 """Values of the machine, not of the training; not drawn."""
 POSITION = {"mode", "epoch", "iter"}
+RATES = {"lr", "momentum"}
+MARKERS = {"val": "o", "train_epoch": "s", "test": "^"}
+"""The modes of rows of many iterations at once, with their points; all others are of ``train``."""
 COLUMNS = 2
 """Panels side by side in the picture."""
 MOST_PANELS = 40
@@ -77,8 +80,20 @@ class RunLog:
             for row, following in itertools.pairwise(train)
         )
         if again or {row["epoch"] for row in train} == {1}:
-            return max(int(row["iter"]) for row in train)
+            modes = {"train", "train_epoch", *(["val"] if self._validates_within else [])}
+            return max(int(row["iter"]) for row in self.rows if row["mode"] in modes)
         return None
+
+    @property
+    def _validates_within(self) -> bool:
+        """Whether an epoch has two validations, so that their rows count training iterations."""
+        places: dict[tuple[int, str], int] = {}
+        return any(
+            places.setdefault((row["epoch"], key), row["iter"]) != row["iter"]
+            for row in self.rows
+            if row["mode"] == "val" and _is_of_fit(row)
+            for key in row.keys() - POSITION - MEASURED - RATES
+        )
 
     def series(self, *, in_epochs: bool) -> dict[tuple[str, str], Series]:
         """Return the values by quantity and mode, without times and memory.
@@ -90,15 +105,17 @@ class RunLog:
                 positions are iterations.
         """
         lines: dict[tuple[str, str], Series] = {}
-        batches = self.batches
+        batches, within = self.batches, {"train"}
+        if self._validates_within:
+            within.add("val")
         for row in self.rows:
             at = float(row["iter"])
             if batches is not None:
                 at = (row["epoch"] - 1) * batches
-                at += row["iter"] if row["mode"] == "train" else batches
+                at += row["iter"] if row["mode"] in within and _is_of_fit(row) else batches
                 at /= batches if in_epochs else 1
             for key, value in _numbers(row):
-                if row["mode"] == "val" and key.partition(".")[0] in ("lr", "momentum"):
+                if row["mode"] == "val" and key.partition(".")[0] in RATES:
                     continue  # repeats the training's value
                 line = lines.setdefault((key, row["mode"]), Series([], []))
                 line.at.append(at)
@@ -137,11 +154,16 @@ def _row(line: bytes) -> Row | None:
         row = json.loads(line)
     except (ValueError, RecursionError):
         return None
-    if not isinstance(row, dict) or row.get("mode") not in ("train", "val"):
+    if not isinstance(row, dict) or row.get("mode") not in ("train", *MARKERS):
         return None
     counts = [row.get("epoch"), row.get("iter")]
     is_row = all(type(count) is int and 0 <= count < 2**53 for count in counts)
     return row if is_row else None
+
+
+def _is_of_fit(row: Row) -> bool:
+    """Whether a row is of a fit, and no validation alone, which has no rate."""
+    return row["mode"] == "train" or "lr" in row
 
 
 def _numbers(row: Row) -> list[tuple[str, float]]:
@@ -162,9 +184,9 @@ def _numbers(row: Row) -> list[tuple[str, float]]:
 def draw_runs(runs: Sequence[RunLog], path: str | Path, keys: Sequence[str] = ()) -> list[Path]:
     """Draw a panel for each quantity, with a line for each run and mode; return the pictures.
 
-    Points mark the values of validations. The axis is the epoch if all runs count in epochs,
-    otherwise the iteration. More than 40 quantities make several pictures, ``curves.png``,
-    ``curves_2.png``, of small panels: a name, the range of the values, and no axes.
+    Points mark the values of validations, tests and whole epochs. The axis is the epoch if all runs
+    count in epochs, otherwise the iteration. More than 40 quantities make several pictures,
+    ``curves.png``, ``curves_2.png``, of small panels: a name, the range of the values, and no axes.
 
     Args:
         runs: The logs.
@@ -268,7 +290,7 @@ def _small_panels(runs: Sequence[RunLog], panels: Panels, width: float) -> Any:
 
 def _style(runs: Sequence[RunLog], number: int, mode: str) -> dict[str, Any]:
     """Return the arguments of a line in a picture."""
-    style = {"ls": "--", "marker": "o", "ms": 4} if mode == "val" else {}
+    style = {"ls": "--", "marker": MARKERS[mode], "ms": 4} if mode in MARKERS else {}
     return {**style, "color": f"C{number}", "label": _label(runs, number, mode)}
 
 
@@ -280,7 +302,7 @@ def runs_in_terminal(runs: Sequence[RunLog], width: int, keys: Sequence[str] = (
         for (number, mode), line in lines.items():
             points = [point for point in zip(*line, strict=True) if math.isfinite(point[1])]
             if points:  # plotext fails on a legend whose line begins with NaN
-                marker = "o" if mode == "val" else "braille"
+                marker = "o" if mode in MARKERS else "braille"
                 positions, values = zip(*points, strict=True)
                 curves.append((positions, values, marker, _label(runs, number, mode)))
         panels.append(panel(key, _unit(runs), width, 12, curves))

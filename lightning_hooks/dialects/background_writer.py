@@ -11,10 +11,10 @@ from lightning_hooks.loggers.delivery.notices import Notices
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import shared_folder
 from lightning_hooks.loggers.delivery.writer import Writer
-from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.loggers.trackers.table import options_of
 from lightning_hooks.storage.files import is_local
 from lightning_hooks.utils.default_logger import default_logger
+from lightning_hooks.utils.packages import require
 from lightning_hooks.utils.samples import as_image
 from lightning_hooks.utils.secrets import without_secrets
 

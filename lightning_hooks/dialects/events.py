@@ -29,8 +29,8 @@ import torch
 from lightning_hooks.dialects.background_writer import BackgroundWriter
 from lightning_hooks.engine.lightning_api.method_patch import setting
 from lightning_hooks.loggers.trackers import visdom
-from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.utils.arguments import check_int
+from lightning_hooks.utils.packages import require
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = [

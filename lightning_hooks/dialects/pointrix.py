@@ -45,6 +45,7 @@ from lightning_hooks.loggers.trackers.inputs import flatten_params
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -95,7 +96,7 @@ class HookRegistry:
         if not inspect.isclass(cls):
             raise TypeError(f"only a class can be registered as a {self._kind}, got {shown(cls)}")
         other = self._classes.get(cls.__name__, cls)
-        if other is not cls and not other.__module__.startswith("lightning_hooks."):
+        if other is not cls and not is_ours(other):
             name = f"{self._kind} {cls.__name__}"
             raise KeyError(f"the {name} is registered already, by {other.__module__}")
         self._classes[cls.__name__] = cls

@@ -17,6 +17,7 @@ from lightning_hooks.engine.points import GENERIC, POINTS, STAGES
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.engine.usage_errors import parameter_names, plain_arguments
 from lightning_hooks.utils.attributes import weak_property
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.secrets import masked
 
 if TYPE_CHECKING:
@@ -188,7 +189,7 @@ class Hook(HookCallback):
         owner = next(base for base in cls.__mro__ if "setup" in vars(base))
         if owner is cls or not issubclass(owner, Hook):
             cls.setup = _joins(cls.setup)  # type: ignore[method-assign]
-        if cls.__module__.startswith("lightning_hooks.") and "__init__" in vars(cls):
+        if is_ours(cls) and "__init__" in vars(cls):
             # an argument kept as _<name>, for old subclasses that use the name, is read by name;
             # an annotated attribute is kept under the name, and is read faster without a property
             for name in parameter_names(cls.__init__)[1:]:

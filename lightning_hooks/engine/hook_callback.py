@@ -61,8 +61,8 @@ class HookCallback(Callback):
         """Return the method to call at a point; None without one of the hook's own."""
         return None
 
-    _is_closure: bool = False
-    """Whether the hook calls a function of the user."""
+    _runs_user_code: bool = False
+    """Whether the hook calls a function, or a hook, of the user."""
 
     _reads_step: bool = True
     """Whether the hook reads ``runner.outputs``, or the log buffer's values of the step.
@@ -86,9 +86,12 @@ class HookCallback(Callback):
     _averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 
-    def _evaluated_weights(self, trainer: L.Trainer) -> AbstractContextManager[None]:
-        """Give the module the weights that the hook evaluates and saves, in a block."""
+    def _around_evaluation(self, trainer: L.Trainer) -> AbstractContextManager[None]:
+        """Enclose an evaluation by a hook, as to give the module other weights in the block."""
         return nullcontext()
+
+    def _note_unfrozen(self, runner: Any) -> None:
+        """Note that parameters were unfrozen within an epoch."""
 
     @property
     def _kept_kinds(self) -> Sequence[str]:
@@ -120,11 +123,19 @@ class HookCallback(Callback):
     def _log_values(self, runner: Any) -> None:
         """Write the values of a whole epoch in the runner's log buffer."""
 
+    @property
+    def _takes(self) -> Collection[str]:
+        """The kinds of samples that the hook logs, such as ``images``."""
+        return ()
+
     def _log_sample(self, runner: Any, name: str, sample: Any) -> None:
         """Write an image, a table or a histogram."""
 
     def _log_given(self, runner: Any, values: Mapping[str, Any]) -> None:
         """Log numbers of a Lightning ``Logger``, by its names."""
+
+    _given: Any = None
+    """The numbers of a Lightning ``Logger`` that are not logged yet."""
 
     def _log_params(self, runner: Any, params: Mapping[str, Any]) -> None:
         """Log hyper-parameters of a Lightning ``Logger``."""

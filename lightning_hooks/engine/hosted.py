@@ -17,6 +17,8 @@ class HostedHook:
     dialect: Any
     """The library, as data."""
 
+    _runs_user_code = True
+
     facade: Any
     """The run, as seen by the hook; None outside of a run."""
 

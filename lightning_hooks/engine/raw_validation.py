@@ -10,27 +10,32 @@ from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api import logged_values, validation
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.engine.runner.model_wrapper import log_vars_of
 
-__all__ = ["RawValidation"]
+__all__ = ["RawValidation", "validates_raw"]
 
 
 class RawValidation(Callback):
     """Repeats each validation of a fit with the raw weights, and logs the values as ``raw/...``.
 
-    The values are in ``trainer.callback_metrics``, in the Trainer's loggers, and in a line of the
-    hooks' loggers after the validation's.
+    The values are in the Trainer's loggers, in a line of the hooks' loggers after the validation's,
+    and until the next validation in ``trainer.callback_metrics``: callbacks that read there in a
+    validation never find the values of an earlier one.
 
     Args:
         trainer: The Trainer, in the ``setup`` of a fit.
     """
 
     def __init__(self, trainer: L.Trainer) -> None:
-        self._trainer = trainer
-        prefix, fit = logged_values.RAW, Driver.of(trainer).fit
-        validation.SecondValidation(trainer, fit, prefix, self, self._finish)
+        self._trainer, self._published = trainer, set[str]()
+        self._driver = driver = Driver.of(trainer)
+        driver.after_raw_scores = []
+        driver.fit.callback(setattr, driver, "after_raw_scores", None)
+        prefix = logged_values.RAW
+        validation.SecondValidation(trainer, driver.fit, prefix, self, self._begin, self._finish)
 
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Begin the values of a validation."""
@@ -48,8 +53,20 @@ class RawValidation(Callback):
         """Collect the module's logged values."""
         self._buffer.update(validation.val_metrics(trainer))
 
+    def _begin(self) -> None:
+        logged_values.withdraw(self._trainer, self._published)
+        self._driver.after_raw_scores = []
+
     def _finish(self, values: dict[str, torch.Tensor]) -> None:
         self._buffer.average()
         lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
         logged_values.publish(self._trainer, {**lines, **values})
-        metrics.log_values(Driver.of(self._trainer).runner, "val", lines)
+        self._published = {*lines, *values}
+        metrics.log_values(self._driver.runner, "val", lines)
+        for call in self._driver.after_raw_scores or ():
+            call()
+
+
+def validates_raw(trainer: L.Trainer) -> bool:
+    """Whether the raw weights are being validated, after the average."""
+    return any(isinstance(callback, RawValidation) for callback in callbacks_of(trainer))

@@ -11,6 +11,7 @@ from typing import Any, TypeVar, overload
 from lightning_hooks._exports import HOMES
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.notes import add_note
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -247,9 +248,9 @@ def build_with_order(
 
 def _gives_way(name: str, taken: Any, new: Any) -> bool:
     """Whether a hook is ours beyond mmcv, or defined again in ``__main__``, as by a notebook."""
-    ours = taken.__module__.partition(".")[0] == "lightning_hooks"
     again = taken.__module__ == new.__module__ == "__main__"
-    return (ours and name not in MMCV_HOOKS) or (again and taken.__qualname__ == new.__qualname__)
+    is_same = again and taken.__qualname__ == new.__qualname__
+    return is_same or (is_ours(taken) and name not in MMCV_HOOKS)
 
 
 HOOKS = Registry(

@@ -13,6 +13,7 @@ from typing import Any
 from lightning_hooks.engine.hosted import HostedHook
 from lightning_hooks.engine.points import POINTS
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.suggestions import suggest
 
@@ -179,8 +180,8 @@ def _check_first(cls: type, value: object) -> None:
     TypeError: the first argument of TextLog is by_epoch, got 50; write TextLog(interval=50)
     """
     _, first, *others = [*parameter_names(cls.__init__), "", ""]  # type: ignore[misc]
-    is_ours = cls.__module__.startswith("lightning_hooks.hooks.")
-    if is_ours and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
+    takes_none = cls.__module__.startswith("lightning_hooks.hooks.")
+    if takes_none and (hasattr(value, "named_parameters") or hasattr(value, "param_groups")):
         raise TypeError(
             f"{cls.__name__} takes no {type(value).__name__}: it works on the Trainer's; "
             + (f"its first argument is {first}" if first else "it takes no arguments")
@@ -222,10 +223,9 @@ def _known_arguments(cls: type) -> frozenset[str] | None:
         rest = {p.kind: p.name for p in _signature(init).parameters.values()}
         if inspect.Parameter.VAR_KEYWORD not in rest:
             return frozenset(names)
-        ours = base.__module__.startswith("lightning_hooks.")
         passes_on = rest[inspect.Parameter.VAR_KEYWORD] in PASSED_ON
         in_order = rest.get(inspect.Parameter.VAR_POSITIONAL, "arguments") == "arguments"
-        if not (ours and passes_on and in_order):
+        if not (is_ours(base) and passes_on and in_order):
             return None
     return None
 

@@ -37,7 +37,7 @@ class ClosureHook(Hook):
     ['after_run']
     """
 
-    _is_closure = True
+    _runs_user_code = True
     """Whether the hook calls a function of the user."""
 
     def __init__(self, fn_name: str, fn: Callable[[Any], Any]) -> None:

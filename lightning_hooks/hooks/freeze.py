@@ -12,10 +12,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api.model_state import set_train_flags, train_flags
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
-from lightning_hooks.hooks.averaging.base import averages_of
 from lightning_hooks.hooks.reached import warn_unless_reached
 from lightning_hooks.optim.layers import matches
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
@@ -166,8 +166,8 @@ class FreezeHook(Hook):
     def _end_if_over(self, runner: Runner) -> None:
         if self._frozen and self._is_over(runner):
             self._restore(runner.module)
-            for hook in averages_of(runner.trainer):  # as in a run resumed within the epoch
-                hook._look_again(runner)
+            for hook in natives_with("_note_unfrozen", runner.hooks):
+                hook._note_unfrozen(runner)
             trains = "trains" if len(self.names) == 1 else "train"
             runner.logger.info("%s %s from now on", ", ".join(self.names), trains)
 

@@ -6,7 +6,6 @@ import concurrent.futures
 import contextlib
 import importlib
 import importlib.metadata
-import importlib.util
 import json
 import os
 import re
@@ -26,6 +25,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.saving.export import weights_in
 from lightning_hooks.storage import files, weights
 from lightning_hooks.utils.arguments import check_bool, check_choice, check_number, shown
+from lightning_hooks.utils.packages import require
 from lightning_hooks.utils.plain_types import plain
 from lightning_hooks.utils.secrets import describe, masked
 
@@ -113,13 +113,9 @@ class HubCheckpointHook(Hook):
         check_bool(private=private, card=card)
         check_number("timeout", timeout, 0)
         check_choice("format", format, ("checkpoint", "safetensors"))
-        if importlib.util.find_spec("huggingface_hub") is None:
-            raise ImportError(
-                "HubCheckpointHook needs huggingface_hub: pip install huggingface_hub",
-                name="huggingface_hub",
-            )
+        require("huggingface_hub", "HubCheckpointHook")
         if format == "safetensors":
-            weights.require_safetensors("HubCheckpointHook")
+            require("safetensors", "HubCheckpointHook")
         self.repo_id, self.upload, self.private = repo_id, upload, private
         self.card, self.timeout, self.format = card, timeout, format
         self._metrics: dict[int, dict[str, float]] = {}  # by the iterations done

@@ -90,7 +90,7 @@ class ScheduleFreeHook(Hook):
         self._trains = to_train
 
     @contextlib.contextmanager
-    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Switch to evaluation in the block, for a file or an evaluation in an iteration."""
         trained = self._trains
         self._switch(trainer, to_train=False)
@@ -101,7 +101,7 @@ class ScheduleFreeHook(Hook):
                 self._switch(trainer, to_train=True)
 
     def _save(self, trainer: L.Trainer, save: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        with self._evaluated_weights(trainer):
+        with self._around_evaluation(trainer):
             return save(*args, **kwargs)
 
     def before_train_epoch(self, runner: Runner) -> None:

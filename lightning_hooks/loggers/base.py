@@ -14,7 +14,7 @@ from torch import distributed
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api.logged_values import RAW
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.line import Line, has_rates, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers.as_lightning_logger import HooksLogger
@@ -143,7 +143,7 @@ class LoggerHook(Hook):
 
     def before_run(self, runner: Runner) -> None:
         """Let the last logger of the run clear the output, and no other."""
-        loggers = [hook for hook in runner.hooks if is_family(hook, "LoggerHook")]
+        loggers = loggers_of(runner.hooks)
         for hook in loggers:
             hook.reset_flag = hook is loggers[-1]
         self._results, self._read, self._line_at = {}, 0, None

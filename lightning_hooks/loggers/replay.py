@@ -9,19 +9,14 @@ from collections.abc import Callable
 from typing import Any
 
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import (
-    StoredRecords,
-    discard_delivered,
-    exclusive,
-    read_head,
-    read_spool,
-)
+from lightning_hooks.loggers.delivery.spool import StoredSpool, exclusive, read_head
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.neptune import is_neptune_run, read_neptune
-from lightning_hooks.loggers.trackers.packages import require, tolerant
+from lightning_hooks.loggers.trackers.packages import tolerant
 from lightning_hooks.loggers.trackers.table import TRACKERS, arguments_of, writer_class
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.default_logger import default_logger
+from lightning_hooks.utils.packages import require
 
 __all__ = ["open_writer", "replay"]
 
@@ -86,7 +81,7 @@ def replay(
     """
     if not os.path.exists(path):
         raise FileNotFoundError(f"there is no {path}")
-    records: list[Record] | StoredRecords
+    records: list[Record] | StoredSpool
     if is_neptune_run(path):
         records, failed, left = read_neptune(path)
         if left:
@@ -94,7 +89,8 @@ def replay(
     elif os.path.isdir(path):
         raise ValueError(f"{path} is neither a spool nor an offline run of Neptune's")
     elif everything or read_head(path)[0].get("writer") != to:
-        _, records, failed = read_spool(path)
+        records = StoredSpool(path)
+        failed = records.failed
     else:
         with exclusive(path):
             return _deliver(path, str(to), new_run, on_sent, options)
@@ -110,26 +106,27 @@ def _deliver(
     options: dict[str, Any],
 ) -> int:
     """Send the undelivered records of a spool, end the run and remove the spool."""
-    head, records, failed = read_spool(path, rest=True)
+    records = StoredSpool(path, rest=True)
+    head, failed, killed = records.head, records.failed, records.killed
     finds_runs = to in TRACKERS and "run_id" in TRACKERS[to].options
     if finds_runs and not new_run and head["run"] is not None:
         options.setdefault("run_id", head["run"])
     has_begun = head["run"] != head.get("key")  # the backend has given an id
     if records or (finds_runs and not new_run and has_begun and writer_class(to).shows_state):
-        run_id = _send_to(to, records, failed, on_sent, options, head["killed"])
-        state = "killed" if head["killed"] else "failed" if failed else "finished"
+        run_id = _send_to(to, records, failed, on_sent, options, killed)
+        state = "killed" if killed else "failed" if failed else "finished"
         text = f"{path}: {len(records)} records sent to {to}"
         text += "" if run_id is None else f", run {run_id}, which has ended as {state}"
         default_logger(0).info(text)
     for upload in (each for record in records for each in record.uploads):
         upload.discard()
-    discard_delivered(path, head)
+    records.discard()
     return len(records)
 
 
 def _send_to(
     to: Writer | str,
-    records: list[Record] | StoredRecords,
+    records: list[Record] | StoredSpool,
     failed: bool,
     on_sent: Callable[[int, int], None] | None,
     options: dict[str, Any],
@@ -153,7 +150,7 @@ def _send_to(
 
 def _send(
     writer: Writer,
-    records: list[Record] | StoredRecords,
+    records: list[Record] | StoredSpool,
     on_sent: Callable[[int, int], None] | None,
 ) -> None:
     refused: set[str] = set()

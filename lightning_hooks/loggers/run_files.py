@@ -9,7 +9,7 @@ import os
 import posixpath
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import fsspec
 
@@ -75,11 +75,12 @@ def append(path: str, data: bytes, local: bool = True) -> None:
         os.close(file)
 
 
-def read(path: str) -> bytes:
-    """Return the content of a local or remote file; empty if missing or unreadable."""
+def read(path: str, start: int = 0) -> bytes:
+    """Return the content of a local or remote file from a byte on; empty if unreadable."""
     try:
         local = os.fdopen(_open(path, os.O_RDONLY), "rb") if is_local(path) else None
         with local or fsspec.open(path, "rb") as file:
+            file.seek(start)
             return bytes(file.read())
     except OSError:
         return b""
@@ -95,13 +96,10 @@ class LogFile:
         path: The file.
     """
 
-    _measures: ClassVar[dict[str, tuple[int, int]]] = {}
-    """Size and CRC-32 of each file that was read, for all objects of the file."""
-
     def __init__(self, path: str) -> None:
         self.path, self._is_local = path, is_local(path)
         self._failed = False
-        self._measures.pop(path, None)
+        self._measured = 0, 0  # size and CRC-32 of what was read
         if self._is_local:
             with contextlib.suppress(OSError):  # the first line will warn
                 os.makedirs(os.path.dirname(path), exist_ok=True)
@@ -120,11 +118,8 @@ class LogFile:
         """
         if self._failed:
             return
-        data = line.encode(errors="backslashreplace") + b"\n"
-        size, crc = self._measured()
         try:
-            append(self.path, data, self._is_local)
-            self._measures[self.path] = size + len(data), zlib.crc32(data, crc)
+            append(self.path, line.encode(errors="backslashreplace") + b"\n", self._is_local)
         except Exception as error:  # a full disk, a lost mount: training goes on
             self._failed = True
             logger.warning(
@@ -133,19 +128,16 @@ class LogFile:
             )
 
     def state(self) -> dict[str, Any]:
-        """Return the file's ``size`` and ``crc32`` now, for a checkpoint."""
-        size, crc = self._measured()
+        """Return the file's ``size`` and ``crc32`` for a checkpoint; each byte is read once."""
+        size, crc = self._measured
+        added = read(self.path, size)
+        self._measured = size, crc = size + len(added), zlib.crc32(added, crc)
         return {"size": size, "crc32": crc}
 
-    def _measured(self) -> tuple[int, int]:
-        """Return size and CRC-32; the file is read only once."""
-        if self.path not in self._measures:
-            content = read(self.path)
-            self._measures[self.path] = len(content), zlib.crc32(content)
-        return self._measures[self.path]
-
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
-        """Remove the lines written after a checkpoint; return whether the file had any content.
+        """Remove the lines written after a checkpoint; return whether the file goes on.
+
+        A file goes on if it has any content, or was empty at the time of the checkpoint.
 
         A file with another beginning than at the time of the checkpoint is left unchanged, with a
         warning.
@@ -159,13 +151,12 @@ class LogFile:
         if len(start) == state["size"] and zlib.crc32(start) == state["crc32"]:
             if len(content) > len(start):
                 self._truncate(start, logger)
-            self._measures.pop(self.path, None)
         elif content:
             logger.warning(
                 "%s is not what it was when the checkpoint was written: it is not cut back",
                 self.path,
             )
-        return bool(content)
+        return bool(content) or not state["size"]
 
     def _truncate(self, start: bytes, logger: logging.Logger) -> None:
         try:

@@ -9,6 +9,7 @@ import lightning as L
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.lightning_api.logged_values import is_isolated
+from lightning_hooks.engine.raw_validation import validates_raw
 from lightning_hooks.engine.roster import hook_callbacks_of
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.warn import warn
@@ -20,8 +21,8 @@ def log_image(module: L.LightningModule, name: str, image: Any) -> None:
     """Log an image from a step of a LightningModule: ``log_image(self, "sample", x[0])``.
 
     Every tracker of the run gets the image at this iteration as ``train/sample``, ``val/sample``
-    or ``test/sample``. The sanity check, ranks other than 0 and steps run by a hook, such as
-    ``precise_bn``, log nothing.
+    or ``test/sample``. The sanity check, ranks other than 0, steps run by a hook, such as
+    ``precise_bn``, and the second validation of an average's ``validate="both"`` log nothing.
 
     Args:
         module: The module: ``self`` in a step.
@@ -147,6 +148,8 @@ def _runner_of(module: Any, function: str) -> Any:
         trainer = module.trainer
     except RuntimeError:
         trainer = None
+    if trainer is not None and validates_raw(trainer):
+        return None
     if trainer is not None and hook_callbacks_of(trainer):
         return Driver.of(trainer).runner_for(trainer, module)
     reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"

@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import fsspec
+import lightning as L
 import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
@@ -119,17 +120,18 @@ def json_line(record: Mapping[str, Any], rounding: Callable[[Any], Any] = rounde
 
 def _jsonable(value: Any) -> Any:
     """Convert a value to plain types without NaN and infinity."""
-    if isinstance(value, torch.Tensor):
-        value = value.tolist()
     if type(value) not in (float, int, str):  # nearly every value
-        value = plain(value)
-    if isinstance(value, Mapping):
-        return {str(k): _jsonable(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_jsonable(v) for v in value]
-    if isinstance(value, bytes):
-        return str(value)
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+        value = plain(value.tolist() if isinstance(value, torch.Tensor) else value)
+    match value:
+        case float():
+            return value if math.isfinite(value) else None
+        case dict():
+            return {str(k): _jsonable(v) for k, v in value.items()}
+        case list() | tuple():
+            return [_jsonable(v) for v in value]
+        case bytes():
+            return str(value)
+    return value
 
 
 @HOOKS.register_module()
@@ -189,13 +191,15 @@ class TextLoggerHook(LoggerHook):
         folder, only files with the run's timestamp as prefix are copied.
     """
 
-    _transient = ("_json", "_lines", "_resumed", "_loaded_epoch")
+    _transient = ("_json", "_lines", "_resumed", "_loaded_epoch", "_before_validation")
     _reserved = _IN_HEAD
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
     _loaded_epoch: int | None = None  # of the checkpoint of an evaluation, from 1
     _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
+    # the iteration of the last validation, and the states from before
+    _before_validation: tuple[int, dict[str, Any]] = (-1, {})
 
     def __init__(
         self,
@@ -280,11 +284,23 @@ class TextLoggerHook(LoggerHook):
             logger = logger.parent if logger.propagate else None
         return True
 
+    def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Keep the sizes of the text files, after the lines of the epoch that ends."""
+        if self._files and trainer.is_global_zero:
+            self._before_validation = Driver.of(trainer).runner.iter, self._states()
+
+    def _states(self) -> dict[str, Any]:
+        return {text.name: text.state() for text in self._files}
+
     def _add_to_file(self, file: CheckpointFile) -> None:
-        """Add the sizes of the text files."""
-        if self._files and file.trainer.is_global_zero and file.is_whole:
-            logs = file.own_part.setdefault("text_logs", {})
-            logs.update({text.name: text.state() for text in self._files})
+        """Add the sizes of the text files; without the lines of a validation that is repeated."""
+        trainer = file.trainer
+        if self._files and trainer.is_global_zero and file.is_whole:
+            states, (iteration, before) = self._states(), self._before_validation
+            is_cut = trainer.interrupted and trainer.validating
+            if is_cut and iteration == Driver.of(trainer).runner.iter:
+                states = before
+            file.own_part.setdefault("text_logs", {}).update(states)
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Read the sizes of the text files; outside of a fit the epoch, which mmcv counts.

@@ -23,6 +23,7 @@ import numpy
 import torch
 
 from lightning_hooks.standin.utils.notice import notice
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = ["offer"]
 
@@ -90,8 +91,7 @@ def _title(value: Any) -> str:
     if isinstance(value, float):
         return repr(value)
     name = getattr(value, "__name__", None)
-    is_ours = name is None or str(getattr(value, "__module__", "")).startswith("lightning_hooks")
-    return "a replacement of lightning_hooks" if is_ours else str(name)
+    return "a replacement of lightning_hooks" if name is None or is_ours(value) else str(name)
 
 
 def _names_of_numpy() -> dict[str, Any]:

@@ -107,7 +107,7 @@ def record(
         listed.write()
         rename()
         if target.is_latest and is_newest and files.is_local(target.directory):
-            _link(files.plain(target.directory), target.name)
+            _link(target.directory, target.name)
         return listed.prune(target.run, target.series, target.choose_old)
 
 
@@ -213,13 +213,14 @@ def _remove_unfinished(directory: str, listed: Collection[str], own: str) -> Non
 
 
 def link_latest(directory: str, name: str) -> None:
-    """Point ``latest.pth`` at a file of the same local directory, in one step."""
-    with locked(directory):  # a temporary link without a lock is the leftover of a kill
-        _link(directory, name)
+    """Point ``latest.pth`` at a file of the same directory, in one step; not in a remote one."""
+    if files.is_local(directory):
+        with locked(files.absolute(directory)):  # without a lock, it is the leftover of a kill
+            _link(directory, name)
 
 
 def _link(directory: str, name: str) -> None:
-    link = os.path.join(directory, LATEST)
+    link = os.path.join(files.absolute(directory), LATEST)
     temporary = f"{link}.{uuid4().hex[:8]}.tmp"
     try:
         os.symlink(name, temporary)

@@ -139,9 +139,11 @@ def flaw_of_archive(file: IO[bytes]) -> str | None:
             records = archive.infolist()
             if any(record.compress_type for record in records):
                 return "has compressed records, as torch.save writes none"
-            damaged = archive.testzip() if _have_crc32(records) else None
+            if not _have_crc32(records):
+                return None
+            damaged = archive.testzip()
     except Exception as error:  # zipfile raises errors of many types for a damaged file
         return f"cannot be read: {error}"
-    if damaged is not None:
-        return f"is damaged: its record {damaged!r} has another CRC-32 than it was written with"
-    return "" if _have_crc32(records) else None
+    if damaged is None:
+        return ""
+    return f"is damaged: its record {damaged!r} has another CRC-32 than it was written with"

@@ -39,8 +39,8 @@ The values are the raw weights, to train on with, and ``n_averaged``, the number
 """
 
 
-OF_RANKS = ("rng", "loaders", "data")
-"""The keys of this package's part with a list of what each rank has: random states, places."""
+OF_RANKS = ("rng", "loaders", "data", "sums", "log_buffer")
+"""The keys of this package's part with a list of what each rank has: random states, places ..."""
 
 
 def count(value: Any) -> bool:
@@ -72,6 +72,8 @@ def rank_state(value: Any) -> bool:
     return (isinstance(value, list) and not value) or random_state(value)
 
 
+NUMBER = Real | torch.Tensor
+
 DRAWS = {"process": random_state, "own": [torch.Tensor]}
 
 COUNTERS = dict.fromkeys(("epoch", "iter"), count)
@@ -101,20 +103,24 @@ LAYOUT: dict[str, Any] = {
         **dict.fromkeys(("epoch?", "iter?"), count),
         "hook_msgs?": {
             "best_ckpts?": {"*": [score_with_path]},
-            "best_score?": Real | torch.Tensor,
+            "best_score?": NUMBER,
         },
     },
     f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
-        "in_epoch?": bool,
+        **dict.fromkeys(("in_epoch?", "end_is_cut?"), bool),
         "buffers?": {},
-        "log_buffer?": {
-            **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
-            "output": {"*": float | int},
-            "averages": [str],
-            "ready": bool,
-        },
+        "log_buffer?": [
+            [
+                {
+                    **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
+                    "output": {"*": float | int},
+                    "averages": [str],
+                    "ready": bool,
+                }
+            ]
+        ],
         "rng?": [rank_state],
         "loaders?": [
             [
@@ -126,6 +132,15 @@ LAYOUT: dict[str, Any] = {
             ]
         ],
         "data?": [[torch.Tensor]],
+        "sums?": [
+            [
+                {
+                    **dict.fromkeys(("fx", "name", "label"), str),
+                    **dict.fromkeys(("value?", "batch_size?"), torch.Tensor),
+                    **{"reduce_fx?": str, "flags?": {"sync_dist": bool, "*": bool}},
+                }
+            ]
+        ],
         **dict.fromkeys(("parts?", "ranks?"), count),
         "hooks?": [{"key": str, "class": str, "arguments": {}}],
         "averages?": [
@@ -134,6 +149,7 @@ LAYOUT: dict[str, Any] = {
                 **dict.fromkeys(("steps", "updates"), int | None),
             }
         ],
+        "rates?": [[{**dict.fromkeys(("lr?", "momentum?"), NUMBER), "betas?": list | tuple}]],
         "grad_norms?": {"*": {"*": torch.Tensor}},
         "text_logs?": {"*": {"size": int, "crc32": object}},
         "watch?": {"*": {"*": int}},

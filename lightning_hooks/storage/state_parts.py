@@ -122,7 +122,7 @@ def _take_states_of_ranks(own_part: dict[str, Any], packed: Mapping[str, torch.T
     for rank, contents in sorted(packed.items(), key=lambda item: int(item[0])):
         try:
             of_rank = torch.load(io.BytesIO(contents.numpy().tobytes()), weights_only=True)
-            lists = {key: [of_rank[key]] for key in layout.OF_RANKS}
+            lists = {key: [of_rank[key]] for key in layout.OF_RANKS if key in of_rank}
         except Exception as error:  # torch raises errors of many types for a damaged file
             raise layout.DamagedCheckpointError(
                 f"the state of rank {rank} in the checkpoint cannot be read: {error!r}"

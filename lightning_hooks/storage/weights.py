@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import shutil
 import tempfile
@@ -16,13 +15,13 @@ import torch
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils import dtensors
+from lightning_hooks.utils.packages import require
 
 __all__ = [
     "check_ending",
     "entry_of",
     "facts_of",
     "is_safetensors",
-    "require_safetensors",
     "write_weights",
 ]
 
@@ -51,19 +50,12 @@ def check_ending(path: str, name: str) -> None:
             f"{SAFETENSORS!r}"
         )
     if ending == SAFETENSORS:
-        require_safetensors(name)
+        require("safetensors", name)
 
 
 def is_safetensors(path: str) -> bool:
     """Return whether a path has safetensors' ending."""
     return path.endswith(SAFETENSORS)
-
-
-def require_safetensors(name: str) -> None:
-    """Raise an ImportError, with the command to install, if safetensors is missing."""
-    if importlib.util.find_spec("safetensors") is None:
-        message = f"{name} needs safetensors: pip install safetensors"
-        raise ImportError(message, name="safetensors")
 
 
 def write_weights(

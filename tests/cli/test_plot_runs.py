@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
 from lightning_hooks.cli import main, plot_runs
 from lightning_hooks.cli.plot_runs import read_run
-from support.training import fit
+from support.training import TinyModule, fit, make_loader
 
 for package in ("matplotlib", "plotext", "rich", "shtab"):
     pytest.importorskip(package)
@@ -71,6 +72,29 @@ def test_rows_of_an_epoch_lie_within_it_and_validations_at_its_end(tmp_path: Pat
     assert lines["acc", "val"] == ([1.0, 2.0], [0.5, 0.75])
     assert {key for key, _ in lines} == {"lr", "loss", "acc"}  # no times
     assert log.series(in_epochs=False)["acc", "val"].at == [4.0, 8.0]
+
+
+def test_validations_within_epochs_lie_within_them(tmp_path: Path) -> None:
+    class Trained(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            self.log("mean", loss, on_step=False, on_epoch=True)
+            return loss
+
+        test_step = TinyModule.validation_step
+
+    run = {"batches": 8, "val": 3, "max_epochs": 2, "val_check_interval": 4}
+    trainer = fit(tmp_path, TextLoggerHook(interval=3), module=Trained, **run)
+    module = trainer.lightning_module
+    trainer.validate(module, make_loader(5), verbose=False)
+    trainer.test(module, make_loader(2), verbose=False)
+    log = read_run(tmp_path)
+    assert log.damaged == 0
+    lines = log.series(in_epochs=True)
+    assert lines["loss", "train"].at == [3 / 8, 6 / 8, 11 / 8, 14 / 8]
+    assert lines["mean", "train_epoch"].at == [1.0, 2.0]
+    assert lines["val_loss", "val"].at == [0.5, 1.0, 1.5, 2.0, 2.0]
+    assert lines["val_loss", "test"].at == [2.0]
 
 
 def test_a_run_by_iteration_counts_in_these(tmp_path: Path) -> None:

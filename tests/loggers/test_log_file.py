@@ -10,11 +10,12 @@ from typing import Any
 import fsspec
 import pytest
 import torch
+from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import CheckpointHook, HookAdapter, IterTimerHook, TextLoggerHook
 from lightning_hooks.loggers.run_files import append
 from support.logs.text import read_logs
-from support.training import NoValidation, TinyModule, make_loader, make_trainer
+from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 STAMP = "20300101_000000"
 
@@ -62,6 +63,57 @@ def test_a_resumed_run_goes_on_in_the_file_of_two_hooks(tmp_path: Path) -> None:
         trainer.fit(NoValidation(), make_loader(5), ckpt_path=ckpt)
         rows = [(row["epoch"], row["iter"]) for row in read_logs(tmp_path)[0]]
         assert rows == [(epoch, i) for epoch in (1, 2) for i in (2, 3, 4, 5, 5)]
+
+
+class Stops(Callback):
+    """Ends a run in the first validation, which has been logged at its end."""
+
+    def __init__(self, event: str) -> None:
+        setattr(self, event, self.stop)
+
+    def stop(self, trainer: Any, *_: Any) -> None:
+        if not trainer.sanity_checking:
+            raise InterruptedError
+
+
+@pytest.mark.parametrize("event", ["on_validation_start", "on_validation_end"])
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_a_repeated_validation_has_one_line(tmp_path: Path, event: str, by_epoch: bool) -> None:
+    def train(folder: str, *callbacks: Any, **words: Any) -> list[Any]:
+        hooks = CheckpointHook(2, by_epoch), TextLoggerHook(interval=3, by_epoch=by_epoch)
+        options = {"by_epoch": by_epoch, "val": 1, "val_check_interval": 2, **words}
+        length = {"max_epochs": 2} if by_epoch else {"max_steps": 8}
+        callbacks = (*callbacks, CheckpointHook(interval=-1, on_exception=True))
+        fit(tmp_path / folder, *hooks, callbacks=callbacks, **options, **length)
+        return read_logs(tmp_path / folder)[0]
+
+    whole = train("a")
+    with pytest.raises(InterruptedError):
+        train("b", Stops(event))
+    assert train("b", ckpt_path="last") == whole
+
+
+class StepsRates(TinyModule):
+    """Has another rate after each batch."""
+
+    def configure_optimizers(self) -> Any:
+        optimizer = super().configure_optimizers()
+        scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.5)
+        return [optimizer], [{"scheduler": scheduler, "interval": "step"}]
+
+
+def test_a_repeated_validation_has_the_rate_of_the_last_step(tmp_path: Path) -> None:
+    def train(folder: str, *callbacks: Any, **words: Any) -> list[Any]:
+        hooks = CheckpointHook(1, by_epoch=False), TextLoggerHook(), *callbacks
+        fit(tmp_path / folder, *hooks, module=StepsRates, val=1, **words)
+        return read_logs(tmp_path / folder)[0]
+
+    whole = train("a")
+    assert whole[-1]["mode"] == "val"
+    assert whole[-1]["lr"] == 0.1 * 0.5**3
+    with pytest.raises(InterruptedError):
+        train("b", Stops("on_validation_start"))
+    assert train("b", ckpt_path="last") == whole
 
 
 def test_nothing_is_cut_off_where_nothing_was_lost(whole: Path) -> None:

@@ -40,6 +40,8 @@ def test_two_ranks(tmp_path: Path) -> None:
     print(lines(first, "rank 0"), lines(first, "sync"), first["calls"])
     assert lines(first, "rank 0")[:2] == expected(1.0)[:2]
     assert lines(first, "sync")[:2] == lines(second, "sync")[:2] == expected(2.0)[:2]
+    # the line after the file of iteration 3 has the values of both ranks from before the file
+    assert first["resumed"][0] == second["resumed"][0] == first["lines"]["sync"][1]
     assert first["lines"]["rank 0"][-1] == {"of_epoch": 1.0}
     assert first["lines"]["sync"][-1] == {"of_epoch": 2.0}
     # two lines of two iterations and the values of the epoch

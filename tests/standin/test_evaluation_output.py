@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader, Dataset, IterableDataset
 
+from lightning_hooks import EMAHook
 from support.standin import HAS_LITE, Idle, make, needs_lite
 
 
@@ -121,3 +122,22 @@ def test_a_users_test_fn_is_kept(tmp_path: Path) -> None:
     runner.register_hook(hook)
     runner.run([DataLoader([1.0])], [("train", 1)])  # type: ignore[arg-type]
     assert hook.test_fn is test
+
+
+def test_an_average_of_this_package_is_evaluated_by_iteration_too(tmp_path: Path) -> None:
+    from mmcv.runner import EvalHook
+
+    evaluated: list[float] = []
+
+    def test(model: Any, loader: Any) -> list[float]:
+        evaluated.append(model.weight.item())
+        return [0.0, 1.0, 2.0, 3.0, 4.0]
+
+    average, model = EMAHook(momentum=0.5, warm_up=1), Tells()
+    runner = make("IterBasedRunner", 2, tmp_path, model)
+    runner.register_optimizer_hook({})
+    runner.register_hook(average)
+    data = DataLoader(Samples())
+    runner.register_hook(EvalHook(data, interval=2, by_epoch=False, test_fn=test))
+    runner.run([DataLoader([1.0])], [("train", 1)])  # type: ignore[arg-type]
+    assert evaluated == [average.ema_state_dict()["weight"].item()] != [0.8]

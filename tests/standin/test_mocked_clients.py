@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from lightning_hooks.loggers.trackers.packages import require
+from lightning_hooks.utils.packages import require
 from support.standin import Idle, make
 from support.training import NoValidation, fit
 

@@ -17,6 +17,8 @@ from support.training import TinyModule, make_loader, make_trainer
 
 OURS = "lightning_hooks"
 OPTIMIZERS = "loops", "fit_loop", "epoch_loop.automatic_optimization.optim_progress", "optimizer"
+BUFFER = OURS, "log_buffer", 0, 0
+SUM = dict.fromkeys(("fx", "name", "label"), "x")
 NONSENSE: list[tuple[list[Any], list[Any]]] = [
     (["state_dict", "meta", "loops", "callbacks", OURS], [5, [1]]),
     (["optimizer_states", "lr_schedulers"], [5, {"a": 1}, [5]]),
@@ -46,8 +48,9 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
         [(OURS, name) for name in ("text_logs", "trackers", "log_buffer", "watch", "skips")],
         [5, "x"],
     ),
-    ([(OURS, "log_buffer", "values"), (OURS, "log_buffer", "counts")], [5, {"a": 1}]),
-    ([(OURS, "log_buffer", "output"), (OURS, "log_buffer", "averages")], [5, [1]]),
+    ([(*BUFFER, "values"), (*BUFFER, "counts")], [5, {"a": 1}]),
+    ([(*BUFFER, "output"), (*BUFFER, "averages")], [5, [1]]),
+    ([(OURS, "sums")], [5, [5], [[{"fx": "x"}]], [[{**SUM, "value": 1}]], [[{**SUM, "name": 1}]]]),
 ]
 CASES = [
     ((key,) if isinstance(key, str) else key, value)

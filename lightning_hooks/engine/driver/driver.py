@@ -34,7 +34,7 @@ and the list of calls in ``calls.py``.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -85,6 +85,7 @@ from lightning_hooks.storage.checkpoint_io import check_reads
 from lightning_hooks.storage.torch_files import save_torch
 from lightning_hooks.utils.default_logger import default_logger
 from lightning_hooks.utils.first_error import name_first_error
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = ["Driver", "is_lightnings_default"]
 
@@ -116,6 +117,8 @@ class Driver(Callback):
         """What the hooks have changed for the present fit or evaluation."""
         self.roster = Roster()
         """The hooks that take part in the present or last fit or evaluation."""
+        self.after_raw_scores: list[Callable[[], None]] | None = None
+        """What waits for the raw weights' validation; None in a fit without."""
         self._contents = Contents()
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
@@ -306,7 +309,7 @@ class Driver(Callback):
         runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters()
         self._run_state.watch_validations(self.fit)
-        log_values = self._run_state.saved.get("log_buffer")  # cleared with the data
+        log_values = self._run_state.log_values()  # cleared with the data
         self.ownership.hand_over_optimizers()
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
@@ -318,13 +321,14 @@ class Driver(Callback):
         self._has_begun = True
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
-        inside = progress.is_resuming_mid_epoch(trainer)
-        self._step.resumed_epoch = trainer.current_epoch if inside else None
+        runner.step_rates.resume(self._run_state.saved.get("rates", []))
+        if progress.goes_on_in_epoch(trainer):
+            self._step.lost = self._run_state.restore_sums(self.fit)
         self._first_iter = runner.iter
         self._expect_batches()
         self.begin_cycle()
-        if log_values:  # loggers clear the buffer when an epoch begins
-            runner.log_buffer.load_state_dict(log_values)
+        for values in log_values:  # loggers clear the buffer when an epoch begins
+            runner.log_buffer.load_state_dict(values)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Call ``before_train_epoch``."""
@@ -578,5 +582,5 @@ def _prepares_in_before_run(hook: Any) -> bool:
     return any(
         "before_run" in vars(base) and base.__name__ != "Hook"
         for base in type(hook).__mro__
-        if base.__module__.startswith("lightning_hooks.")
+        if is_ours(base)
     )

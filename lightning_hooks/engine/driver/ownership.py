@@ -21,6 +21,7 @@ from lightning_hooks.engine.runner.backward import (
 )
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.fsdp import is_flattened
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = [
@@ -38,14 +39,8 @@ Call = tuple[Any, Callable[..., None]]
 
 
 def runs_no_user_code(hook: object) -> bool:
-    """Whether a hook's class is from this package and runs no code of the user.
-
-    False for hooks of other dialects and with ``_is_closure``: both may call the user's functions.
-    """
-    calls_others = isinstance(hook, HostedHook) or (
-        isinstance(hook, HookCallback) and hook._is_closure
-    )
-    return type(hook).__module__.startswith("lightning_hooks.") and not calls_others
+    """Whether a hook's class is from this package and runs no code of the user."""
+    return is_ours(type(hook)) and not getattr(hook, "_runs_user_code", False)
 
 
 def has_foreign(hooks: Iterable[object]) -> bool:

@@ -11,6 +11,7 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
@@ -37,11 +38,14 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
+    end_is_cut       whether an error has cut the events of the epoch's end
+    rates          of the last step, if a scheduler of the module has changed the rates since
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
-    log_buffer     the values of steps not averaged yet
+    sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
+    log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
     The others of this part: ``text_logs`` (:mod:`lightning_hooks.loggers.text`), ``trackers``
@@ -114,6 +118,8 @@ class RunState:
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(),
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
+            "sums": epoch_sums(trainer),
+            "log_buffer": [runner.train_log.state_dict()],
         }
         if self:  # before the first batch of a resumed run
             of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
@@ -125,8 +131,9 @@ class RunState:
             iter=done,
             in_epoch=runner.in_epoch,
             run=runner.run_id,
-            log_buffer=runner.train_log.state_dict(),
             last_val_iter=runner.last_val_iter,
+            rates=runner.step_rates.state(),
+            end_is_cut=trainer.interrupted and progress.ends_epoch(trainer),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
@@ -150,12 +157,19 @@ class RunState:
         """Set the runner's counters, name and meta, in ``on_train_start``."""
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
+        if saved.get("end_is_cut"):
+            runner.logger.warning(
+                "the file was written when an error had cut the end of epoch %d, which is not "
+                "repeated: what comes after the error, as the module's on_train_epoch_end and the "
+                "epoch's values in the log, is left out",
+                trainer.current_epoch,
+            )
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
-        inside = mid_epoch and not (last and progress.resumed_after_last_batch(trainer))
+        inside = progress.goes_on_in_epoch(trainer)
         runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
@@ -167,6 +181,23 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def log_values(self) -> list[dict[str, Any]]:
+        """Return the values of the rank's log buffer; a file of an error has those of rank 0."""
+        values: list[dict[str, Any]] = self._of_rank("log_buffer")
+        return values or self._of_rank("log_buffer", 0)
+
+    def restore_sums(self, fit: FitChanges) -> frozenset[str] | None:
+        """Go on from the epoch's sums, in ``on_train_start`` of a run resumed within an epoch.
+
+        Returns:
+            The names of values without a sum in the file; None for all.
+        """
+        if "sums" not in self.saved:
+            return None
+        sums = self._of_rank("sums")
+        restore_epoch_sums(self._runner.trainer, sums, fit)
+        return frozenset(record["label"] for record in sums if "value" not in record)
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""

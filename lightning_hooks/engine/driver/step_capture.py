@@ -24,6 +24,7 @@ from lightning_hooks.engine.runner import metrics
 from lightning_hooks.engine.runner.backward import OrphanLoss
 from lightning_hooks.engine.runner.model_wrapper import StepOutputs, as_outputs, log_vars_of
 from lightning_hooks.engine.runner.runner import Runner
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["StepCapture", "trim_log_buffer"]
@@ -47,8 +48,8 @@ class StepCapture:
         self._seen: dict[str, torch.Tensor] = {}  # the module's logged values of earlier steps
         self.fills_log_buffer = False
         """Whether a hook reads the step's values in the log buffer when the batch ends."""
-        self.resumed_epoch: int | None = None
-        """The epoch inside which a resumed run has begun."""
+        self.lost: frozenset[str] | None = frozenset()
+        """The values of the present epoch that lack the batches before a resume; None: all."""
 
     def patch(self) -> None:
         """Patch what the hooks read; call again when the list of hooks changes."""
@@ -76,11 +77,13 @@ class StepCapture:
         runner, epoch = self._runner, self._runner.trainer.current_epoch
         values = logged_values.epoch_values(runner.trainer)
         metrics.log_values(runner, "train_epoch", values)
-        if values and epoch == self.resumed_epoch:
+        lost = [name for name in values if self.lost is None or name in self.lost]
+        self.lost = frozenset()
+        if lost:
             runner.logger.warning(
-                "%s of epoch %d: of the batches since the resume, Lightning saves no values of the "
+                "%s of epoch %d: of the batches since the resume, the file has no values of the "
                 "batches before",
-                *(", ".join(values), epoch + 1),
+                *(", ".join(lost), epoch + 1),
             )
 
     def _after(self, outputs: Any) -> None:
@@ -181,8 +184,8 @@ def _reads_step(hook: object) -> bool:
     """
     for base in type(hook).__mro__:
         if "_reads_step" in vars(base):
-            ours = base.__module__.startswith("lightning_hooks.")
-            return bool(vars(base)["_reads_step"]) or (ours and not runs_no_user_code(hook))
+            is_subclass = is_ours(base) and not runs_no_user_code(hook)
+            return bool(vars(base)["_reads_step"]) or is_subclass
     return True
 
 

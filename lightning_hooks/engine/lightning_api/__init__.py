@@ -16,6 +16,7 @@ module ``training_step``, ``forward``, ...    ModelWatch                  isolat
 module ``forward``                            in_forward, in a call       FSDP's whole parameters
 module ``on_validation_model_zero_grad``      Ownership                   hooks keep gradients
 module ``on_train_epoch_end``                 Driver                      values of the epoch
+module ``on_train_epoch_end``                 EvalHook                    files after the event
 module ``on_train_batch_end``                 StepTimeHook                end of the iteration
 module ``on_load_checkpoint``                 Contents                    files without callbacks
 module ``on_save_checkpoint``                 Contents                    files without callbacks
@@ -27,12 +28,14 @@ Trainer ``save_checkpoint``                   StepTimeHook                time
 Trainer ``save_checkpoint``                   ScheduleFreeHook            weights to evaluate
 strategy, validation loop, loggers            StepTimeHook                time
 validation loop ``run``                       SecondValidation            scores of raw weights
+Trainer ``save_checkpoint``, that ``run``     ThroughputHook              time
 strategy ``load_checkpoint``                  SavingHook, with shards     verify before reading
 strategy ``save_checkpoint``                  Contents                    files after the fit
 fit loop ``_load_combined_loader_states``     TrainData                   iterate after the hooks
 fit loop's epoch loop ``reset``               TrainData, in a resume      no false warning
 epoch loop ``_broadcast_sigterm_tensor``      SharedSigterm, at SIGTERM   end all ranks
 loader ``_get_iterator``                      LoaderPlaces                place in the pass
+epoch loop's results ``log``                  RunState, in a resume       an epoch's sums
 ============================================  ==========================  ==========================
 
 Attributes set for a time:

@@ -21,6 +21,7 @@ from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 from lightning_hooks.engine.hook_callback import HookCallback
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = [
     "EVENTS",
@@ -43,7 +44,6 @@ EVENTS = (
 )
 """The events of a batch, which can be skipped."""
 STOCK = {name: getattr(Callback, name) for name in EVENTS}
-OURS = "lightning_hooks."
 
 
 def skip_unused_events(trainer: L.Trainer, callbacks: Sequence[Callback], fit: FitChanges) -> None:
@@ -71,7 +71,7 @@ def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
 
 def _held_by_users(trainer: L.Trainer) -> set[int]:
     """Return the ids of what the module, and callbacks of users, hold as attributes."""
-    callbacks = [c for c in callbacks_of(trainer) if not type(c).__module__.startswith(OURS)]
+    callbacks = [c for c in callbacks_of(trainer) if not is_ours(type(c))]
     held: set[int] = set()
     for holder in (trainer.lightning_module, *callbacks):
         for value in vars(holder).values():

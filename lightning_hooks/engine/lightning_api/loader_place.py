@@ -16,6 +16,7 @@ again and dropped.
 
 from __future__ import annotations
 
+import logging
 import time
 import weakref
 import zlib
@@ -129,6 +130,10 @@ class LoaderPlaces:
                 continue
             return _why_none(loader)
         return ""
+
+
+PATIENCE = 10
+"""Seconds of skipping indices before a line says so."""
 
 
 def place_of_another_rank(place: dict[str, Any]) -> dict[str, Any]:
@@ -342,10 +347,17 @@ class NotedSampler:
     def _skip(self, indices: Iterator[Any], count: int, place: dict[str, Any], of_run: Any) -> None:
         """Skip indices after the first; warn if the order may differ."""
         before = self._generators.states()
-        for _ in islice(indices, max(count - 1, 0)):
-            pass
-        after = self._generators.states()
         name = type(getattr(self.own, "sampler", self.own)).__name__
+        begin, is_told = time.monotonic(), False
+        for done, _ in enumerate(islice(indices, max(count - 1, 0)), start=2):
+            if not is_told and time.monotonic() - begin > PATIENCE:
+                is_told = True
+                logging.getLogger("lightning_hooks").warning(
+                    "skipping the indices of %s to where the file stood, %d of %d batches so far; "
+                    "Ctrl-C ends the wait",
+                    *(name, done, count),
+                )
+        after = self._generators.states()
         if place["check"] not in (None, self._noted["check"]):
             warn(
                 f"{name} gives other indices than in the run that wrote the file: the rest of the "

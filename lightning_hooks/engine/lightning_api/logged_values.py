@@ -32,6 +32,7 @@ __all__ = [
     "step_metrics",
     "step_names",
     "step_results",
+    "withdraw",
 ]
 
 
@@ -213,6 +214,13 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
             shown[name] = (
                 value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
             )
+
+
+@needs("values of hooks in callback_metrics")
+def withdraw(trainer: L.Trainer, names: Iterable[str]) -> None:
+    """Remove numbers that were added to ``trainer.callback_metrics``."""
+    for name in names:
+        trainer._logger_connector._callback_metrics.pop(name, None)
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

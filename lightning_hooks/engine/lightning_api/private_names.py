@@ -64,7 +64,9 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
     "after_train_epoch before the last validation": (f"{_FIT}._is_training_done",),
     "after_train_epoch in train mode": (f"{_VAL}._module_mode",),
     "Lightning's step in LightningLoggerHook": (f"{_FIT}._batches_that_stepped",),
-    "the module's logged values in loggers": (f"{_FIT}._results", f"{_VAL}._results"),
+    "the module's logged values in loggers": (
+        *(f"{_FIT}._results", f"{_VAL}._results", "_logger_connector._first_loop_iter"),
+    ),
     "a returned loss that the module also logs": ("lightning_module._compiler_ctx",),
     "checkpoints written after the validation": (f"{_FIT}._should_check_val_fx",),
     'ckpt_path="last" for hooks in a HookAdapter': (

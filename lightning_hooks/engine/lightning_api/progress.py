@@ -25,8 +25,10 @@ __all__ = [
     "begin_with_validation",
     "begins_with_last_validation",
     "count_step",
+    "ends_epoch",
     "epoch_is_over",
     "forget_minimum",
+    "goes_on_in_epoch",
     "has_batch_left",
     "has_lost_validation",
     "is_last_batch",
@@ -96,6 +98,12 @@ def was_ended_early(trainer: L.Trainer) -> bool:
     return bool(is_between and progress.current.processed and not progress.is_last_batch)
 
 
+def ends_epoch(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling, or an error has cut, the events of an epoch's end."""
+    epochs: Any = trainer.fit_loop.epoch_progress.current
+    return bool(epochs.completed < epochs.processed == epochs.ready)
+
+
 def epoch_is_over(trainer: L.Trainer) -> bool:
     """Whether no training batch of the epoch is left: a validation starting now ends the epoch."""
     stopping = trainer.should_stop and getattr(trainer.fit_loop, "_can_stop_early", False)
@@ -121,6 +129,12 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
     After the last batch Lightning begins a pass, without an ``on_train_epoch_start``.
     """
     return restarted(trainer.fit_loop.epoch_loop, "on_train_batch_end")
+
+
+def goes_on_in_epoch(trainer: L.Trainer) -> bool:
+    """Whether the epoch in which the file was written ends in the resumed run."""
+    has_ended = is_last_batch(trainer) and resumed_after_last_batch(trainer)
+    return is_resuming_mid_epoch(trainer) and not has_ended
 
 
 def accumulates(trainer: L.Trainer) -> bool:
@@ -157,9 +171,8 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     count_ended_epoch(loop)
     if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
-    over = restarted_at_epoch_end(loop)
     lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
-    if lacks_validation or (over and trainer.max_steps != -1):
+    if lacks_validation or restarted_at_epoch_end(loop):
         leave_epoch(loop)
 
 

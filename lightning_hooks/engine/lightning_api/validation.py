@@ -111,6 +111,7 @@ class SecondValidation:
         fit: The fit.
         prefix: What the names of the second validation's values begin with.
         watch: A callback that is called in the second validation.
+        begin: Called before the first validation.
         finish: Called with the second validation's values for callbacks, after it.
     """
 
@@ -120,11 +121,12 @@ class SecondValidation:
         fit: FitChanges,
         prefix: str,
         watch: Callback,
+        begin: Callable[[], None],
         finish: Callable[[dict[str, torch.Tensor]], None],
     ) -> None:
         self._trainer, self._loop = trainer, trainer.fit_loop.epoch_loop.val_loop
         self._prefix, self._watch = prefix, watch
-        self._finish = finish
+        self._begin, self._finish = begin, finish
         self._patch(fit)
 
     @validates_again
@@ -142,6 +144,7 @@ class SecondValidation:
             return
         loop.setup_data()  # as the validation itself does first
         if not loop.skip:
+            self._begin()
             self._restore_random_state = noted(*self._generators())
             self._steps = copy.copy(loop._seen_batches_per_dataloader)
 

@@ -53,7 +53,7 @@ def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: in
         batches: The number of batches, for ``"val"`` and ``"test"``.
     """
     hooks = natives_with("_log_values", runner.hooks)
-    has_given = any(getattr(hook, "_given", None) for hook in hooks)
+    has_given = any(hook._given for hook in hooks)
     if not hooks or not (values or runner.samples.waiting or has_given):
         return
     before, runner.mode = runner.mode, mode

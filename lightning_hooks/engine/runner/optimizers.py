@@ -9,11 +9,14 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import torch
 
 from lightning_hooks.engine.lightning_api import progress
+from lightning_hooks.utils.plain_types import plain
 
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["Rates", "StepRates", "by_optimizer", "rates", "with_modes"]
+
+_RATES = ("lr", "momentum", "betas")
 
 Rates: TypeAlias = list[float] | dict[str, list[float]]
 """A value for each parameter group; for several optimizers by the optimizer's name."""
@@ -83,6 +86,21 @@ class StepRates:
             if hasattr(optimizer, "register_step_pre_hook"):
                 fit.callback(optimizer.register_step_pre_hook(self._keep).remove)
 
+    def state(self) -> list[list[dict[str, Any]]]:
+        """Return the rates kept of each optimizer's last step, for the line of a validation."""
+        optimizers = self._runner.trainer.optimizers if self._at_step else ()
+        return [
+            [{key: plain(group[key]) for key in _RATES if key in group} for group in groups]
+            for groups in map(self._groups, optimizers)
+        ]
+
+    def resume(self, state: list[list[dict[str, Any]]]) -> None:
+        """Go on after a step, in ``on_train_start``."""
+        trainer = self._runner.trainer
+        self._counts = progress.batches(trainer).total
+        for optimizer, groups in zip(trainer.optimizers, state, strict=False):
+            self._at_step[optimizer] = self._counts.completed - 1, groups
+
     def tags(self) -> dict[str, float]:
         """Return ``learning_rate`` and ``momentum``, as :meth:`first` names and chooses them."""
         return {**self.first("lr", "learning_rate"), **self.first("momentum", "momentum")}
@@ -138,7 +156,7 @@ class StepRates:
         groups = [
             {
                 key: group[key].clone() if isinstance(group[key], torch.Tensor) else group[key]
-                for key in ("lr", "momentum", "betas")
+                for key in _RATES
                 if key in group
             }
             for group in optimizer.param_groups

@@ -6,7 +6,6 @@ import contextlib
 import functools
 import logging
 import multiprocessing
-import os
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -523,8 +522,8 @@ class Runner:
         if not self.may_write:
             return
         mmcv_checkpoint.save(self, files.join(out_dir, filename), save_optimizer, meta)
-        if create_symlink and files.is_local(out_dir):
-            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+        if create_symlink:
+            checkpoints.link_latest(out_dir, filename)
 
     def load_checkpoint(
         self,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.hook_callback import natives_with
+from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.storage.file_names import inner_path
 from lightning_hooks.storage.files import is_local, join, make_directory, write_bytes
 from lightning_hooks.utils.media import encoded
@@ -95,5 +95,5 @@ class SampleLog:
             except OSError as error:  # a full disk, which costs no training
                 runner.warn_once(f"{path} cannot be written ({error})")
 
-    def _loggers(self) -> list[Any]:
+    def _loggers(self) -> list[HookCallback]:
         return natives_with("_log_sample", self._runner.hooks)

@@ -84,7 +84,8 @@ class AveragingHook(Hook):
     ``averaging_state``      ``n_averaged``, the number of updates
     ``lightning_hooks``      ``averages``: class, arguments, ``steps`` and ``updates`` of each
                              average, and the ``state_dict`` of each but the first; ``exact``
-                             values in float32, if the parameters' type is lower
+                             values in float32, if the parameters' type is lower;
+                             ``is_estimated`` with statistics of ``precise_bn``
     =======================  =================================================================
 
     The first three keys are the keys of Lightning's ``WeightAveraging``: either can resume from the
@@ -410,8 +411,8 @@ class AveragingHook(Hook):
                 average.take_buffers()
             applied.before_next(partial(self._look, Driver.of(trainer).runner))
 
-    def _look_again(self, runner: Runner) -> None:
-        """Look at the module before the next step of an epoch: parts were unfrozen."""
+    def _note_unfrozen(self, runner: Runner) -> None:
+        """Look at the module before the next step."""
         if self._average is not None and self._applied is not None:
             self._applied.before_next(partial(self._look, runner))
 
@@ -560,7 +561,7 @@ class AveragingHook(Hook):
             average.swap_in()
 
     @contextlib.contextmanager
-    def _evaluated_weights(self, trainer: L.Trainer) -> Iterator[None]:
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Put the average in place, in the block, for an evaluation by a hook in an iteration."""
         was_in = self._average is not None and self._average.swap.is_in
         self._swap_in(trainer, trainer.lightning_module)
@@ -599,7 +600,8 @@ class AveragingHook(Hook):
         if average is None or average.module is not trainer.lightning_module or average.was_changed:
             return SavedAverage(of)
         self._prepare(trainer)
-        return average.saved(of, evaluated)
+        saved = average.saved(of, evaluated)
+        return dataclasses.replace(saved, is_estimated=average.is_estimated)
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Take the averages of all hooks, in the first hook's turn."""

@@ -11,6 +11,7 @@ from lightning.pytorch.strategies import FSDPStrategy, ModelParallelStrategy
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.hosted import class_name, foreign
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.releases import is_weight_averaging
@@ -104,7 +105,7 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     """
     name = class_name(hook)
     hooks = Driver.of(trainer).roster.hooks
-    arguments = [_arguments(other) for other in hooks if getattr(other, "_averages_weights", False)]
+    arguments = [_arguments(other) for other in natives_with("_averages_weights", hooks)]
     for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
         line = "two %ss of equal arguments keep equal averages; leave one out"
         Driver.of(trainer).runner.logger.warning(line, kind.__name__)

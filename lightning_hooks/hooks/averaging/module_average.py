@@ -74,6 +74,9 @@ class ModuleAverage:
     updates: int = 0
     """Updates since averaging began."""
 
+    is_estimated = False
+    """Whether the statistics of BatchNorm layers are of the present average."""
+
     is_left = False
     """Whether the average was left in the module after a fit."""
 
@@ -100,7 +103,7 @@ class ModuleAverage:
         self._slots = _buffers(module, buffers, self._saved())
         self._copies = buffers == "copy"
         self._estimates_only = buffers == "statistics"
-        self._is_estimated = False
+        self.is_estimated = saved is not None and saved.is_estimated
         self._shards = self._is_spread(parameters)
         self._tensors: list[Any] = [
             *parameters,
@@ -175,7 +178,7 @@ class ModuleAverage:
 
     def begin(self, *, with_buffers: bool = True) -> None:
         """Start the average with the model's present weights, and buffers."""
-        self.has_begun, self._is_estimated = True, False
+        self.has_begun, self.is_estimated = True, False
         self.steps = self.updates = 0
         self.follow()
         with torch.no_grad():
@@ -199,7 +202,7 @@ class ModuleAverage:
         Returns:
             What the ranks have decided, for each device; empty where each rank decides alone.
         """
-        self._is_estimated = False
+        self.is_estimated = False
         if (self._slots and not self._estimates_only) or self._shards:
             self._look_up()
         votes = votes or {}
@@ -307,7 +310,7 @@ class ModuleAverage:
         Args:
             estimate: Writes statistics to the layers of the module, while the average is in place.
         """
-        if not self.has_begun or self._is_estimated:
+        if not self.has_begun or self.is_estimated:
             return
         was_in = self.swap.is_in
         self.swap_out()
@@ -318,7 +321,7 @@ class ModuleAverage:
         try:
             estimate()
             self._copy_buffers()
-            self._is_estimated = True
+            self.is_estimated = True
         finally:
             if not was_in:
                 self.swap_out()

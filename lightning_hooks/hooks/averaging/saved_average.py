@@ -29,6 +29,7 @@ class SavedAverage:
         is_validated: Whether the run validated with this average.
         exact: The values of higher precision than in ``tensors``, by the same keys.
         raw: The raw weights of a validated average; empty where the module has them in place.
+        is_estimated: Whether ``tensors`` have BatchNorm statistics estimated for this average.
     """
 
     of: Identity | None = None
@@ -38,6 +39,7 @@ class SavedAverage:
     is_validated: bool = False
     exact: Mapping[str, Any] = dataclasses.field(default_factory=dict)
     raw: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+    is_estimated: bool = False
 
     def record(self, tensors: Mapping[str, Any] | None, exact: Mapping[str, Any]) -> dict[str, Any]:
         """Return the average's record in a file.
@@ -50,7 +52,8 @@ class SavedAverage:
         name, arguments = self.of
         counts = {"steps": self.steps, "updates": self.updates}
         values = {"state_dict": tensors, **({"exact": exact} if exact else {})}
-        return {"class": name, "arguments": arguments, **counts, **values}
+        estimated = {"is_estimated": True} if self.is_estimated else {}
+        return {"class": name, "arguments": arguments, **counts, **estimated, **values}
 
 
 def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> None:
@@ -142,5 +145,12 @@ def _from_record(
     if is_validated:
         tensors = _validated(checkpoint, own)
     of = Identity(record["class"], record["arguments"])
-    counts = record["steps"], record["updates"]
-    return SavedAverage(of, tensors, *counts, is_validated, record.get("exact", {}))
+    return SavedAverage(
+        of,
+        tensors,
+        record["steps"],
+        record["updates"],
+        is_validated,
+        record.get("exact", {}),
+        is_estimated=record.get("is_estimated", False),
+    )

@@ -67,10 +67,7 @@ class Spikes:
             )
         place = self._seen % self.window
         self._seen += 1
-        if self._seen <= self.window:
-            self._losses[place] = torch.where(loss.isfinite(), loss, torch.nan)
-            return loss
-        median = self._losses.nanmedian()
+        median = self._losses.median()  # NaN until all are known
         is_spike = (median > 0) & (loss > self.ratio * median)
         self._in_a_row = torch.where(is_spike, self._in_a_row + 1, 0.0)
         is_good = loss.isfinite() & ~is_spike

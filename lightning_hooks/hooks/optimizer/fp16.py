@@ -21,6 +21,7 @@ from lightning_hooks.hooks.optimizer.accumulation import GradientCumulativeOptim
 from lightning_hooks.hooks.optimizer.clipping import GradClip
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook, optimizers_of
 from lightning_hooks.utils.arguments import check_bool, check_int, shown
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn
 
 __all__ = ["Fp16OptimizerHook", "GradientCumulativeFp16OptimizerHook"]
@@ -217,7 +218,7 @@ class Fp16OptimizerHook(OptimizerHook):
 def _replaces_step(hook: OptimizerHook) -> bool:
     """Whether a subclass of another package overrides the step, with its own scaler."""
     definer = next(c for c in type(hook).__mro__ if "after_train_iter" in vars(c))
-    return not definer.__module__.startswith("lightning_hooks.")
+    return not is_ours(definer)
 
 
 @HOOKS.register_module()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import logging
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.utils.arguments import check_number
+from lightning_hooks.utils.packages import require
 
 __all__ = ["SystemMetricsHook"]
 
@@ -64,8 +64,7 @@ class SystemMetricsHook(Hook):
         check_number("interval", interval, 0)
         if interval == 0:
             raise ValueError("interval must be above 0, in seconds, got 0")
-        if importlib.util.find_spec("psutil") is None:
-            raise ImportError("SystemMetricsHook needs psutil: pip install psutil", name="psutil")
+        require("psutil", "SystemMetricsHook")
         self.interval = interval
 
     def before_run(self, runner: Runner) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -20,7 +20,6 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.logged import warn_unless_logged
 from lightning_hooks.hooks.reached import warn_unless_reached
-from lightning_hooks.hooks.saving.evaluation import EvalHook
 from lightning_hooks.utils.arguments import (
     check_count,
     check_function,
@@ -116,7 +115,7 @@ class ThroughputHook(Hook):
         self.warmup_iters = warmup_iters
 
     def before_run(self, runner: Runner) -> None:
-        """Watch the checkpoints, and look up the peak of the device."""
+        """Watch the checkpoints and validations, and look up the peak of the device."""
         trainer, fit = runner.trainer, Driver.of(runner.trainer).fit
         self._start, self._first = None, runner.iter
         warn_unless_logged(self, runner)
@@ -127,12 +126,13 @@ class ThroughputHook(Hook):
         if self.flops is not None and self._peak is None:
             self._peak = peak_of(trainer)
         fit.patch(trainer, "save_checkpoint", after=self._restart)
-        for hook in runner.hooks:
-            if isinstance(hook, EvalHook) and hook.dataloader is not None:
-                fit.patch(hook, "_evaluate", after=self._leave_out)
+        # an average's second validation has no events
+        fit.patch(trainer.fit_loop.epoch_loop.val_loop, "run", after=self._restart)
 
-    def _leave_out(self, result: object) -> None:
+    @contextlib.contextmanager
+    def _around_evaluation(self, trainer: L.Trainer) -> Iterator[None]:
         """Leave out the iteration with an evaluation by a hook, which may be before or after."""
+        yield
         self._start = None
 
     def _restart(self, result: object = None) -> None:
@@ -141,10 +141,6 @@ class ThroughputHook(Hook):
 
     def before_train_epoch(self, runner: Runner) -> None:
         """Begin with the wait for the first batch."""
-        self._restart()
-
-    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Leave out the validation."""
         self._restart()
 
     def before_train_iter(self, runner: Runner) -> None:

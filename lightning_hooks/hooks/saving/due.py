@@ -214,12 +214,20 @@ class SavingHook(Hook):
             self._write_due()
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write due files within an epoch, unless the epoch is about to end."""
+        """Write due files within an epoch, unless the epoch is about to end.
+
+        If the raw weights' validation follows, the files are written after it: a resumed run goes
+        on without it, and its line would be cut from the log.
+        """
         if self._is_due() and not progress.epoch_is_over(trainer):
-            self._write_due()
+            after_raw_scores = Driver.of(trainer).after_raw_scores
+            if after_raw_scores is None:
+                self._write_due()
+            else:
+                after_raw_scores.append(self._write_due)
 
     def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Write due files, after all other callbacks and the module."""
+        """Write due files; of a ``ModelCheckpoint`` after all other callbacks and the module."""
         self._write_due()
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:

@@ -23,7 +23,7 @@ from torchmetrics import Metric, MetricCollection
 
 from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import natives_with
-from lightning_hooks.engine.lightning_api import model_state
+from lightning_hooks.engine.lightning_api import model_state, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import loggers_of
@@ -54,6 +54,7 @@ from lightning_hooks.hooks.saving.store import CheckpointStore
 from lightning_hooks.storage import files
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function, check_int, check_path, shown
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import rank_zero_warn, warn
 
 __all__ = ["DistEvalHook", "EvalHook", "intervals_of"]
@@ -310,7 +311,7 @@ class EvalHook(SavingHook):
     def _has_own_evaluation(self) -> bool:
         """Return whether a subclass overrides the evaluation, with needs of its own."""
         methods = self.evaluate, self._do_evaluate
-        return not all(m.__module__.startswith("lightning_hooks.") for m in methods)
+        return not all(map(is_ours, methods))
 
     # -- when ------------------------------------------------------------------------------
 
@@ -345,8 +346,7 @@ class EvalHook(SavingHook):
 
     def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:
         """Return whether a logger averages the buffer's last values instead of a window's."""
-        modules = [hook.after_train_iter.__module__ for hook in loggers]
-        return not all(module.startswith("lightning_hooks.") for module in modules)
+        return not all(is_ours(hook.after_train_iter) for hook in loggers)
 
     def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Without a loader, take the scores of the Trainer's own validation.
@@ -360,6 +360,20 @@ class EvalHook(SavingHook):
             if self._best.count_validation(self._should_evaluate(runner)):
                 self._evaluate(runner)
         super().on_validation_end(trainer, pl_module)
+
+    def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write an epoch's files after the module's own event, as Lightning's ``Checkpoint``s do.
+
+        A file from before would leave the event, and the epoch's values in the log, out.
+        """
+        super().on_train_start(trainer, pl_module)
+        fit = Driver.of(trainer).fit
+        fit.patch(pl_module, "on_train_epoch_end", after=lambda _: self._write_due())
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write due files where no event of the module follows: in a run with its own loop."""
+        if not progress.ends_epoch(trainer):
+            super().on_train_epoch_end(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn if ``interval`` fits none of the Trainer's validations; wait for the thread."""
@@ -416,17 +430,23 @@ class EvalHook(SavingHook):
     def _evaluate(self, runner: Runner) -> None:
         with contextlib.ExitStack() as stack:
             if self.dataloader is not None:  # else the Trainer has validated
-                for hook in natives_with("_evaluated_weights", runner.hooks):
-                    stack.enter_context(hook._evaluated_weights(runner.trainer))
-            stack.enter_context(_state_restored(runner))
+                for hook in natives_with("_around_evaluation", runner.hooks):
+                    stack.enter_context(hook._around_evaluation(runner.trainer))
+            stack.enter_context(self._state_restored(runner))
             self._do_evaluate(runner)
-        self._share_choice()
-
-    def _share_choice(self) -> None:
-        """Have all ranks keep the checkpoints that rank 0 has chosen."""
-        if self._best.is_used:
+        if self._best.is_used:  # all ranks keep the checkpoints that rank 0 has chosen
             self._best.share_rank_0s_choice()
             self._note_best_path()
+
+    @contextlib.contextmanager
+    def _state_restored(self, runner: Runner) -> Iterator[None]:
+        """Restore train flags and random state after the block, and mute the module's logging."""
+        try:
+            flags = model_state.keep_train_flags(runner.module, runner.model)
+            with isolated_model_calls(runner), flags:
+                yield
+        finally:
+            runner.flags_before_eval = None
 
     def _do_evaluate(self, runner: Runner) -> None:
         """Run the model on the loader, evaluate the results, compare the scores."""
@@ -568,17 +588,6 @@ class DistEvalHook(EvalHook):
             tmpdir = files.join(runner.work_dir, ".eval_hook")
         test_fn: Callable[..., Any] = self.test_fn
         return test_fn(runner.model, self.dataloader, tmpdir=tmpdir, gpu_collect=gpu_collect)
-
-
-@contextlib.contextmanager
-def _state_restored(runner: Runner) -> Iterator[None]:
-    """Restore train flags and random state after the block, and mute the module's logging."""
-    try:
-        flags = model_state.keep_train_flags(runner.module, runner.model)
-        with isolated_model_calls(runner), flags:
-            yield
-    finally:
-        runner.flags_before_eval = None
 
 
 def broadcast_bn_buffers(model: torch.nn.Module) -> None:

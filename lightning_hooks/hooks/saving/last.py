@@ -39,6 +39,7 @@ from lightning_hooks.utils.arguments import (
     check_number,
     shown,
 )
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.secrets import without_user
 
 __all__ = ["CheckpointHook", "Clock", "LastFiles"]
@@ -466,8 +467,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     def _has_own_moments(self) -> bool:
         """Return whether a subclass's point has replaced this class's, as old hooks may."""
         point = self.after_train_epoch if self.by_epoch else self.after_train_iter
-        is_ours = point.__module__.startswith("lightning_hooks.")
-        return not (is_ours or self._last.is_asked)
+        return not (is_ours(point) or self._last.is_asked)
 
     def on_fit_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Clean up after a resume without a batch left to run."""

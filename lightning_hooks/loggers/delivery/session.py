@@ -15,13 +15,11 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.sender import LINGER, Sender
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
+    StoredSpool,
     count_records,
     discard,
-    discard_delivered,
     is_shared,
-    read_spool,
     spools_in,
-    was_killed,
 )
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload
@@ -102,12 +100,12 @@ class Session:
                 elif count := count_records(path, rest=True):
                     unsent[path] = head["run"]
                     records += count
-                elif self._spool.is_locked and not count_records(path):
-                    discard(path)
-                elif self._spool.is_locked and was_killed(path):
-                    if self._shows_state:
+                elif self._spool.is_locked:  # else no end of a process is known
+                    has_begun = count_records(path) > 0
+                    killed = StoredSpool(path, rest=True).killed
+                    if has_begun and killed and self._shows_state:
                         running[path] = head["run"]
-                    else:
+                    elif killed or not has_begun:
                         discard(path)
         if is_shared(self.folder):  # whose spools may be of other programs
             return
@@ -139,8 +137,8 @@ class Session:
 
     def _take_over(self, path: str) -> None:
         """Move a killed process's unsent records, with the original times, to this spool."""
-        head, records, _ = read_spool(path, rest=True)
-        for record in map(Record.without_lost_files, records):
+        left = StoredSpool(path, rest=True)
+        for record in map(Record.without_lost_files, left):
             if self._run.includes(record):
                 values = {k: v for k, v in vars(record).items() if k not in ("seq", "time", "step")}
                 self._spool.append(record.time, record.step, **values)
@@ -151,7 +149,7 @@ class Session:
                 for upload in record.uploads:
                     upload.discard()
         if self._spool.error is None:
-            discard_delivered(path, head)
+            left.discard()
 
     # -- the run ---------------------------------------------------------------------------
 

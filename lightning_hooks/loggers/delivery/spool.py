@@ -28,21 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Spool",
-    "StoredRecords",
+    "StoredSpool",
     "count_records",
     "create",
     "discard",
-    "discard_delivered",
     "exclusive",
     "is_run_id",
     "is_shared",
     "lines_of",
     "read_head",
-    "read_spool",
     "shared_folder",
     "spool_path",
     "spools_in",
-    "was_killed",
     "write_ack",
 ]
 
@@ -249,19 +246,6 @@ def discard(path: str) -> None:
         os.rmdir(os.path.dirname(path))
 
 
-def discard_delivered(path: str, head: Mapping[str, Any]) -> None:
-    """Remove a delivered spool; a spool with damaged lines stays, without undelivered records.
-
-    Args:
-        path: The file.
-        head: The description returned by :func:`read_spool`.
-    """
-    if head["damaged"]:
-        write_ack(path, head["end"], head["run"])
-    else:
-        discard(path)
-
-
 def write_ack(path: str, offset: int, run_id: str | None) -> None:
     """Store the position of the first undelivered record, and the backend's id of the run."""
     temporary = f"{path}.ack.tmp"
@@ -304,13 +288,6 @@ def is_run_id(value: Any) -> bool:
     return isinstance(value, str) and re.fullmatch(r"[\w-]{1,128}", value) is not None
 
 
-def was_killed(path: str) -> bool:
-    """Whether a spool without undelivered records has no end: the process was killed."""
-    head, offset = read_head(path)
-    lines = _read_lines(path, offset)
-    return not (head.get("evaluation") or any(line.startswith(b'{"end"') for line, _ in lines))
-
-
 def count_records(path: str, *, rest: bool = False) -> int:
     """Return the number of a spool's records, damaged records included.
 
@@ -326,32 +303,38 @@ def count_records(path: str, *, rest: bool = False) -> int:
     return sum(not line.startswith((b'{"run"', b'{"end"')) for line, _ in lines)
 
 
-class StoredRecords:
-    """The records between two positions of a spool, read from the file one by one.
+class StoredSpool:
+    """The records of a spool, read from the file one by one.
+
+    Damaged lines, and a last line torn by a kill, are left out.
 
     Args:
         path: The file.
-        start: The position of the first line.
+        rest: Whether to read only undelivered records.
+
+    Raises:
+        ValueError: if the file is no spool.
     """
 
-    def __init__(self, path: str, start: int) -> None:
-        self._path, self._start, self._size = path, start, os.path.getsize(path)
-        self.end = start
-        """The position after the last complete line."""
+    def __init__(self, path: str, *, rest: bool = False) -> None:
+        self.head, offset = read_head(path)
+        """The description of the run."""
+        self._path, self._size = path, os.path.getsize(path)
+        self._start = self._end = offset if rest else 0
+        self._is_fit = self.head.get("evaluation") is not True  # which leaves the run's outcome
+        self._outcome: dict[str, Any] | None = None  # the end of the run, None after a kill
         self.damaged = 0
-        """The number of lines that are no records; they are left out."""
-        self.outcome: dict[str, Any] | None = None
-        """The end of the run, None after a kill."""
+        """The number of lines that are no records."""
         self._count = sum(1 for _ in self)
 
     def __iter__(self) -> Iterator[Record]:
         self.damaged = 0
         with open(self._path, "rb", buffering=0, opener=regular) as file:
             for line, end in lines_of(file, self._start, self._size):
-                self.end = end
+                self._end = end
                 fields = unseal(line) or {}
                 if isinstance(fields.get("end"), dict):
-                    self.outcome = fields["end"]
+                    self._outcome = fields["end"]
                 elif "run" not in fields:
                     try:
                         record = from_line(line, os.path.dirname(self._path))
@@ -363,29 +346,22 @@ class StoredRecords:
     def __len__(self) -> int:
         return self._count
 
+    @property
+    def killed(self) -> bool:
+        """Whether the process of the run was killed."""
+        return self._is_fit and self._outcome is None
 
-def read_spool(path: str, *, rest: bool = False) -> tuple[dict[str, Any], StoredRecords, bool]:
-    """Return the description of a spool's run, the records, and whether the run has failed.
+    @property
+    def failed(self) -> bool:
+        """Whether the run has failed, or was killed."""
+        return self._is_fit if self._outcome is None else self._outcome.get("failed") is not False
 
-    The description has the number of ``damaged`` lines, the ``end`` of the file, and whether the
-    run was ``killed``. Damaged lines, and a last line torn by a kill, are left out.
-
-    Args:
-        path: The file.
-        rest: Whether to return only undelivered records.
-
-    Raises:
-        ValueError: if the file is no spool.
-    """
-    head, offset = read_head(path)
-    if not rest:
-        offset = 0
-    records = StoredRecords(path, offset)
-    is_fit = head.get("evaluation") is not True  # an evaluation leaves the run's outcome
-    head.update(damaged=records.damaged, end=records.end)
-    head["killed"] = is_fit and records.outcome is None
-    failed = is_fit if records.outcome is None else records.outcome.get("failed") is not False
-    return head, records, failed
+    def discard(self) -> None:
+        """Remove the file after the delivery; with damaged lines it stays, as delivered."""
+        if self.damaged:
+            write_ack(self._path, self._end, self.head["run"])
+        else:
+            discard(self._path)
 
 
 def _read_lines(path: str, start: int = 0) -> Iterator[tuple[bytes, int]]:

@@ -210,6 +210,11 @@ class Writer:
         """Store files of the run: pairs of a local path and a name in the backend."""
 
     def close(self, failed: bool = False) -> None:
+        """End the run in the backend, if the writer has opened it."""
+        if self._owned:
+            self.end(failed)
+
+    def end(self, failed: bool) -> None:
         """End the run in the backend."""
 
     def run_id(self) -> str | None:
@@ -236,16 +241,15 @@ def fail(error: Exception) -> Writer:
 _LOCKS: dict[str, threading.Lock] = {}  # of the clients' global states, by backend
 
 
-@contextlib.contextmanager
-def one_at_a_time(backend: str, timeout: float = 10.0) -> Iterator[None]:
-    """Hold a backend's lock in the block; go on without the lock if a client that hangs keeps it.
+PATIENCE = 10.0
+"""Seconds to wait for the lock of a backend."""
 
-    Args:
-        backend: The name of the backend.
-        timeout: Seconds to wait for the lock.
-    """
+
+@contextlib.contextmanager
+def one_at_a_time(backend: str) -> Iterator[None]:
+    """Hold a backend's lock in the block; go on without it if a client that hangs keeps it."""
     lock = _LOCKS.setdefault(backend, threading.Lock())
-    is_held = lock.acquire(timeout=timeout)
+    is_held = lock.acquire(timeout=PATIENCE)
     try:
         yield
     finally:

@@ -35,7 +35,6 @@ from lightning_hooks.loggers.trackers.inputs import check_run, flatten_params, i
 from lightning_hooks.loggers.trackers.packages import (
     check_client,
     import_clients,
-    require,
     tolerant,
     uses_package,
 )
@@ -48,6 +47,7 @@ from lightning_hooks.utils.arguments import (
     shown,
 )
 from lightning_hooks.utils.attributes import weak_property
+from lightning_hooks.utils.packages import require
 from lightning_hooks.utils.samples import Sample, kind_of
 from lightning_hooks.utils.secrets import describe, without_secrets
 from lightning_hooks.utils.warn import warn

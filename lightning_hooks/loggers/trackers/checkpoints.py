@@ -7,7 +7,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.tracked_run import TrackedRun
 from lightning_hooks.loggers.delivery.upload import Upload, as_label
@@ -61,8 +61,8 @@ class CheckpointUploads:
         """Begin a run; warn if no hook writes the wanted checkpoints."""
         self._runner, self._session, self._sent = runner, session, set()
         self._continues = run.after is not None
-        natives = [hook for hook in runner.hooks if isinstance(hook, HookCallback)]
-        kinds = {kind for hook in natives for kind in hook._kept_kinds}
+        saving = natives_with("_kept_kinds", runner.hooks)
+        kinds = {kind for hook in saving for kind in hook._kept_kinds}
         nothing = f"upload={self._which!r} sends nothing, as"
         if runner.no_uploads:
             self._warn(f"{nothing} {runner.no_uploads}")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import atexit
 import contextlib
 import importlib
 import inspect
@@ -24,11 +23,10 @@ from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer, one_at_a_time
 from lightning_hooks.loggers.trackers.base import RATES, TrackerHook
 from lightning_hooks.loggers.trackers.inputs import is_lightning_logger, is_logger_class
+from lightning_hooks.loggers.trackers.lightning_clients import client_of
 from lightning_hooks.loggers.trackers.packages import check_arguments
-from lightning_hooks.loggers.trackers.tensorboard import as_markdown
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.plain_types import plain
-from lightning_hooks.utils.samples import as_picture
 from lightning_hooks.utils.secrets import describe, masked, without_secrets
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
@@ -57,7 +55,7 @@ class LightningWriter(Writer):
     def __init__(self, run: Sequence[Any], ours: Sequence[Any], made: Sequence[Any] = ()) -> None:
         super().__init__(list(run))
         self._ours, self._made = ours, made
-        self.takes = {kind for logger in self.run for kind in kinds_of(type(logger))}
+        self.takes = {kind for logger in self.run for kind in client_of(type(logger)).takes}
 
     @classmethod
     def connect(
@@ -77,12 +75,9 @@ class LightningWriter(Writer):
             if loggers:
                 cls._end_idle()
             made = [logger_class(each["type"])(**_arguments(each)) for each in loggers]
-            for logger in made:  # takes the version's folder; an error comes again at the first log
-                with contextlib.suppress(Exception):
-                    experiment: Any = getattr(logger, "experiment", None)
-                    if _is_named(type(logger), "CometLogger"):
-                        # Comet ends a run at the exit only if the main thread has begun the run
-                        atexit.register(experiment.end)
+            for logger in made:
+                with contextlib.suppress(Exception):  # comes again at the first log
+                    client_of(type(logger)).begin(logger)
         if run is None and not made:
             raise ValueError("loggers must have an entry, got none")
         return cls([*given, *made], [*(given if are_ours else ()), *made], made)
@@ -94,7 +89,7 @@ class LightningWriter(Writer):
             process, logger = cls._idle.pop()
             if process == os.getpid():  # a forked process leaves the runs alone
                 with contextlib.suppress(Exception):
-                    _of_class(type(logger), _ENDS)(logger.experiment)
+                    client_of(type(logger)).end(logger)
 
     @classmethod
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -125,8 +120,9 @@ class LightningWriter(Writer):
             if record.scalars:
                 log = partial(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
                 yield partial(self._call, logger, log)
-            for kind, send in kinds_of(type(logger)).items():
-                for name, sample in getattr(record, kind).items():
+            client = client_of(type(logger))
+            for kind, send in (("images", client.log_image), ("tables", client.log_table)):
+                for name, sample in getattr(record, kind).items() if kind in client.takes else ():
                     log = partial(send, logger, name, sample, record.step)
                     yield partial(self._call, logger, log)
 
@@ -138,128 +134,31 @@ class LightningWriter(Writer):
     @property
     def lag(self) -> float:  # type: ignore[override]
         """Endless if a kill of the process costs values that a logger has taken."""
-        return math.inf if any(map(_loses_at_kill, self.run)) else 0.0
+        loses = (client_of(type(logger)).loses_at_kill(logger) for logger in self.run)
+        return math.inf if any(loses) else 0.0
 
     def flush(self) -> None:
         """Make the loggers save; the Trainer saves its own loggers."""
         for logger in self._ours:
             self._call(logger, logger.save)
 
-    def close(self, failed: bool = False) -> None:
+    def end(self, failed: bool) -> None:
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
-        kept_open = (logger for logger in self._made if _of_class(type(logger), _ENDS))
+        kept_open = (logger for logger in self._made if client_of(type(logger)).reuses_run)
         self._idle.extend((os.getpid(), logger) for logger in kept_open)
 
     def _call(self, logger: Any, call: Callable[[], object]) -> None:
         """Call a logger; if one of several loggers refuses the input, note the error."""
         try:
-            _check_open(logger)
+            client_of(type(logger)).check(logger)
             call()
         except Exception as error:
             if len(self.run) == 1 or not self.is_permanent(error):
                 raise
-            name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
+            name = getattr(getattr(call, "func", call), "__name__", "")
             self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"
-
-
-def _image(logger: Any, name: str, image: Any, step: int) -> None:
-    logger.log_image(name, [as_picture(image)], step=step)
-
-
-def _aim_image(logger: Any, name: str, image: Any, step: int) -> None:
-    aim = importlib.import_module("aim")
-    logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
-
-
-def _comet_image(logger: Any, name: str, image: Any, step: int) -> None:
-    logger.experiment.log_image(as_picture(image), name=name, step=step)
-
-
-def _mlflow_image(logger: Any, name: str, image: Any, step: int) -> None:
-    logger.experiment.log_image(logger.run_id, as_picture(image), key=name, step=step)
-
-
-def _tensorboard_image(logger: Any, name: str, image: Any, step: int) -> None:
-    logger.experiment.add_image(name, image, step)
-
-
-def _aim_table(logger: Any, name: str, table: Any, step: int) -> None:
-    aim = importlib.import_module("aim")
-    logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
-
-
-def _comet_table(logger: Any, name: str, table: Any, step: int) -> None:
-    file = f"{name.replace('/', '_')}_{step}.csv"
-    logger.experiment.log_table(file, [*map(list, table.rows)], headers=[*table.columns])
-
-
-def _mlflow_table(logger: Any, name: str, table: Any, step: int) -> None:
-    path = f"tables/{name}/{step}.json"
-    logger.experiment.log_table(logger.run_id, table.by_column(), path)
-
-
-def _swanlab_table(logger: Any, name: str, table: Any, step: int) -> None:
-    logger.log_text(name, [as_markdown(table)], step=step)
-
-
-def _tensorboard_table(logger: Any, name: str, table: Any, step: int) -> None:
-    logger.experiment.add_text(name, as_markdown(table), step)
-
-
-def _wandb_table(logger: Any, name: str, table: Any, step: int) -> None:
-    logger.log_table(name, columns=[*table.columns], data=[*map(list, table.rows)], step=step)
-
-
-_SAMPLES: Mapping[str, Mapping[str, Callable[[Any, str, Any, int], None]]] = {
-    "AimLogger": {"images": _aim_image, "tables": _aim_table},
-    "CometLogger": {"images": _comet_image, "tables": _comet_table},
-    "MLFlowLogger": {"images": _mlflow_image, "tables": _mlflow_table},
-    "SwanLabLogger": {"images": _image, "tables": _swanlab_table},
-    "TensorBoardLogger": {"images": _tensorboard_image, "tables": _tensorboard_table},
-    "WandbLogger": {"images": _image, "tables": _wandb_table},
-}
-"""The functions that log a sample, by the name of the logger's class and the kind of sample."""
-
-
-_ENDS: Mapping[str, Callable[[Any], object]] = {
-    "CometLogger": lambda run: run.end(),
-    "SwanLabLogger": lambda run: getattr(run, "alive", True) and run.finish(),
-    "WandbLogger": lambda run: run.finish(),
-}
-"""The functions that end a run, by the class of loggers that would use an open run again."""
-
-
-def kinds_of(logger_class: type) -> Mapping[str, Callable[[Any, str, Any, int], None]]:
-    """Return the kinds of samples that a class of loggers has, each with a function to log it."""
-    return _of_class(logger_class, _SAMPLES) or {}
-
-
-def _of_class(logger_class: type, table: Mapping[str, Any]) -> Any:
-    """Return the entry of a class of loggers in a table by the names of classes, if any."""
-    return next((entry for name, entry in table.items() if _is_named(logger_class, name)), None)
-
-
-def _check_open(logger: Any) -> None:
-    """Raise an error for a run that would drop values without an error, as Comet's may."""
-    run = logger.experiment if _is_named(type(logger), "CometLogger") else None
-    if run is not None and not (run.alive or run.disabled):
-        raise ConnectionError("Comet's run has not reached a server, or has ended")
-
-
-def _loses_at_kill(logger: Any) -> bool:
-    """Whether a logger is offline and writes at the end of the process: Comet, SwanLab."""
-    if _is_named(type(logger), "CometLogger"):
-        return _is_named(type(logger.experiment), "OfflineExperiment")
-    return _is_named(type(logger), "SwanLabLogger") and (
-        getattr(logger.experiment, "mode", "online") != "online"
-    )
-
-
-def _is_named(logger_class: type, name: str) -> bool:
-    """Whether a class, or a base of the class, has a name: no client is imported for its class."""
-    return any(base.__name__ == name for base in logger_class.__mro__)
 
 
 def logger_class(name: str) -> Any:
@@ -398,7 +297,7 @@ class LightningLoggerHook(TrackerHook):
             logger_class(logger["type"]) if isinstance(logger, dict) else type(logger)
             for logger in self._current or self.loggers
         )
-        return {kind for cls in classes for kind in kinds_of(cls)}
+        return {kind for cls in classes for kind in client_of(cls).takes}
 
     @property
     def _logs_epoch(self) -> bool:  # type: ignore[override]

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import gc
 import importlib
-import importlib.util
 import inspect
 import operator
 import os
@@ -30,7 +29,6 @@ __all__ = [
     "check_client",
     "environment",
     "import_clients",
-    "require",
     "tolerant",
     "uses_package",
 ]
@@ -81,24 +79,6 @@ def uses_package(cls: type, package: str) -> bool:
         if isinstance(home, str) and home.partition(".")[0] == package:
             return True
     return False
-
-
-def require(package: str, user: str) -> None:
-    """Check that a package is installed, without an import.
-
-    Args:
-        package: The name of the package.
-        user: The name of the class in need of the package, for the message.
-
-    Raises:
-        ImportError: for a missing package; the message has the command to install it.
-    """
-    try:
-        is_missing = importlib.util.find_spec(package) is None
-    except ValueError:  # a module without a spec, made by the program
-        is_missing = False
-    if is_missing:
-        raise ImportError(f"{user} needs {package}: pip install {package}", name=package)
 
 
 def check_arguments(function: Callable[..., Any], given: Mapping[str, Any], user: str) -> None:

@@ -112,10 +112,9 @@ class TensorboardWriter(Writer):
         """Write the client's buffer."""
         self.run.flush()
 
-    def close(self, failed: bool = False) -> None:
-        """Close the file if owned."""
-        if self._owned:
-            self.run.close()
+    def end(self, failed: bool) -> None:
+        """Close the file."""
+        self.run.close()
 
 
 def _media(tag: str, sample: Audio | Video) -> Any:

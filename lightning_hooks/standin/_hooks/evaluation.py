@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from lightning_hooks.engine.runner.runner import Runner
@@ -48,9 +49,9 @@ class EvalHook(evaluation.EvalHook):
         """Do nothing: ``before_run`` has opened the storage."""
 
     @under_mmcv
-    def _evaluate(self, runner: Runner) -> None:
-        self._do_evaluate(runner)
-        self._share_choice()
+    def _state_restored(self, runner: Runner) -> AbstractContextManager[None]:
+        """Restore nothing."""
+        return nullcontext()
 
     @under_mmcv
     def _drops_logged(self, runner: Runner, loggers: Sequence[Any]) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 from lightning_hooks.engine import registry as native
 from lightning_hooks.standin.name_table import names_of
 from lightning_hooks.standin.utils.registry import Registry
+from lightning_hooks.utils.origin import is_ours
 
 __all__ = ["HOOKS"]
 
@@ -26,8 +27,7 @@ class _Hooks(Registry):
         if registered is None and key == "RFSearchHook" and "mmcv.cnn" in sys.modules:
             return sys.modules["mmcv.cnn"].RFSearchHook  # which mmcv.cnn loads on first access
         source = names_of("mmcv.runner").get(key.rpartition(".")[2])
-        is_native = getattr(registered, "__module__", "").startswith("lightning_hooks.")
-        return source.load() if source and is_native else registered
+        return source.load() if source and is_ours(registered) else registered
 
 
 HOOKS = _Hooks()

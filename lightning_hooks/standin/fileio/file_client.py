@@ -12,9 +12,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, ClassVar
 
-from lightning_hooks.loggers.trackers.packages import require
 from lightning_hooks.storage import files
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.packages import require
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 from lightning_hooks.utils.warn import rank_zero_warn
 

@@ -41,6 +41,7 @@ from lightning_hooks.standin.runner.strategy import wait_for_threads
 from lightning_hooks.standin.utils.dist import get_dist_info
 from lightning_hooks.storage import checkpoints, files
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.origin import is_ours
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["BaseRunner"]
@@ -157,7 +158,7 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         own: Any = vars(cls)
         if "run_iter" in own:
             cls.run_iter = _in_precision(own["run_iter"])  # type: ignore[method-assign]
-        if not cls.__module__.startswith("lightning_hooks.") and _has_a_loop(own.get("run")):
+        if not is_ours(cls) and _has_a_loop(own.get("run")):
             cls.run = _inside_a_fit(own["run"])  # type: ignore[method-assign]
 
     @classmethod
@@ -396,8 +397,8 @@ class BaseRunner(Runner, metaclass=ABCMeta):
         filename = file_name(filename_tmpl or self.filename_tmpl, self.file_number)
         optimizer = self.optimizer if save_optimizer else None
         save_checkpoint(self.model, files.join(out_dir, filename), optimizer, meta)
-        if create_symlink and files.is_local(out_dir):
-            checkpoints.link_latest(os.path.abspath(out_dir), filename)
+        if create_symlink:
+            checkpoints.link_latest(out_dir, filename)
 
     def load_checkpoint(
         self,

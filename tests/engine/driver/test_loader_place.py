@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader, Sampler
 
 from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, newest_valid
+from lightning_hooks.engine.lightning_api import loader_place as place
 from support.jobs import loader_place
 from support.jobs.loader_place import Seen
 from support.paths import ROOT
@@ -157,6 +159,26 @@ def test_after_a_whole_epoch_a_sampler_goes_on_from_its_state(tmp_path: Path, wo
         trainer.fit(module, loader, ckpt_path=ckpt)
         found.append(module.inputs)
     assert found[1] == found[0][4:]
+
+
+class Endless(Sampler[int]):
+    def __iter__(self) -> Iterator[int]:
+        return itertools.cycle(range(8))
+
+
+def test_a_line_tells_of_a_long_way_to_the_place(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(place, "PATIENCE", -1)
+    for ckpt in (None, tmp_path / "iter_4.pth"):
+        hook, module = CheckpointHook(4, by_epoch=False), Inputs()
+        trainer = make_trainer(tmp_path, hook, max_steps=6, enable_checkpointing=True)
+        loader = DataLoader(make_loader(4).dataset, 2, sampler=Endless())
+        trainer.fit(module, loader, ckpt_path=ckpt)
+    told = [line for line in caplog.messages if "skipping the indices" in line]
+    assert [line.partition(";")[0].rpartition(",")[2] for line in told] == [
+        " 2 of 4 batches so far"
+    ]
 
 
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # of torchdata

@@ -11,6 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 from torch.utils.data import DataLoader, IterableDataset
+from torchmetrics import MeanMetric
 
 from lightning_hooks import (
     CheckpointHook,
@@ -167,22 +168,106 @@ def test_with_a_stream_a_warning_says_what_repeats(
     assert "StatefulDataLoader" in told
 
 
-class LogsMeans(TinyNormModule):
-    """Logs the loss of each epoch."""
+class LogsEpochs(TinyNormModule):
+    """Logs values of each epoch, one of them not in each batch."""
+
+    def __init__(self, *, shows: bool = False) -> None:
+        super().__init__()
+        self.shows = shows
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         loss = self.loss(batch)
-        self.log("loss", loss, on_epoch=True)
+        self.log("loss", loss, on_epoch=True, prog_bar=self.shows)
+        self.log("least", loss, on_step=False, on_epoch=True, reduce_fx="min")
+        if batch_idx % 4 == 2:
+            self.log("rare", loss, on_step=False, on_epoch=True, reduce_fx="sum")
         return loss
 
 
-def test_a_line_tells_which_batches_an_epochs_mean_has(
+class LogsMetric(LogsEpochs):
+    """Logs a metric of torchmetrics too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.metric = MeanMetric()
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.metric(loss.detach())
+        self.log("metric", self.metric, on_step=False, on_epoch=True)
+        return loss
+
+
+def fit_epochs(folder: Path, module: Any, *callbacks: Any, ckpt: Any = None, **options: Any) -> Any:
+    """Train 2 epochs of 10 batches, with a file every 3; return the epochs' values, and the log."""
+    found = []
+
+    class Values(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            values = trainer.callback_metrics
+            found.append({name: values[name].item() for name in ("loss_epoch", "least", "rare")})
+
+    saves = CheckpointHook(interval=3, by_epoch=False, on_exception=True)
+    hooks = saves, TextLoggerHook(), Values(), *callbacks
+    trainer = make_trainer(folder, *hooks, max_epochs=2, enable_checkpointing=True, **options)
+    trainer.fit(module, make_loader(10), make_loader(1), ckpt_path=ckpt)
+    return found, read_logs(folder)
+
+
+@pytest.mark.parametrize("options", [{}, {"val_check_interval": 3}], ids=["end", "within"])
+@pytest.mark.parametrize("shows", [False, True], ids=["same", "other_arguments"])
+def test_an_epochs_values_go_on_within_the_epoch(
+    tmp_path: Path, options: dict[str, Any], shows: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    whole, log = fit_epochs(tmp_path / "a", LogsEpochs(), **options)
+    for start in (3, 6, 9, 12, 18):
+        path = tmp_path / "a" / f"iter_{start}.pth"
+        found, again = fit_epochs(tmp_path / "a", LogsEpochs(shows=shows), ckpt=path, **options)
+        assert found == whole[start // 10 :]
+        assert again == log
+    assert "since the resume" not in caplog.text
+
+
+def test_an_epochs_values_go_on_from_its_last_validation(tmp_path: Path) -> None:
+    whole, log = fit_epochs(tmp_path / "a", LogsEpochs())
+    with pytest.raises(InterruptedError):
+        fit_epochs(tmp_path / "b", LogsEpochs(), Raises(10))
+    found, again = fit_epochs(tmp_path / "b", LogsEpochs(), ckpt="last")
+    assert (found, again) == (whole, log)
+
+
+def test_a_line_tells_that_the_end_of_an_epoch_is_not_repeated(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    for options in ({"max_epochs": 1}, {"max_epochs": 3, "ckpt_path": tmp_path / "iter_2.pth"}):
-        path = options.pop("ckpt_path", None)
-        hooks = CheckpointHook(2, by_epoch=False), TextLoggerHook()
-        trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True, **options)
-        trainer.fit(LogsMeans(), make_loader(4), make_loader(1), ckpt_path=path)
+    class EndsAtEnd(Callback):
+        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+            raise InterruptedError
+
+    with pytest.raises(InterruptedError):
+        fit_epochs(tmp_path, LogsEpochs(), EndsAtEnd())
+    fit_epochs(tmp_path, LogsEpochs(), ckpt="last")
+    told = [line for line in caplog.messages if "an error had cut" in line]
+    assert [line.partition(",")[0].rpartition(" ")[2] for line in told] == ["1"]
+
+
+class Stops(Callback):
+    """Ends a run in a batch."""
+
+    def on_before_optimizer_step(self, trainer: Any, *args: Any) -> None:
+        if trainer.global_step == 13:
+            raise InterruptedError
+
+
+@pytest.mark.parametrize(
+    ("module", "start", "names"),
+    [(LogsMetric, 12, "metric"), (LogsEpochs, 13, "loss_epoch, least, rare")],
+    ids=["metric", "cut_batch"],
+)
+def test_a_line_tells_of_values_that_cannot_go_on(
+    tmp_path: Path, module: Any, start: int, names: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InterruptedError):
+        fit_epochs(tmp_path, module(), Stops())
+    fit_epochs(tmp_path, module(), ckpt=tmp_path / f"iter_{start}.pth")
     told = [line for line in caplog.messages if "since the resume" in line]
-    assert [line.partition(":")[0] for line in told] == ["loss_epoch of epoch 1"]
+    assert [line.partition(":")[0] for line in told] == [f"{names} of epoch 2"]

@@ -196,6 +196,24 @@ def test_a_resumed_run_goes_on(tmp_path: Path, other: dict[str, Any]) -> None:
     assert all(torch.equal(ours[key], theirs[key]) for key in keys)
 
 
+def test_a_resumed_run_validates_with_the_statistics_of_the_file(tmp_path: Path) -> None:
+    class Noted(Module):
+        def validation_step(self, batch: Any, batch_idx: int) -> None:
+            outputs.append(self.net(batch[0]))
+
+    def run(ckpt_path: Path | None = None) -> int:
+        hooks, module = [EMAHook(0.1, precise_bn=6), CheckpointHook(2, by_epoch=False)], Noted()
+        every = {"accumulate_grad_batches": 2, "val_check_interval": 3}  # no step between them
+        options = {"batches": DATA, "val": 1, "max_epochs": 1, "ckpt_path": ckpt_path}
+        fit(tmp_path, *hooks, module=module, **options, **every)
+        return module.forwards
+
+    outputs: list[torch.Tensor] = []
+    assert run() == 5 + 3 * 2  # 6 samples are two batches: for two files, and after the epoch
+    assert run(tmp_path / "iter_2.pth") == 3 + 2 * 2
+    assert torch.equal(*outputs[-2:])
+
+
 def test_evaluated_from_a_file_nothing_is_estimated_again(tmp_path: Path) -> None:
     module, average = Module(), EMAHook(0.01, precise_bn=True, after_fit="raw")
     run = {"module": module, "batches": DATA, "val": 1, "max_epochs": 1}

@@ -152,6 +152,36 @@ def test_every_logger_has_both_scores(tmp_path: Path, host: bool) -> None:
     assert {row["step"] for row in rows} == {"3", "7"}
 
 
+def test_no_callback_reads_the_raw_scores_of_an_earlier_validation(tmp_path: Path) -> None:
+    class Reads(Callback):
+        def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+            found.append(trainer.callback_metrics.get("raw/val_loss"))
+
+    found: list[Any] = []
+    run = {"val": 1, "max_epochs": 2, "val_check_interval": 2, "num_sanity_val_steps": 0}
+    trainer = fit(tmp_path, EMAHook(validate="both"), callbacks=[Reads()], **run)
+    assert found == [None] * 4
+    assert trainer.callback_metrics["raw/val_loss"] > 0
+    with (
+        pytest.warns(UserWarning, match="Nothing is compared where it is not logged"),
+        pytest.raises(KeyError, match="save_best='raw/val_loss' is no score"),
+    ):
+        fit(tmp_path, EMAHook(validate="both"), BestCheckpointHook("raw/val_loss"), **run)
+
+
+def test_a_resumed_run_keeps_the_raw_scores_in_its_log(tmp_path: Path) -> None:
+    def run(ckpt_path: Path | None = None) -> list[Any]:
+        files = CheckpointHook(2, by_epoch=False), BestCheckpointHook("val_loss")
+        hooks = EMAHook(validate="both"), TextLoggerHook(interval=2), *files
+        options = {"val": 1, "val_check_interval": 2, "ckpt_path": ckpt_path}
+        fit(tmp_path, *hooks, **options)
+        return lines_of(tmp_path)
+
+    whole = run()
+    assert sum("raw/val_loss" in line for line in whole) == 2
+    assert run(tmp_path / "iter_2.pth") == whole
+
+
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")
 def test_log_vars_of_old_models_have_both_scores(tmp_path: Path) -> None:
     class Model(torch.nn.Linear):

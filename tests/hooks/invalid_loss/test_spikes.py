@@ -106,6 +106,14 @@ def test_no_false_alarm(losses: Sequence[float], tmp_path: Path) -> None:
     assert judged == pytest.approx(losses)
 
 
+def test_a_bad_loss_in_the_first_window_is_no_known_loss() -> None:
+    spikes = Spikes(**WINDOW)
+    losses = [1.0, math.nan, math.inf, 1.0, 9.0, 1.0, 1.0, 1.1, 9.0]
+    judged = [spikes.judged(torch.tensor(loss)).item() for loss in losses]
+    # the first four to know are 1.0, 9.0, 1.0 and 1.0
+    assert judged == pytest.approx([*losses[:8], math.inf], nan_ok=True)
+
+
 def test_accumulated_batches_are_judged_each(tmp_path: Path) -> None:
     hook = CheckInvalidLossHook(action="skip", spike=WINDOW)
     losses = [*CALM, 1.0, 9.0, 1.0, 1.1]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-from lightning_hooks import CheckpointHook, EvalHook, Hook, TextLoggerHook, ThroughputHook
+from lightning_hooks import CheckpointHook, EMAHook, EvalHook, Hook, TextLoggerHook, ThroughputHook
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 MS = 1_000_000
@@ -79,8 +79,11 @@ def test_the_first_iterations_do_not_count(tmp_path: Path) -> None:
     assert [row["samples_per_sec"] for row in others] == pytest.approx([size * 250] * 2)
 
 
+@pytest.mark.parametrize("validate", ["average", "both"])
 @pytest.mark.filterwarnings("ignore:.*does not have many workers")
-def test_validations_and_checkpoints_do_not_count(tmp_path: Path) -> None:
+def test_validations_and_checkpoints_do_not_count(
+    tmp_path: Path, validate: Literal["average", "both"]
+) -> None:
     clock = Clock()
 
     class Validated(Timed):
@@ -95,7 +98,8 @@ def test_validations_and_checkpoints_do_not_count(tmp_path: Path) -> None:
 
     saves = CheckpointHook(by_epoch=False, interval=2)
     options = {"val_check_interval": 3, "enable_checkpointing": True, "max_epochs": 2}
-    hooks = made(clock), TextLoggerHook(interval=2), saves, Slow()
+    average = EMAHook(validate=validate)
+    hooks = made(clock), TextLoggerHook(interval=2), saves, Slow(), average
     make_trainer(tmp_path, *hooks, **options).fit(Validated(clock), make_loader(6), make_loader(2))
     size = len(next(iter(make_loader(6)))[0])
     assert [row["samples_per_sec"] for row in lines(tmp_path)] == pytest.approx([size * 250] * 6)

@@ -35,6 +35,7 @@ from lightning_hooks.hooks.saving.ranking import infer_rule
 from lightning_hooks.loggers.base import LoggerHook
 from support import training
 from support.golden import recorded
+from support.logs.text import read_logs
 from support.processes import read_ranks, run_job
 from support.training import (
     TinyModule,
@@ -603,6 +604,20 @@ def test_a_run_goes_on_from_the_best_file_bit_for_bit(tmp_path: Path) -> None:
     assert load(path)["global_step"] == 5
     run("d", 0.4, hook=False, seed=1, max_epochs=2, ckpt_path=path)  # one more iteration
     assert best_files(tmp_path / "d") == ["best_acc_iter_5.pth"]
+
+
+def test_a_best_file_of_an_epoch_has_the_modules_own_end_of_the_epoch(tmp_path: Path) -> None:
+    class Ends(TinyModule):
+        def on_train_epoch_end(self) -> None:
+            self.log("epochs", self.current_epoch + 1.0)
+
+    def train(*scores: float, **kwargs: Any) -> Any:
+        hooks = scored(*scores, save_best="acc"), TextLoggerHook()
+        fit(tmp_path, *hooks, module=Ends(), max_epochs=2, **kwargs)
+        return read_logs(tmp_path)
+
+    whole = train(0.9, 0.5)
+    assert train(0.5, ckpt_path=tmp_path / "best_acc_epoch_1.pth") == whole
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])

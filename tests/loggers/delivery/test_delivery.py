@@ -32,7 +32,7 @@ from lightning_hooks.loggers.base import peak_memory
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
 from lightning_hooks.loggers.delivery.sender import Sender
 from lightning_hooks.loggers.delivery.session import UndeliveredError
-from lightning_hooks.loggers.delivery.spool import Spool, exclusive, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool, StoredSpool, exclusive
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.table import TRACKERS, writer_class
 from lightning_hooks.storage import locks
@@ -89,9 +89,9 @@ def test_the_torn_last_line_of_a_killed_run_is_left_out(tmp_path: Path) -> None:
     whole = Path(spool.path).read_bytes()
     for cut in range(1, 40):
         Path(spool.path).write_bytes(whole[:-cut])
-        _, records, failed = read_spool(spool.path)
+        records = StoredSpool(spool.path)
         assert [record.seq for record in records] == [0, 1, 2, 3]
-        assert failed  # it says nothing of its end
+        assert records.failed  # it says nothing of its end
 
 
 def test_what_is_acknowledged_is_not_the_rest(tmp_path: Path) -> None:
@@ -100,11 +100,11 @@ def test_what_is_acknowledged_is_not_the_rest(tmp_path: Path) -> None:
     spool.acknowledge(2, "a")
     spool.end(failed=False)
     spool.close(keep=True)
-    head, records, failed = read_spool(spool.path, rest=True)
-    assert head["run"] == "a"
+    records = StoredSpool(spool.path, rest=True)
+    assert records.head["run"] == "a"
     assert [record.seq for record in records] == [2, 3, 4]
-    assert not failed
-    assert len(read_spool(spool.path)[1]) == 5
+    assert not records.failed
+    assert len(StoredSpool(spool.path)) == 5
 
 
 def test_spools_of_the_same_second_do_not_share_a_file(tmp_path: Path) -> None:
@@ -119,7 +119,7 @@ def test_other_files_are_no_spools(tmp_path: Path) -> None:
     for text in ("", "{}\n", '{"seq": 1}\n', "\x00\n"):
         (tmp_path / "x").write_text(text)
         with pytest.raises(ValueError, match="is not the spool of a run"):
-            read_spool(str(tmp_path / "x"))
+            StoredSpool(str(tmp_path / "x"))
     with pytest.raises(FileNotFoundError, match="there is no"):
         replay(str(tmp_path / "y"), Kept())
     with pytest.raises(ValueError, match="neither a spool nor an offline run"):
@@ -217,7 +217,7 @@ def test_what_a_bad_backend_has_not_taken_can_be_sent_later(
     assert replay(str(path), to=later) == 5
     assert [record.seq for record in later.records] == [0, 1, 2, 3, 4]
     if trouble is not hang:  # which takes the rest with it
-        assert [record.seq for record in read_spool(str(path), rest=True)[1]] == [2, 3, 4]
+        assert [record.seq for record in StoredSpool(str(path), rest=True)] == [2, 3, 4]
 
 
 def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
@@ -233,7 +233,7 @@ def test_a_refused_record_is_set_aside_and_the_rest_goes_on(
     assert [record.seq for record in hook.kept.records] == [0, 2, 3, 4]
     (path,) = spools(tmp_path)
     assert path.name.endswith(".refused.jsonl")
-    assert [record.seq for record in read_spool(str(path))[1]] == [1]
+    assert [record.seq for record in StoredSpool(str(path))] == [1]
     assert told(caplog) == [
         "KeepHook: kept does not want a record (ValueError: bad); it is set aside in "
         f"{path}, and the rest goes on"
@@ -253,7 +253,7 @@ def test_the_run_is_known_before_the_first_record_is_there(tmp_path: Path) -> No
 
     fit(tmp_path, KeepHook(lambda: Opened(lost), timeout=0.3))
     (path,) = spools(tmp_path)
-    assert read_spool(str(path), rest=True)[0]["run"] == "a"
+    assert StoredSpool(str(path), rest=True).head["run"] == "a"
 
 
 class Few(Kept):
@@ -276,7 +276,7 @@ def test_after_a_kill_at_most_a_chunk_is_sent_twice(tmp_path: Path) -> None:
     sender.close(60.0)
     assert seen.wait(10)
     taken = [record.seq for record in few.records]
-    rest = [*read_spool(spool.path, rest=True)[1]]
+    rest = [*StoredSpool(spool.path, rest=True)]
     killed.set()
     sender.wait()
     spool.close(keep=False)
@@ -300,7 +300,7 @@ def test_a_backend_that_takes_nothing_is_given_up(
 
     fit(tmp_path, KeepHook(lambda: Kept(refuse)))
     (path,) = spools(tmp_path)
-    assert [record.seq for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
+    assert [record.seq for record in StoredSpool(str(path), rest=True)] == [0, 1, 2, 3, 4]
 
 
 def refused_request() -> Exception:
@@ -333,7 +333,7 @@ def test_an_error_that_cannot_pass_costs_its_record_alone(
     fit(tmp_path, hook)
     assert [record.seq for record in hook.kept.records] == [0, 2, 3, 4]
     (path,) = spools(tmp_path)
-    assert [record.seq for record in read_spool(str(path))[1]] == [1]
+    assert [record.seq for record in StoredSpool(str(path))] == [1]
     assert path.name.endswith(".refused.jsonl")
 
 
@@ -379,7 +379,7 @@ def test_a_backend_that_does_not_start_costs_one_warning(
     fit(tmp_path, hook)
     assert len(told(caplog)) == 1
     assert hook.status()["sent"] == 0
-    assert len(read_spool(str(spools(tmp_path)[0]))[1]) == 5
+    assert len(StoredSpool(str(spools(tmp_path)[0]))) == 5
 
 
 def test_a_deleted_spool_is_not_named_as_one_to_send(
@@ -407,7 +407,7 @@ def test_what_an_evaluation_has_left_does_not_make_a_failed_run(tmp_path: Path) 
     (path,) = spools(tmp_path)
     whole = path.read_bytes()
     path.write_bytes(whole[: whole.rindex(b'{"end"')])  # as after a kill
-    assert read_spool(str(path))[2] is False
+    assert StoredSpool(str(path)).failed is False
 
 
 @pytest.mark.parametrize("trouble", [broken, hang])
@@ -627,7 +627,7 @@ def test_what_a_run_still_sends_is_not_sent_by_a_replay_too(
         job.join()
         lines.close()
     (work / "tf_logs").unlink()
-    count = len(read_spool(str(path))[1])
+    count = len(StoredSpool(str(path)))
     with pytest.raises(SystemExit, match="0"):
         main([*command, str(path)])
     assert capsys.readouterr().out == f"{count} records sent\n"
@@ -659,11 +659,11 @@ def test_a_killed_run_loses_nothing(tmp_path: Path) -> None:
     job.join()
     lines.close()
     (path,) = spools(tmp_path)
-    _, records, failed = read_spool(str(path))
+    records = StoredSpool(str(path))
     steps = [record.step for record in records if "train/loss" in record.scalars]
     assert steps == list(range(1, steps[-1] + 1))
     assert steps[-1] >= 40
-    assert failed
+    assert records.failed
 
 
 FULL = """
@@ -707,7 +707,7 @@ def test_the_spool_of_a_remote_work_dir_is_on_this_machine(
         TinyModule(), make_loader(4), make_loader(1)
     )
     (path,) = tmp_path.glob("lightning_hooks-*/spool/*.jsonl")
-    assert len(read_spool(str(path))[1]) == 5
+    assert len(StoredSpool(str(path))) == 5
 
 
 # -- what is sent ------------------------------------------------------------------------------

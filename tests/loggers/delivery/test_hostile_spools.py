@@ -18,8 +18,8 @@ from lightning_hooks.loggers.delivery.record import Record, seal, to_line
 from lightning_hooks.loggers.delivery.session import Session
 from lightning_hooks.loggers.delivery.spool import (
     Spool,
+    StoredSpool,
     count_records,
-    read_spool,
     shared_folder,
     write_ack,
 )
@@ -76,7 +76,7 @@ def test_an_acknowledgement_that_cannot_be_right_counts_as_none(tmp_path: Path, 
     path = spool_of(tmp_path)
     Path(f"{path}.ack").write_text(json.dumps(ack))
     assert count_records(str(path), rest=True) == 5
-    assert [record.step for record in read_spool(str(path), rest=True)[1]] == [0, 1, 2, 3, 4]
+    assert [record.step for record in StoredSpool(str(path), rest=True)] == [0, 1, 2, 3, 4]
 
 
 LINES = [
@@ -101,9 +101,9 @@ def test_a_damaged_line_costs_itself_alone(tmp_path: Path, line: bytes) -> None:
     path = spool_of(tmp_path)
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([*lines[:3], line + b"\n", *lines[3:]]))
-    head, records, _ = read_spool(str(path), rest=True)
+    records = StoredSpool(str(path), rest=True)
     assert [record.step for record in records] == [0, 1, 2, 3, 4]
-    assert head["damaged"] == (not line.startswith(b'{"end": {'))
+    assert records.damaged == (not line.startswith(b'{"end": {'))
     fit(tmp_path, KeepHook())  # the next training starts
 
 
@@ -112,7 +112,7 @@ def test_a_file_without_a_head_is_no_spool_and_stops_nothing(tmp_path: Path, hea
     path = spool_of(tmp_path)
     path.write_text(head + "\n")
     with pytest.raises(ValueError, match="is not the spool of a run"):
-        read_spool(str(path))
+        StoredSpool(str(path))
     assert unsent_in(path.parent) == {}
     fit(tmp_path, KeepHook())
     assert path.exists()
@@ -130,7 +130,7 @@ def test_a_flipped_bit_is_noticed(tmp_path: Path) -> None:
     path = spool_of(tmp_path, count=0)
     line[line.index(b"0.5") + 2] ^= 1  # 0.4
     path.write_bytes(path.read_bytes() + line)
-    assert read_spool(str(path))[0]["damaged"] == 1
+    assert StoredSpool(str(path)).damaged == 1
 
 
 def test_a_spool_with_damaged_lines_is_sent_and_kept(
@@ -185,8 +185,9 @@ def test_an_old_spool_without_checksums_is_read(tmp_path: Path) -> None:
     path = tmp_path / "old.jsonl"
     lines = [json.dumps({"run": HEAD}), '{"seq": 0, "time": 1.0, "step": 3, "scalars": {"a": 1}}']
     path.write_text("\n".join([*lines, '{"end": {"failed": false}}', ""]))
-    _, (record,), failed = read_spool(str(path))
-    assert (record.scalars, failed) == ({"a": 1.0}, False)
+    stored = StoredSpool(str(path))
+    (record,) = stored
+    assert (record.scalars, stored.failed) == ({"a": 1.0}, False)
 
 
 def test_counting_what_is_left_reads_no_record(
@@ -323,4 +324,4 @@ def test_a_name_that_is_no_text_costs_no_training(tmp_path: Path) -> None:
 def test_the_end_of_a_run_is_a_sealed_line(tmp_path: Path) -> None:
     path = spool_of(tmp_path)
     path.write_bytes(path.read_bytes() + seal('{"end": {"failed": false}}'))
-    assert read_spool(str(path))[2] is False
+    assert StoredSpool(str(path)).failed is False

@@ -23,7 +23,7 @@ import torch
 
 from lightning_hooks import Hook, MlflowLoggerHook, SystemMetricsHook, log_image, log_table
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import Spool, read_spool
+from lightning_hooks.loggers.delivery.spool import Spool, StoredSpool
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.mlflow import MlflowWriter, find_experiment, make_database
 from lightning_hooks.utils.samples import Table
@@ -233,7 +233,7 @@ def test_a_parameter_that_mlflow_refuses_costs_no_metric(
     assert hook.status()["refused"] == 1
     assert "mlflow does not want a record" in caplog.text
     (path,) = work.glob("spool/*.refused.jsonl")
-    assert "lr" in next(iter(read_spool(str(path))[1])).params
+    assert "lr" in next(iter(StoredSpool(str(path)))).params
 
 
 @pytest.mark.parametrize("status", [401, 403, 404, 407, 408, 429, 500, 503])

@@ -25,7 +25,7 @@ from lightning_hooks import (
     log_table,
 )
 from lightning_hooks.loggers.delivery.record import Record, from_line, to_line
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import StoredSpool
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.replay import replay
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -114,6 +114,17 @@ def test_a_step_that_a_hook_runs_logs_none(tmp_path: Path, adapted: bool, by_epo
     assert events.Tags()["images"] == ["train/sample"]
     assert [event.step for event in events.Images("train/sample")] == [1, 2, 3]
     assert [step for step, _ in tables_in(events, "train/worst")] == [1, 2, 3]
+
+
+def test_the_raw_weights_validation_logs_none(
+    tmp_path: Path, recwarn: pytest.WarningsRecorder
+) -> None:
+    hooks = [EMAHook(validate="both"), TensorboardLoggerHook(str(tmp_path / "tb"), interval=2)]
+    make_trainer(tmp_path, *hooks).fit(Sampling(), make_loader(), make_loader(2))
+    _, events = read_tensorboard(tmp_path / "tb")
+    assert [event.step for event in events.Images("val/sample")] == [5]
+    assert {*events.Tags()["scalars"]} >= {"val/val_loss", "raw/val_loss"}
+    assert [str(each.message) for each in recwarn if "log_image" in str(each.message)] == []
 
 
 def test_wandb_holds_all_of_them(work: Path) -> None:
@@ -214,7 +225,7 @@ def test_a_spool_holds_plain_numbers_and_is_replayed(
     work: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     fit(work, WatchHook(100), Unreachable(timeout=0), module=Sampling, epochs=1)
-    _, records, _ = read_spool(spool_of(work))
+    records = StoredSpool(spool_of(work))
     counts = [
         r.histograms["gradients/net.bias"] for r in records if "gradients/net.bias" in r.histograms
     ]

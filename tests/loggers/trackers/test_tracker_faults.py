@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import StoredSpool
 from support.logs import trackers
 from support.logs.text import read_logs
 from support.logs.trackers import (
@@ -74,7 +74,7 @@ def test_what_no_backend_has_taken_is_in_its_spool(
         assert found["sent"][package] == taken
         (path,) = (root / trouble).glob(f"spool/*-{package}.jsonl")
         rows: dict[str, dict[str, float]] = {}
-        for record in read_spool(str(path))[1]:
+        for record in StoredSpool(str(path)):
             rows.setdefault(str(record.step), {}).update(record.scalars)
         assert rows == found["rows"]
 

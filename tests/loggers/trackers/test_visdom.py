@@ -11,7 +11,7 @@ import pytest
 
 from lightning_hooks import Hook, VisdomLoggerHook
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import StoredSpool
 from lightning_hooks.loggers.trackers.visdom import VisdomWriter
 from support import visdom_server
 from support.logs.trackers import (
@@ -71,7 +71,7 @@ def test_a_dead_visdom_server_costs_one_warning(
     fit(work, hook, epochs=1)
     assert not quiet(caplog)
     (path,) = work.glob("spool/*.jsonl")
-    assert len(read_spool(str(path))[1]) == 5
+    assert len(StoredSpool(str(path))) == 5
 
 
 def test_visdom_uses_a_client_that_is_given(work: Path, tmp_path: Path) -> None:

@@ -16,7 +16,7 @@ import torch
 
 from lightning_hooks import Hook, WandbLoggerHook
 from lightning_hooks.loggers.delivery.record import Record
-from lightning_hooks.loggers.delivery.spool import read_spool
+from lightning_hooks.loggers.delivery.spool import StoredSpool
 from lightning_hooks.loggers.trackers.wandb import WandbWriter, has_wandb_key
 from lightning_hooks.utils.samples import Table
 from support.logs.trackers import (
@@ -113,7 +113,7 @@ def test_wandb_without_a_server_stops_no_training(
     assert len(warnings_in(caplog)) == 1
     (path,) = work.glob("spool/*.jsonl")
     assert "a" * 40 not in path.read_text()
-    assert len(read_spool(str(path))[1]) == 5
+    assert len(StoredSpool(str(path))) == 5
     # W&B's service was told to end: the process would wait for it, for as long as it tries
     assert not [name for name in os.environ if name.startswith("WANDB_SERVICE")]
 

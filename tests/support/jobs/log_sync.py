@@ -11,7 +11,7 @@ import torch
 import torchmetrics
 from lightning.pytorch.callbacks import EarlyStopping
 
-from lightning_hooks import DistEvalHook, LoggerHook
+from lightning_hooks import CheckpointHook, DistEvalHook, LoggerHook
 from support.processes import write_rank
 from support.training import NoValidation, fit, make_loader, two_ranks
 
@@ -53,6 +53,11 @@ def main(out: Path) -> None:
         gather(*args)
 
     torch.distributed.all_gather_object = counted
+    for ckpt_path in (None, out / "iter_3.pth"):
+        resumed = Notes(sync=True)
+        hooks = CheckpointHook(3, by_epoch=False), resumed
+        fit(out, *hooks, module=OfRank, batches=8, ckpt_path=ckpt_path, **two_ranks())
+    calls.clear()
     metric = torchmetrics.MeanSquaredError()
 
     def pairs(model: torch.nn.Module, loader: Any, **_: Any) -> Any:
@@ -65,7 +70,7 @@ def main(out: Path) -> None:
     metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
     lines = {name: logger.found for name, logger in loggers.items()}
     found = {"lines": lines, "calls": len(calls), "epochs": trainer.current_epoch}
-    write_rank(out, {**found, "score": metrics["MeanSquaredError"]})
+    write_rank(out, {**found, "resumed": resumed.found, "score": metrics["MeanSquaredError"]})
 
 
 if __name__ == "__main__":

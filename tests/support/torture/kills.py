@@ -231,7 +231,7 @@ def last_of(directory: Path) -> dict[str, Any]:
     """The end of a run: weights, average, optimizer, rates, what was to be averaged."""
     checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
     assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
-    log_buffer = checkpoint["lightning_hooks"]["log_buffer"]
+    ((log_buffer,),) = checkpoint["lightning_hooks"]["log_buffer"]
     for part in ("values", "counts", "output"):
         for name in ("time", "data_time"):
             log_buffer[part].pop(name, None)
