@@ -56,6 +56,9 @@ class Hosted(HostedHook):
 
     dialect: Dialect
 
+    get_triggered_stages = None
+    """Not the hook's own, which MMEngine's hooks have for MMEngine's points."""
+
     def __init__(self, hook: Any, dialect: Dialect) -> None:
         self.foreign_hook = hook
         self.dialect = dialect
