@@ -285,7 +285,7 @@ class Facade:
     @property
     def is_writer(self) -> bool:
         """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
-        return self.native_runner.rank == 0 and self.native_runner.may_write
+        return self.native_runner.is_writer
 
     @property
     def model(self) -> Any:

@@ -265,7 +265,7 @@ class LightningLoggerHook(TrackerHook):
         self._shares = any(logger is other for logger in self._current for other in of_trainer)
         given = [each for each in self._current if not isinstance(each, dict)]
         self._client_run = (given, not self._shares) if given or not self._current else None
-        if not self._current and runner.may_write and runner.rank == 0:
+        if not self._current and runner.is_writer:
             runner.logger.warning(
                 "LightningLoggerHook: the Trainer has no logger, so nothing is logged there; write "
                 "Trainer(logger=...) or LightningLoggerHook(logger=...)"

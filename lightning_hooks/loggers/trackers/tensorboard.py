@@ -253,7 +253,7 @@ class TensorboardLoggerHook(TrackerHook):
         """
         folder = str(self._run_folder(runner))
         is_used = is_local(folder) and self._begins_run and any(Path(folder).glob("events.out.*"))
-        if is_used and self.log_dir is not None and runner.rank == 0 and runner.may_write:
+        if is_used and self.log_dir is not None and runner.is_writer:
             text = "TensorboardLoggerHook: log_dir=%r has events of another run, drawn as one line"
             runner.logger.warning(text, self.log_dir)
         return is_used and self.log_dir is None
