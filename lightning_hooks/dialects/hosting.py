@@ -56,6 +56,9 @@ class Hosted(HostedHook):
 
     dialect: Dialect
 
+    get_triggered_stages = None
+    """Not the hook's own, which MMEngine's hooks have for MMEngine's points."""
+
     def __init__(self, hook: Any, dialect: Dialect) -> None:
         self.foreign_hook = hook
         self.dialect = dialect
@@ -282,7 +285,7 @@ class Facade:
     @property
     def is_writer(self) -> bool:
         """Whether this process writes files: on rank 0, unless the run is a ``fast_dev_run``."""
-        return self.native_runner.rank == 0 and self.native_runner.may_write
+        return self.native_runner.is_writer
 
     @property
     def model(self) -> Any:

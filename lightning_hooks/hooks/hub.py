@@ -142,7 +142,7 @@ class HubCheckpointHook(Hook):
                 f"HubCheckpointHook pushes local files, and the checkpoints are {where}: "
                 "push them with on_saved=..., a function of the path"
             )
-        if runner.rank == 0 and runner.may_write:
+        if runner.is_writer:
             import huggingface_hub
 
             self._settings = settings_of(runner)

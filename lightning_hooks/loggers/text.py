@@ -318,7 +318,7 @@ class TextLoggerHook(LoggerHook):
     def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""
         super().after_run(runner)
-        if self.out_dir is not None and runner.rank == 0 and runner.may_write:
+        if self.out_dir is not None and runner.is_writer:
             system = self._file_system()
             copy_files(runner, system, self.out_dir, self.out_suffix, keep_local=self.keep_local)
 

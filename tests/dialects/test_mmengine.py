@@ -51,6 +51,18 @@ def test_the_points_come_as_in_mmengines_loop(tmp_path: Path, val: bool) -> None
     ]
 
 
+def test_the_hooks_own_list_of_points_is_not_asked(tmp_path: Path) -> None:
+    class Listed(Trace):
+        def get_triggered_stages(self) -> list[str]:  # as MMEngine's base class
+            return ["before_train", "after_train_iter"]
+
+    plain, listed = Trace(), Listed()
+    assert "Listed" in repr(HookAdapter([listed]))  # which a Trainer calls
+    for hook in (plain, listed):
+        fit(tmp_path, hook)
+    assert listed.calls == plain.calls
+
+
 def test_each_point_is_finished_for_all_before_the_next(tmp_path: Path) -> None:
     one, two = Trace(), Trace()
     one.calls = two.calls

@@ -245,6 +245,11 @@ class Runner:
         return not self.trainer.fast_dev_run  # type: ignore[attr-defined]
 
     @property
+    def is_writer(self) -> bool:
+        """Whether this process writes for the run: rank 0, where :attr:`may_write`."""
+        return self.rank == 0 and self.may_write
+
+    @property
     def model_name(self) -> str:
         """The class name of the model inside."""
         return type(getattr(self.model, "module", self.model)).__name__

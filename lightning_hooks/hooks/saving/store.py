@@ -110,7 +110,7 @@ class CheckpointStore:
             self.path = runner.trainer.strategy.broadcast(self.path)
         directory = self.path
         _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
-        if runner.rank != 0 or not runner.may_write:
+        if not runner.is_writer:
             return
         begun = [store.path for store in beside if store.reported == runner.run_id]
         entries, self.reported = manifest.read(directory), runner.run_id
@@ -132,7 +132,7 @@ class CheckpointStore:
     def clean_up(self, series: str, choose_old: ChooseOld | None, resumed_at: int) -> None:
         """Delete leftovers of killed processes, and superseded files; on rank 0."""
         runner = self.runner
-        if runner.rank == 0 and runner.may_write:
+        if runner.is_writer:
             self._report_deleted(
                 checkpoints.clean_up(self.path, runner.run_id, series, choose_old, resumed_at)
             )

@@ -52,6 +52,7 @@ def check_schedule(hook: Updater, runner: Runner) -> None:
         if counts:
             unit = "epoch" if hook.by_epoch else hook._iteration_unit
             reason = f" in this run of {total} {unit}{'' if total == 1 else 's'}" if total else ""
+        reason += hook._why_still(runner)
         rank_zero_warn(f"{name} never moves the {hook._quantity.name}{reason}")
     _warn_of_long_warm_up(hook, runner, name)
     _warn_of_no_warm_up(hook, name)

@@ -154,6 +154,13 @@ class FieldUpdaterHook(Updater):
             return 0.0
         return self._value_of_policy(base, position, total)
 
+    def _why_still(self, runner: Runner) -> str:
+        """Return that groups with 0 stay at 0, if all groups do."""
+        bases = param_groups.with_groups(runner.optimizer, self._base)
+        if self.include_zeros or any(base != 0 for _, _, base in bases):
+            return ""
+        return ": a group whose first value is 0 stays at 0, unless include_zeros=True"
+
     def _is_predictable(self) -> bool:
         """Return True: the policy is a function of base, position and total."""
         return True

@@ -184,6 +184,10 @@ class Updater(Hook):
     def _check(self, total: int) -> None:
         """Raise ValueError for a run of a length where the policy would fail."""
 
+    def _why_still(self, runner: Runner) -> str:
+        """Return why the quantity never moves, for the warning; empty if only the policy knows."""
+        return ""
+
     def _is_predictable(self) -> bool:
         """Whether :meth:`_value` alone computes the values, so they are known before the run."""
         symbol = self._quantity.symbol

@@ -194,6 +194,6 @@ class WSDLrUpdaterHook(LrUpdaterHook):
 
 def _remove_request(runner: Runner) -> None:
     """Remove the command's file, which a later run would take for its own."""
-    if runner.rank == 0 and runner.may_write:
+    if runner.is_writer:
         with contextlib.suppress(OSError):
             files.remove(files.join(runner.work_dir, REQUEST))

@@ -210,6 +210,11 @@ class Writer:
         """Store files of the run: pairs of a local path and a name in the backend."""
 
     def close(self, failed: bool = False) -> None:
+        """End the run in the backend, if the writer has opened it."""
+        if self._owned:
+            self.end(failed)
+
+    def end(self, failed: bool) -> None:
         """End the run in the backend."""
 
     def run_id(self) -> str | None:

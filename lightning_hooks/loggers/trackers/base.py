@@ -339,7 +339,7 @@ class TrackerHook(LoggerHook):
         if not in_fit(runner):
             peers = [self]  # other trackers begin and end on their own
         self._peers, self._session, self._rates_at = peers, None, None
-        if runner.rank == 0 and runner.may_write:
+        if runner.is_writer:
             if self in peers[:1]:
                 import_clients(peers, runner)
                 for peer in peers:  # before a hook's thread starts a run
@@ -530,8 +530,7 @@ class TrackerHook(LoggerHook):
         """Send what a killed process has left, if the resumed fit has nothing to train."""
         run = TrackedRun.restored(self._restored, self._resume, sys.maxsize)  # no step is left out
         folder = os.path.dirname(spool_path(runner, self._writer_class.name))
-        writes = runner.rank == 0 and runner.may_write
-        if writes and run.has_left(folder, self._writer_class.name):
+        if runner.is_writer and run.has_left(folder, self._writer_class.name):
             self._tracked, self._peers = run, [self]
             self._find_open_run()
             self._session = self._open_session(runner)

@@ -173,10 +173,8 @@ class ClearMLWriter(Writer):
         """Make the client write soon."""
         self.logger.flush()
 
-    def close(self, failed: bool = False) -> None:
-        """Close the task if owned, unless another writer goes on."""
-        if not self._owned:
-            return
+    def end(self, failed: bool) -> None:
+        """Close the task, unless another writer goes on."""
         with one_at_a_time(self.name):
             self._writers[self.run.id] -= 1
             if self._writers[self.run.id]:

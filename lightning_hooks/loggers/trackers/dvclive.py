@@ -88,14 +88,13 @@ class DvcliveWriter(Writer):
         """Write the last values to ``metrics.json``, once for many steps."""
         self.run.make_summary()
 
-    def close(self, failed: bool = False) -> None:
-        """End the run if owned."""
-        if self._owned:
-            with environment(DVC_NO_ANALYTICS="1"):
-                self.run.end()
-            repository = getattr(self.run, "_dvc_repo", None)
-            if repository is not None:  # the client leaves the databases open
-                repository.close()
+    def end(self, failed: bool) -> None:
+        """End the run."""
+        with environment(DVC_NO_ANALYTICS="1"):
+            self.run.end()
+        repository = getattr(self.run, "_dvc_repo", None)
+        if repository is not None:  # the client leaves the databases open
+            repository.close()
 
 
 def _begin(options: Mapping[str, Any]) -> Any:

@@ -142,7 +142,7 @@ class LightningWriter(Writer):
         for logger in self._ours:
             self._call(logger, logger.save)
 
-    def close(self, failed: bool = False) -> None:
+    def end(self, failed: bool) -> None:
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
@@ -265,7 +265,7 @@ class LightningLoggerHook(TrackerHook):
         self._shares = any(logger is other for logger in self._current for other in of_trainer)
         given = [each for each in self._current if not isinstance(each, dict)]
         self._client_run = (given, not self._shares) if given or not self._current else None
-        if not self._current and runner.may_write and runner.rank == 0:
+        if not self._current and runner.is_writer:
             runner.logger.warning(
                 "LightningLoggerHook: the Trainer has no logger, so nothing is logged there; write "
                 "Trainer(logger=...) or LightningLoggerHook(logger=...)"

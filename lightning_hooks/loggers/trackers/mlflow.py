@@ -306,12 +306,11 @@ class MlflowWriter(Writer):
         for batch in _batches(texts, _MAX_BATCH[1]):
             self.client.log_batch(self.run, params=batch)
 
-    def close(self, failed: bool = False) -> None:
-        """Set the run's status if owned."""
-        if self._owned:
-            with environment(**SHORT_WAITS):
-                state = "KILLED" if self.killed else "FAILED" if failed else "FINISHED"
-                self.client.set_terminated(self.run, status=state)
+    def end(self, failed: bool) -> None:
+        """Set the run's status."""
+        with environment(**SHORT_WAITS):
+            state = "KILLED" if self.killed else "FAILED" if failed else "FINISHED"
+            self.client.set_terminated(self.run, status=state)
 
     def run_id(self) -> str:
         """Return the run's id."""

@@ -141,10 +141,8 @@ class NeptuneWriter(Writer):
         """Wait until all values are on the disk."""
         self.run.wait(disk_only=True)
 
-    def close(self, failed: bool = False) -> None:
-        """Stop the run if owned."""
-        if not self._owned:
-            return
+    def end(self, failed: bool) -> None:
+        """Stop the run."""
         if failed:
             self.run["sys/failed"] = True
         self.run.stop()

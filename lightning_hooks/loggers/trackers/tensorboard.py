@@ -112,10 +112,9 @@ class TensorboardWriter(Writer):
         """Write the client's buffer."""
         self.run.flush()
 
-    def close(self, failed: bool = False) -> None:
-        """Close the file if owned."""
-        if self._owned:
-            self.run.close()
+    def end(self, failed: bool) -> None:
+        """Close the file."""
+        self.run.close()
 
 
 def _media(tag: str, sample: Audio | Video) -> Any:
@@ -254,7 +253,7 @@ class TensorboardLoggerHook(TrackerHook):
         """
         folder = str(self._run_folder(runner))
         is_used = is_local(folder) and self._begins_run and any(Path(folder).glob("events.out.*"))
-        if is_used and self.log_dir is not None and runner.rank == 0 and runner.may_write:
+        if is_used and self.log_dir is not None and runner.is_writer:
             text = "TensorboardLoggerHook: log_dir=%r has events of another run, drawn as one line"
             runner.logger.warning(text, self.log_dir)
         return is_used and self.log_dir is None

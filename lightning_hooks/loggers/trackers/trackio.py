@@ -74,10 +74,9 @@ class TrackioWriter(Writer):
         """Add to the config; existing values stay."""
         self.run.config.update({**params, **self.run.config})
 
-    def close(self, failed: bool = False) -> None:
-        """Finish the run if owned."""
-        if self._owned:
-            self.run.finish()
+    def end(self, failed: bool) -> None:
+        """Finish the run."""
+        self.run.finish()
 
     def run_id(self) -> str:
         """Return the run's name, which finds the run again."""

@@ -215,19 +215,19 @@ class WandbWriter(Writer):
         """Add to the config; existing values stay."""
         self.run.config.update(_completed(dict(self.run.config), params), allow_val_change=True)
 
-    def close(self, failed: bool = False) -> None:
-        """Finish the run if owned; an offline run that is on the disk goes on for evaluations."""
+    def end(self, failed: bool) -> None:
+        """Finish the run; an offline run that is on the disk goes on for evaluations."""
         import wandb
 
         is_on_disk = self.run.offline and getattr(self.run.settings, _FLUSH, None)
         is_active = self.run is wandb.run
-        if self._owned and is_on_disk and not failed and is_active:
+        if is_on_disk and not failed and is_active:
             if self._with_step or not self._commit:  # a kill would cost the row that is not closed
                 self.run.log({}, commit=True)
             _await_file(self.run.settings.sync_file, getattr(self.run.settings, _FLUSH))
             WandbWriter.idle_run, WandbWriter.idle_in = self.run, os.getpid()
             atexit.register(self._wake)
-        elif self._owned:
+        else:
             self.run.finish(exit_code=255 if self.killed else int(failed))
 
     def run_id(self) -> str:

@@ -173,19 +173,19 @@ class _Tracker(LoggerHook, TrackerHook):
     def before_run(self, runner: Runner) -> None:
         """Start the mocked client."""
         LoggerHook.before_run(self, runner)
-        if _writes(runner):
+        if runner.is_writer:
             self._start(runner)
 
     @_for_mocked
     def log(self, runner: Runner) -> None:
         """Send the values to the mocked client."""
-        if _writes(runner) and (tags := self.get_loggable_tags(runner)):
+        if runner.is_writer and (tags := self.get_loggable_tags(runner)):
             self._send(tags, runner.iter + 1, runner)
 
     @_for_mocked
     def after_run(self, runner: Runner) -> None:
         """Close the run."""
-        if _writes(runner):
+        if runner.is_writer:
             self._finish(runner)
 
     def _start(self, runner: Runner) -> None:
@@ -197,10 +197,6 @@ class _Tracker(LoggerHook, TrackerHook):
 
     def _finish(self, runner: Runner) -> None:
         """Make mmcv's calls at the end of a run."""
-
-
-def _writes(runner: Runner) -> bool:
-    return runner.rank == 0 and bool(runner.may_write)
 
 
 class ClearMLLoggerHook(_Tracker, lightning_hooks.ClearMLLoggerHook):

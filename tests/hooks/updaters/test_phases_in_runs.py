@@ -235,6 +235,12 @@ def test_a_name_that_no_group_has_is_told_with_the_closest(tmp_path: Path) -> No
         trainer.fit(Module(), make_loader(1))
 
 
+def test_a_field_of_zeros_is_told_with_the_argument_that_moves_it(tmp_path: Path) -> None:
+    hook = FieldUpdaterHook("dampening", "LinearAnnealing", end=0.1)
+    with pytest.warns(UserWarning, match=r"never moves the dampening .* unless include_zeros=True"):
+        make_trainer(tmp_path, hook, max_epochs=2).fit(Module(), make_loader(1))
+
+
 def test_two_hooks_for_one_field_are_told(tmp_path: Path) -> None:
     policies = "LinearAnnealing", "CosineAnnealing"
     hooks = [FieldUpdaterHook("weight_decay", policy, end=0.1) for policy in policies]
