@@ -39,7 +39,7 @@ The values are the raw weights, to train on with, and ``n_averaged``, the number
 """
 
 
-OF_RANKS = ("rng", "loaders", "data", "sums", "log_buffer")
+OF_RANKS = ("rng", "loaders", "data", "sums", "log_buffer", "metrics")
 """The keys of this package's part with a list of what each rank has: random states, places ..."""
 
 
@@ -109,7 +109,7 @@ LAYOUT: dict[str, Any] = {
     f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
-        **dict.fromkeys(("in_epoch?", "end_is_cut?"), bool),
+        **dict.fromkeys(("in_epoch?", "in_end?", "end_is_cut?"), bool),
         "buffers?": {},
         "log_buffer?": [
             [
@@ -121,6 +121,7 @@ LAYOUT: dict[str, Any] = {
                 }
             ]
         ],
+        "metrics?": [[{"*": torch.Tensor}]],
         "rng?": [rank_state],
         "loaders?": [
             [

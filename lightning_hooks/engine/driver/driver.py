@@ -308,6 +308,7 @@ class Driver(Callback):
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
         self._run_state.restore_counters()
+        self._run_state.restore_metrics()
         self._run_state.watch_validations(self.fit)
         log_values = self._run_state.log_values()  # cleared with the data
         self.ownership.hand_over_optimizers()

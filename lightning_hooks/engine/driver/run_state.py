@@ -13,6 +13,10 @@ from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
+from lightning_hooks.engine.lightning_api.logged_values import (
+    callback_values,
+    restore_callback_values,
+)
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
@@ -38,13 +42,15 @@ class RunState:
     in_epoch       whether the run is inside an epoch
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
-    end_is_cut       whether an error has cut the events of the epoch's end
+    in_end         whether the file is written in the events of an epoch's end
+    end_is_cut     whether an error has cut the events of the epoch's end
     rates          of the last step, if a scheduler of the module has changed the rates since
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
     data           states of the own generators of every rank's training loaders
     sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
+    metrics        the values of ``trainer.callback_metrics`` of every rank
     log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
@@ -120,6 +126,7 @@ class RunState:
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
             "sums": epoch_sums(trainer),
             "log_buffer": [runner.train_log.state_dict()],
+            "metrics": [callback_values(trainer)],
         }
         if self:  # before the first batch of a resumed run
             of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
@@ -133,6 +140,7 @@ class RunState:
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
+            in_end=progress.ends_epoch(trainer),
             end_is_cut=trainer.interrupted and progress.ends_epoch(trainer),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
@@ -181,6 +189,13 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def restore_metrics(self) -> None:
+        """Go on with the values for callbacks, and with the schedulers that wait for them."""
+        trainer = self._runner.trainer
+        for values in self._of_rank("metrics") or self._of_rank("metrics", 0):
+            restore_callback_values(trainer, values)
+            progress.end_as_any_epoch(trainer, self.saved.get("in_end", False))
 
     def log_values(self) -> list[dict[str, Any]]:
         """Return the values of the rank's log buffer; a file of an error has those of rank 0."""

@@ -18,6 +18,7 @@ from lightning_hooks.utils.secrets import masked
 __all__ = [
     "RAW",
     "LossNames",
+    "callback_values",
     "epoch_means",
     "epoch_names",
     "epoch_values",
@@ -29,6 +30,7 @@ __all__ = [
     "logged_by",
     "names_for_loggers",
     "publish",
+    "restore_callback_values",
     "step_metrics",
     "step_names",
     "step_results",
@@ -214,6 +216,23 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
             shown[name] = (
                 value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
             )
+
+
+def callback_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+    """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
+
+    The epoch's values are computed, where Lightning is about to.
+    """
+    connector = trainer._logger_connector
+    values = connector._callback_metrics if trainer.interrupted else trainer.callback_metrics
+    return {name: value.detach().cpu() for name, value in values.items() if value.numel() == 1}
+
+
+def restore_callback_values(trainer: L.Trainer, values: Mapping[str, torch.Tensor]) -> None:
+    """Go on with the values of a file, which Lightning saves none of."""
+    device = trainer.lightning_module.device
+    restored = {name: value.to(device) for name, value in values.items()}
+    trainer._logger_connector._callback_metrics.update(restored)
 
 
 @needs("values of hooks in callback_metrics")

@@ -25,6 +25,7 @@ __all__ = [
     "begin_with_validation",
     "begins_with_last_validation",
     "count_step",
+    "end_as_any_epoch",
     "ends_epoch",
     "epoch_is_over",
     "forget_minimum",
@@ -154,6 +155,27 @@ def iterates_anew(trainer: L.Trainer) -> bool:
     loop = trainer.fit_loop
     resuming = resumes(loop) or loop.epoch_loop.restarting
     return bool(trainer.current_epoch > 0 and not resuming)
+
+
+def end_as_any_epoch(trainer: L.Trainer, in_end: bool) -> None:
+    """Step the ``ReduceLROnPlateau`` schedulers of a resumed run's first epoch, too.
+
+    Lightning saves no metrics, and leaves out the step of the epoch in which a run is resumed, or
+    in whose end the file was written. Here ``trainer.callback_metrics`` is the file's.
+
+    Args:
+        trainer: The Trainer, in ``on_train_start``.
+        in_end: Whether the file was written in the events of an epoch's end: the step is due now.
+    """
+    trainer.fit_loop._restarting = False
+    module, epochs = trainer.lightning_module, trainer.current_epoch
+    if not (in_end and module.automatic_optimization and batches(trainer).is_last_batch):
+        return
+    for config in trainer.lr_scheduler_configs:
+        metric = trainer.callback_metrics.get(config.monitor or "")
+        waits = config.reduce_on_plateau and config.interval == "epoch" and metric is not None
+        if waits and epochs % config.frequency == 0:
+            module.lr_scheduler_step(config.scheduler, metric)
 
 
 def leave_resumed_epoch(trainer: L.Trainer) -> None:

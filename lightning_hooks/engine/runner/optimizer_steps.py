@@ -126,6 +126,13 @@ class StepCounts:
             return -(-steps // self._optimizers)
         epoch, batches = trainer.current_epoch, trainer.num_training_batches
         left = max(steps - self.at_epoch_start, 0)
+        if batches == float("inf") and start < self.at_epoch_start * self._batches_of_step(epoch):
+            self._runner.warn_once(
+                "the training loader has no length, and a pass has ended between the batches of an "
+                "accumulated step, which Lightning then makes: how many iterations max_steps are, "
+                "which schedules by iteration need, is known in the last pass only; schedules with "
+                "by_step=True count steps"
+            )
         for change in self._changes if batches != float("inf") else ():
             epochs = max(change - epoch, 0)
             of_epochs = epochs * -(-int(batches) // self._batches_of_step(epoch))

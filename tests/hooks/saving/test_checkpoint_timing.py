@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from collections.abc import Iterator
 from copy import deepcopy
 from pathlib import Path
@@ -620,36 +619,44 @@ def test_what_the_end_of_a_run_loses(
 
 
 class Plateau(TinyModule):
-    frequency = 1
+    """Halves its rate when a metric gets no better: in this run, in each epoch."""
+
+    monitor = "val_loss"
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = super().training_step(batch, batch_idx)
+        self.log("mean", loss, on_step=False, on_epoch=True)
+        return loss
 
     def configure_optimizers(self) -> Any:
         optimizer = super().configure_optimizers()
-        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=0, threshold=0.5)
-        config = {"scheduler": scheduler, "monitor": "val_loss", "frequency": self.frequency}
-        return [optimizer], [config]
+        options = {"patience": 0, "threshold": 1.0, "factor": 0.5}
+        scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, **options)
+        return [optimizer], [{"scheduler": scheduler, "monitor": self.monitor}]
 
 
-class SteppedByAHook(Plateau):
-    frequency = sys.maxsize
+class OfTraining(Plateau):
+    monitor = "mean"
 
 
-def step(runner: Any) -> None:
-    runner.module.lr_schedulers().step(runner.trainer.callback_metrics["val_loss"])
+@pytest.mark.parametrize("kind", [Plateau, OfTraining])
+@pytest.mark.parametrize("how", [{}, {"val_check_interval": 2}, {"max_steps": 12}])
+def test_a_rate_that_waits_for_a_metric_goes_on(
+    tmp_path: Path, kind: Any, how: dict[str, Any]
+) -> None:
+    def train(**words: Any) -> Any:
+        module, hook = kind(), CheckpointHook(2, by_epoch=False)
+        options = {"max_epochs": 3, "enable_checkpointing": True, **how}
+        trainer = make_trainer(tmp_path, hook, **options)
+        trainer.fit(module, make_loader(4), make_loader(1), **words)
+        return module, trainer.optimizers[0].param_groups[0]["lr"]
 
-
-@pytest.mark.parametrize(("kind", "is_equal"), [(Plateau, False), (SteppedByAHook, True)])
-def test_where_bit_equality_ends(tmp_path: Path, kind: Any, is_equal: bool) -> None:
-    def train(folder: str, epochs: int, **words: Any) -> float:
-        hooks = [CheckpointHook(interval=1)]
-        hooks += [ClosureHook("after_val_epoch", step)] if is_equal else []
-        options = {"max_epochs": epochs, "enable_checkpointing": True}
-        trainer = make_trainer(tmp_path / folder, *hooks, **options)
-        trainer.fit(kind(), make_loader(), make_loader(1), **words)
-        return float(trainer.optimizers[0].param_groups[0]["lr"])
-
-    whole = train("whole", 6)
-    train("stopped", 3)
-    assert (train("stopped", 6, ckpt_path="last") == whole) is is_equal
+    whole, rate = train()
+    assert rate <= 0.1 / 4
+    for iteration in (2, 4, 6, 8, 10):
+        module, found = train(ckpt_path=tmp_path / f"iter_{iteration}.pth")
+        assert found == rate
+        assert all(map(torch.equal, module.parameters(), whole.parameters()))
 
 
 # -- from when on, and with what ---------------------------------------------------------------

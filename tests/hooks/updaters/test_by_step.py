@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ import torch
 from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from lightning.pytorch.plugins import MixedPrecision
 from torch import nn
+from torch.utils.data import DataLoader, IterableDataset
 
 from lightning_hooks import (
     CosineAnnealingLrUpdaterHook,
@@ -75,6 +77,26 @@ def test_max_steps_is_the_length_of_the_schedule(tmp_path: Path, by_epoch: bool)
         tmp_path, line(), max_steps=4, accumulate_grad_batches=2, adapter={"by_epoch": by_epoch}
     )
     assert found == of(0, 0, 1, 1, 2, 3, 3, total=4)
+
+
+class Stream(IterableDataset[Any]):
+    """Batches without a known number."""
+
+    def __init__(self, batches: int) -> None:
+        self.data = make_loader(batches).dataset
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.data)
+
+
+@pytest.mark.parametrize(("batches", "told"), [(3, 1), (4, 0), (100, 0)])
+def test_a_line_tells_that_a_length_in_iterations_is_unknown(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, batches: int, told: int
+) -> None:
+    hook = LinearAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False)
+    trainer = make_trainer(tmp_path, hook, max_steps=6, accumulate_grad_batches=2)
+    trainer.fit(TinyModule(), DataLoader(Stream(batches), 2))
+    assert caplog.text.count("is known in the last pass only") == told
 
 
 def test_batches_to_a_step_that_change_with_the_epoch(tmp_path: Path) -> None:
