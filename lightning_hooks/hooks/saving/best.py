@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -464,14 +464,6 @@ class BestCheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         """The rule of the first key; None before the first score by ``"auto"``."""
         ranking = self._best.ranking
         return ranking.rule(ranking.key) if ranking.rules else None
-
-    def _best_fields(self) -> BestFields:
-        return self._best.fields()
-
-    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
-        """Return the end of a batch, where no file may be due."""
-        is_due = self._best.store.background or not self.by_epoch
-        return () if is_due else ("on_train_batch_end",)
 
     def before_run(self, runner: Runner) -> None:
         """Check the directory of the files; warn if the Trainer does not validate."""

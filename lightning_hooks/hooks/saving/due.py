@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -79,6 +79,10 @@ class DueFiles:
     def write(self, due: Due) -> None:
         """Write a due file."""
         raise NotImplementedError(f"{type(self).__name__} must define write(due)")
+
+    def fields(self) -> BestFields:
+        """Return the best files by the first key."""
+        return BestFields()
 
     @property
     def path(self) -> str:
@@ -162,6 +166,12 @@ class SavingHook(Hook):
 
     def _is_due(self) -> bool:
         return any(kind.due for kind in self._files)
+
+    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
+        """Return the end of a batch, where no file may be due."""
+        kinds = [kind for kind in self._files if kind.is_used]
+        is_due = any(kind.store.background or not self.by_epoch for kind in kinds)
+        return () if is_due else ("on_train_batch_end",)
 
     # -- Lightning's events ----------------------------------------------------------------
 
@@ -307,7 +317,7 @@ class SavingHook(Hook):
 
     def _best_fields(self) -> BestFields:
         """Return the best files so far."""
-        return BestFields()
+        return self._files[-1].fields()
 
     def _view(self) -> LightningView:
         self._take_paths()

@@ -8,7 +8,7 @@ import functools
 import itertools
 import math
 import operator
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import lightning as L
@@ -39,7 +39,6 @@ from lightning_hooks.hooks.saving.inference import (
     predictions,
     single_gpu_test,
 )
-from lightning_hooks.hooks.saving.lightning_view import BestFields
 from lightning_hooks.hooks.saving.ranking import (
     GREATER,
     LESS,
@@ -235,9 +234,6 @@ class EvalHook(SavingHook):
     def _files(self) -> Sequence[BestFiles]:  # type: ignore[override]
         return [self._best]
 
-    def _best_fields(self) -> BestFields:
-        return self._best.fields()
-
     def _rule_of(self, rule: str | None, key: str) -> Rule | None:
         """Return the rule of a key by mmcv's attributes, which subclasses may set."""
         if self.rule is None or key != self.key_indicator:
@@ -257,11 +253,6 @@ class EvalHook(SavingHook):
         self.rule, self.key_indicator = checked_rule(rule, key_indicator, *keys), key_indicator
         if self.rule is not None:
             self.compare_func = self.rule_map[self.rule]
-
-    def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
-        """Return the end of a batch, where no file may be due."""
-        is_due = self._best.is_used and (self._best.store.background or not self.by_epoch)
-        return () if is_due else ("on_train_batch_end",)
 
     def before_run(self, runner: Runner) -> None:
         """Reset the counts; raise or warn now if an evaluation could not work later."""

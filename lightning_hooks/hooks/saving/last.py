@@ -377,9 +377,7 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
 
     def _unused_events(self, trainer: L.Trainer) -> Collection[str]:
         """Return the end of a batch, where no file may be due."""
-        last = self._last
-        is_due = not self.by_epoch or last.every_minutes is not None or last.store.background
-        return () if is_due else ("on_train_batch_end",)
+        return () if self._last.every_minutes is not None else super()._unused_events(trainer)
 
     def before_run(self, runner: Runner) -> None:
         """Check and clean up the directory of the files."""
