@@ -16,6 +16,7 @@ again and dropped.
 
 from __future__ import annotations
 
+import copy
 import logging
 import time
 import weakref
@@ -43,6 +44,7 @@ from lightning_hooks.utils.random_state import (
     Generators,
     WorkerStates,
     are_equal,
+    isolated,
     restore_worker,
 )
 from lightning_hooks.utils.warn import warn
@@ -198,7 +200,7 @@ class WatchedLoader:
             if "batches" in place:
                 making.enter_context(generators.kept())
             if "state" in place:
-                _stateful_part(loader).load_state_dict(place["state"])
+                _load_state(loader, place)
             if workers is not None:
                 making.enter_context(workers.watched(loader))
             making.enter_context(_shown(sampler, loader))
@@ -286,6 +288,22 @@ def _stateful_part(loader: Any) -> Any:
         parts = [loader.batch_sampler, inner, loader.sampler]
     both = "state_dict", "load_state_dict"
     return next((part for part in parts if all(hasattr(part, name) for name in both)), None)
+
+
+def _load_state(loader: Any, place: dict[str, Any]) -> None:
+    """Give the data set, or the sampler, its saved state.
+
+    After a whole pass the state may be one from which nothing follows. In the uninterrupted run the
+    pass has used it up, and the next pass begins anew: so it does here.
+    """
+    part = _stateful_part(loader)
+    part.load_state_dict(copy.deepcopy(place["state"]))
+    if "batches" in place or (loader.num_workers and part is loader.dataset):
+        return
+    with isolated(*generators_of(loader)):
+        is_used_up = next(iter(part), part) is part
+    if not is_used_up:
+        part.load_state_dict(place["state"])
 
 
 class NotedSampler:

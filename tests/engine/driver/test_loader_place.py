@@ -15,7 +15,7 @@ import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
-from torch.utils.data import DataLoader, Sampler
+from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from lightning_hooks import CheckpointHook, ClosureHook, EMAHook, newest_valid
 from lightning_hooks.engine.lightning_api import loader_place as place
@@ -156,6 +156,58 @@ def test_after_a_whole_epoch_a_sampler_goes_on_from_its_state(tmp_path: Path, wo
         )
         data = make_loader(4).dataset
         loader = DataLoader(data, 2, sampler=CountsPasses(), num_workers=workers)
+        trainer.fit(module, loader, ckpt_path=ckpt)
+        found.append(module.inputs)
+    assert found[1] == found[0][4:]
+
+
+class Once:
+    """Begins a pass where a loaded state says, and every other pass at the beginning."""
+
+    begin = at = 0
+
+    def __len__(self) -> int:
+        return 8
+
+    def __iter__(self) -> Iterator[Any]:
+        begin, self.begin = self.begin, 0
+        for number in range(begin, 8):
+            self.at = number + 1
+            yield self.item(number)
+
+    def item(self, number: int) -> Any:
+        return number
+
+    def state_dict(self) -> dict[str, int]:
+        return {"at": self.at}
+
+    def load_state_dict(self, state: dict[str, int]) -> None:
+        self.begin = self.at = state["at"]
+
+
+class OnceInOrder(Once, Sampler[int]):
+    """A sampler."""
+
+
+class OnceStreamed(Once, IterableDataset[Any]):
+    """An iterable data set."""
+
+    def item(self, number: int) -> Any:
+        return torch.full((4,), float(number)) + torch.rand(()) / 4, torch.zeros(2)
+
+
+@pytest.mark.filterwarnings("ignore:Your .IterableDataset. has .__len__. defined")
+@pytest.mark.parametrize("kind", [OnceInOrder, OnceStreamed])
+def test_after_a_whole_epoch_its_end_is_no_place_to_go_on(tmp_path: Path, kind: Any) -> None:
+    found = []
+    for ckpt in (None, tmp_path / "epoch_1.pth"):
+        torch.manual_seed(0 if ckpt is None else 5)
+        hook, module = CheckpointHook(1), Inputs()
+        trainer = make_trainer(tmp_path, hook, max_epochs=3, enable_checkpointing=True)
+        if kind is OnceStreamed:
+            loader = DataLoader(OnceStreamed(), 2)
+        else:
+            loader = DataLoader(make_loader(4).dataset, 2, sampler=OnceInOrder())
         trainer.fit(module, loader, ckpt_path=ckpt)
         found.append(module.inputs)
     assert found[1] == found[0][4:]
