@@ -129,7 +129,9 @@ class RunState:
             "metrics": [callback_values(trainer)],
         }
         if self:  # before the first batch of a resumed run
-            of_rank = {key: self._of_rank(key) or now for key, now in of_rank.items()}
+            # what is restored with the data
+            kept = ("rng", "loaders", "data")
+            of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
         if trainer.interrupted or writes_directories(trainer.strategy):
             of_ranks = [of_rank]
         else:

@@ -659,6 +659,42 @@ def test_a_rate_that_waits_for_a_metric_goes_on(
         assert all(map(torch.equal, module.parameters(), whole.parameters()))
 
 
+class StopsIn(Callback):
+    """Ends a run in the second epoch's validation; or in the first batch after a number."""
+
+    def __init__(self, batches: int = 0) -> None:
+        self.batches = batches
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, *args: Any) -> None:
+        if self.batches and trainer.global_step == self.batches:
+            raise InterruptedError
+
+    def on_validation_batch_start(self, trainer: Any, *args: Any) -> None:
+        if not self.batches and trainer.current_epoch == 1:
+            raise InterruptedError
+
+
+def test_a_file_written_anew_has_the_metrics_of_its_epoch(tmp_path: Path) -> None:
+    def train(folder: str, *callbacks: Any, **words: Any) -> Any:
+        module, hook = OfTraining(), CheckpointHook(1)
+        options = {"max_epochs": 4, "enable_checkpointing": True}
+        trainer = make_trainer(tmp_path / folder, hook, *callbacks, **options)
+        trainer.fit(module, make_loader(4), make_loader(1), **words)
+        return trainer.callback_metrics["mean"]
+
+    whole = train("a")
+    with pytest.raises(InterruptedError):
+        train("b", StopsIn())
+    with pytest.raises(InterruptedError):
+        train("b", StopsIn(8), ckpt_path="last")
+    of_file, expected = (
+        torch.load(tmp_path / folder / "epoch_2.pth", weights_only=True)["lightning_hooks"]
+        for folder in "ba"
+    )
+    assert of_file["metrics"] == expected["metrics"]
+    assert train("b", ckpt_path="last") == whole
+
+
 # -- from when on, and with what ---------------------------------------------------------------
 
 
