@@ -96,7 +96,8 @@ class CheckInvalidLossHook(Hook):
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
-            whose steps cannot be skipped.
+            whose steps cannot be skipped, and for ``spike`` beside *skip* where the module steps
+            several optimizers.
         InvalidLossError: in training.
 
     Source: mmdetection's ``CheckInvalidLossHook``.
