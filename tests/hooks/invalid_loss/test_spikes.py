@@ -77,6 +77,27 @@ def test_skipping_spikes_of_several_losses_is_refused(tmp_path: Path) -> None:
         make_trainer(tmp_path, hook).fit(Two(), loader(CALM))
 
 
+def test_a_step_without_a_returned_loss_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Steps(Given):
+        def __init__(self, returns: bool) -> None:
+            super().__init__()
+            self.automatic_optimization, self.returns = False, returns
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.manual_backward(loss)
+            self.optimizers().step()
+            return loss if self.returns else None
+
+    for returns in (True, False):
+        hook = CheckInvalidLossHook(action="stop", spike=WINDOW)
+        make_trainer(tmp_path, hook).fit(Steps(returns), loader(CALM))
+        told = [line for line in caplog.messages if "training_step of Steps returns none" in line]
+        assert len(told) == (not returns)
+
+
 def test_the_message_names_the_loss_and_the_step(tmp_path: Path) -> None:
     hook = CheckInvalidLossHook(interval=2, spike=WINDOW)
     with pytest.raises(InvalidLossError, match=r"the loss rose to 4 at iter 6 .* a spike"):
