@@ -32,7 +32,6 @@ class RawValidation(Callback):
     def __init__(self, trainer: L.Trainer) -> None:
         self._trainer, self._published = trainer, set[str]()
         self._driver = driver = Driver.of(trainer)
-        driver.after_raw_scores = []
         driver.fit.callback(setattr, driver, "after_raw_scores", None)
         prefix = logged_values.RAW
         validation.SecondValidation(trainer, driver.fit, prefix, self, self._begin, self._finish)
@@ -63,7 +62,8 @@ class RawValidation(Callback):
         logged_values.publish(self._trainer, {**lines, **values})
         self._published = {*lines, *values}
         metrics.log_values(self._driver.runner, "val", lines)
-        for call in self._driver.after_raw_scores or ():
+        calls, self._driver.after_raw_scores = self._driver.after_raw_scores, None
+        for call in calls or ():
             call()
 
 

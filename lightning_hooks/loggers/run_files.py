@@ -75,15 +75,20 @@ def append(path: str, data: bytes, local: bool = True) -> None:
         os.close(file)
 
 
-def read(path: str, start: int = 0) -> bytes:
-    """Return the content of a local or remote file from a byte on; empty if unreadable."""
+def read(path: str) -> bytes:
+    """Return the content of a local or remote file; empty if missing or unreadable."""
     try:
-        local = os.fdopen(_open(path, os.O_RDONLY), "rb") if is_local(path) else None
-        with local or fsspec.open(path, "rb") as file:
-            file.seek(start)
-            return bytes(file.read())
+        return _read(path)
     except OSError:
         return b""
+
+
+def _read(path: str, start: int = 0) -> bytes:
+    """Return the content of a file from a byte on."""
+    local = os.fdopen(_open(path, os.O_RDONLY), "rb") if is_local(path) else None
+    with local or fsspec.open(path, "rb") as file:
+        file.seek(start)
+        return bytes(file.read())
 
 
 class LogFile:
@@ -127,10 +132,26 @@ class LogFile:
                 *(self.path, describe(error)),
             )
 
-    def state(self) -> dict[str, Any]:
-        """Return the file's ``size`` and ``crc32`` for a checkpoint; each byte is read once."""
+    def state(self, logger: logging.Logger) -> dict[str, Any] | None:
+        """Return the file's ``size`` and ``crc32`` for a checkpoint; each byte is read once.
+
+        Args:
+            logger: Warns if the file cannot be read.
+
+        Returns:
+            None if the file cannot be read: a resumed run then cuts no line off.
+        """
         size, crc = self._measured
-        added = read(self.path, size)
+        try:
+            added = _read(self.path, size)
+        except FileNotFoundError:
+            added = b""
+        except Exception as error:  # a lost mount, an expired token: the checkpoint is written
+            logger.warning(
+                "%s cannot be read (%s); a run resumed from the checkpoint cuts no line off",
+                *(self.path, describe(error)),
+            )
+            return None
         self._measured = size, crc = size + len(added), zlib.crc32(added, crc)
         return {"size": size, "crc32": crc}
 

@@ -287,18 +287,21 @@ class TextLoggerHook(LoggerHook):
     def on_validation_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Keep the sizes of the text files, after the lines of the epoch that ends."""
         if self._files and trainer.is_global_zero:
-            self._before_validation = Driver.of(trainer).runner.iter, self._states()
+            runner = Driver.of(trainer).runner
+            self._before_validation = runner.iter, self._states(runner)
 
-    def _states(self) -> dict[str, Any]:
-        return {text.name: text.state() for text in self._files}
+    def _states(self, runner: Runner) -> dict[str, Any]:
+        states = {text.name: text.state(runner.logger) for text in self._files}
+        return {name: state for name, state in states.items() if state is not None}
 
     def _add_to_file(self, file: CheckpointFile) -> None:
         """Add the sizes of the text files; without the lines of a validation that is repeated."""
         trainer = file.trainer
         if self._files and trainer.is_global_zero and file.is_whole:
-            states, (iteration, before) = self._states(), self._before_validation
+            runner = Driver.of(trainer).runner
+            states, (iteration, before) = self._states(runner), self._before_validation
             is_cut = trainer.interrupted and trainer.validating
-            if is_cut and iteration == Driver.of(trainer).runner.iter:
+            if is_cut and iteration == runner.iter:
                 states = before
             file.own_part.setdefault("text_logs", {}).update(states)
 

@@ -188,6 +188,28 @@ def test_in_a_remote_work_dir_too(tmp_path: Path) -> None:
     assert len(after) == len(before) == 1 + 3 * 3
 
 
+def test_a_log_that_cannot_be_read_at_a_save_loses_no_line(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    memory, work = type(fsspec.filesystem("memory")), f"memory://{tmp_path.name}"
+    open_file = memory._open
+
+    def expired(self: Any, path: str, mode: str = "rb", **kwargs: Any) -> Any:
+        if mode == "rb" and path.endswith(".log.json"):
+            raise PermissionError("the token has expired")
+        return open_file(self, path, mode, **kwargs)
+
+    monkeypatch.setattr(memory, "_open", expired)
+    run(work, attributes={"timestamp": STAMP})
+    text = f"{work}/{STAMP}.log.json cannot be read (PermissionError: the token has expired)"
+    assert text in caplog.text
+    monkeypatch.undo()
+    log = f"/{tmp_path.name}/{STAMP}.log.json"
+    before = memory().cat_file(log)
+    run(work, ckpt=f"{work}/epoch_2.pth")
+    assert memory().cat_file(log).startswith(before)
+
+
 def test_a_remote_log_begins_where_only_files_are_appended_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -118,7 +118,7 @@ class Driver(Callback):
         self.roster = Roster()
         """The hooks that take part in the present or last fit or evaluation."""
         self.after_raw_scores: list[Callable[[], None]] | None = None
-        """What waits for the raw weights' validation; None in a fit without."""
+        """What waits for the raw weights' validation; None where none follows."""
         self._contents = Contents()
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False

@@ -96,7 +96,8 @@ class CheckInvalidLossHook(Hook):
 
     Raises:
         ValueError: for arguments out of range; when training starts, for a strategy or optimizer
-            whose steps cannot be skipped.
+            whose steps cannot be skipped, and for ``spike`` beside *skip* where the module steps
+            several optimizers.
         InvalidLossError: in training.
 
     Source: mmdetection's ``CheckInvalidLossHook``.
@@ -263,9 +264,19 @@ class CheckInvalidLossHook(Hook):
         """Keep the step's loss; read all kept losses at every ``interval``-th iteration."""
         iteration = runner.iter
         self._history.record(runner, iteration)
+        if not (self._steps_automatically or self.spike is None or self.action == "skip"):
+            self._say_if_without_loss(runner)
         # otherwise training_step still runs, and hooks step after this point
         if (iteration + 1) % self.interval == 0 and self._steps_automatically:
             self._check(runner, at_interval=True)
+
+    def _say_if_without_loss(self, runner: Runner) -> None:
+        """Say that nothing is judged as a spike where ``training_step`` returns no loss."""
+        if not isinstance(runner.outputs.get("loss"), torch.Tensor):
+            runner.warn_once(
+                f"{type(self).__name__}: no loss is a spike, because training_step of "
+                f"{type(runner.module).__name__} returns none; let it return the loss to watch"
+            )
 
     def on_train_batch_end(
         self,

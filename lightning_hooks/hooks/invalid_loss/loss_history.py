@@ -122,14 +122,17 @@ def _terms(
     }
 
 
-def components(runner: Runner, logged: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+def components(
+    outputs: Mapping[str, Any], runner: Runner, logged: dict[str, torch.Tensor]
+) -> list[torch.Tensor]:
     """Return the components of the running step's loss, as 0-d tensors.
 
     Args:
-        runner: The runner, with the step's outputs.
+        outputs: The step's outputs, as far as known.
+        runner: The runner.
         logged: Values logged in earlier steps; updated.
     """
-    return [*_loss_values(None, _terms(getattr(runner, "outputs", {}), runner, logged))]
+    return [*_loss_values(None, _terms(outputs, runner, logged))]
 
 
 class Reading(NamedTuple):

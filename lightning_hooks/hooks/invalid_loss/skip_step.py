@@ -49,7 +49,8 @@ class Skip(Action):
     - With a gradient scaler only losses are judged: the scaler checks the gradients.
 
     Raises:
-        ValueError: for strategies and optimizers with steps that cannot be skipped.
+        ValueError: for strategies and optimizers with steps that cannot be skipped, and for spikes
+            where the module steps several optimizers, each with a loss of its own.
     """
 
     guards_steps = True
@@ -64,10 +65,19 @@ class Skip(Action):
                 raise ValueError(
                     "action='skip' does not work with LBFGS, which runs the model many times a step"
                 )
+        several = len(trainer.optimizers) > 1 and not runner.hooks_own_step
+        if hook.spike is not None and several:
+            raise ValueError(
+                "spike beside action='skip' needs one loss, and each of the "
+                f"{len(trainer.optimizers)} optimizers of {type(runner.module).__name__} has a "
+                "loss of its own: write action='restore' or 'stop', for which the loss counts that "
+                "training_step returns, or leave spike out"
+            )
         self._has_scaler = precision.has_grad_scaler(trainer)
         self._fused = {optimizer for optimizer in trainer.optimizers if _takes_found_inf(optimizer)}
         self._losses: dict[Optimizer, list[torch.Tensor]] = {o: [] for o in trainer.optimizers}
         self._logged: dict[str, torch.Tensor] = {}  # Lightning keeps old values
+        self._left: Mapping[str, Any] = {}  # the outputs of the batch before
         self._spikes = Spikes.of(hook.spike)
         self._buffers = BufferSnapshot(trainer.lightning_module)
         self._log = runner.log_buffer
@@ -108,7 +118,12 @@ class Skip(Action):
     # -- each step -------------------------------------------------------------------------
 
     def before_batch(self) -> None:
-        """Keep the buffers, at the first batch of a step."""
+        """Keep the buffers, at the first batch of a step; forget what the batch before has left.
+
+        What a batch logs after its last backward, or returns after it, is not of the next batch.
+        """
+        self._left = getattr(self.runner, "outputs", {})
+        components({}, self.runner, self._logged)
         if self._first is None:
             self._buffers.keep()
             self._first = self._log.progress.completed
@@ -123,7 +138,9 @@ class Skip(Action):
             # the scale of a scaler changes, and a jump of the scale is no spike
             value = value if scaler is None else value / scaler.scale(torch.ones_like(value))
             value = self._spikes.judged(value)
-        judged = [value, *components(self.runner, self._logged)]
+        outputs = getattr(self.runner, "outputs", {})
+        known = {} if outputs is self._left else outputs  # under manual optimization not yet
+        judged = [value, *components(known, self.runner, self._logged)]
         for losses in self._losses.values():
             losses += judged
 

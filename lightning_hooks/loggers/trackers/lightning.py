@@ -55,7 +55,7 @@ class LightningWriter(Writer):
     def __init__(self, run: Sequence[Any], ours: Sequence[Any], made: Sequence[Any] = ()) -> None:
         super().__init__(list(run))
         self._ours, self._made = ours, made
-        self.takes = {kind for logger in self.run for kind in client_of(type(logger)).takes}
+        self.takes = {kind for logger in self.run for kind in client_of(type(logger)).log}
 
     @classmethod
     def connect(
@@ -88,8 +88,9 @@ class LightningWriter(Writer):
         while cls._idle:
             process, logger = cls._idle.pop()
             if process == os.getpid():  # a forked process leaves the runs alone
+                client: Any = client_of(type(logger))
                 with contextlib.suppress(Exception):
-                    client_of(type(logger)).end(logger)
+                    client.end(logger)
 
     @classmethod
     def options(cls, run: Any, arguments: Mapping[str, Any]) -> dict[str, Any]:
@@ -120,9 +121,8 @@ class LightningWriter(Writer):
             if record.scalars:
                 log = partial(logger.log_metrics, metrics=dict(record.scalars), step=record.step)
                 yield partial(self._call, logger, log)
-            client = client_of(type(logger))
-            for kind, send in (("images", client.log_image), ("tables", client.log_table)):
-                for name, sample in getattr(record, kind).items() if kind in client.takes else ():
+            for kind, send in client_of(type(logger)).log.items():
+                for name, sample in getattr(record, kind).items():
                     log = partial(send, logger, name, sample, record.step)
                     yield partial(self._call, logger, log)
 
@@ -146,7 +146,7 @@ class LightningWriter(Writer):
         """Finalize the loggers without a Trainer."""
         for logger in self._ours:
             self._call(logger, partial(logger.finalize, "failed" if failed else "success"))
-        kept_open = (logger for logger in self._made if client_of(type(logger)).reuses_run)
+        kept_open = (logger for logger in self._made if client_of(type(logger)).end)
         self._idle.extend((os.getpid(), logger) for logger in kept_open)
 
     def _call(self, logger: Any, call: Callable[[], object]) -> None:
@@ -157,7 +157,7 @@ class LightningWriter(Writer):
         except Exception as error:
             if len(self.run) == 1 or not self.is_permanent(error):
                 raise
-            name = getattr(getattr(call, "func", call), "__name__", "")
+            name = getattr(getattr(call, "func", call), "__name__", "").lstrip("_")
             self.note = f"{type(logger).__name__}.{name} raised {describe(error)}"
 
 
@@ -297,7 +297,7 @@ class LightningLoggerHook(TrackerHook):
             logger_class(logger["type"]) if isinstance(logger, dict) else type(logger)
             for logger in self._current or self.loggers
         )
-        return {kind for cls in classes for kind in client_of(cls).takes}
+        return {kind for cls in classes for kind in client_of(cls).log}
 
     @property
     def _logs_epoch(self) -> bool:  # type: ignore[override]

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import atexit
 import importlib
-from collections.abc import Collection
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_hooks.loggers.trackers.tensorboard import as_markdown
@@ -13,133 +14,98 @@ from lightning_hooks.utils.samples import as_picture
 __all__ = ["Client", "client_of"]
 
 
+@dataclass(frozen=True)
 class Client:
-    """What a class of loggers does beside numbers: here nothing."""
+    """What a class of loggers does beside numbers; each function is one of a logger.
 
-    takes: Collection[str] = ()
-    """The kinds of samples that the loggers take."""
+    Args:
+        log: Log a sample, given with its name and step, by the kind of samples.
+        begin: Begin the run in the calling thread; this takes the version's folder.
+        check: Raise an error for a run that would drop values without an error.
+        loses_at_kill: Whether the run stores its values only at the end of the process.
+        end: End an open run, which a new logger would use again; None for other clients.
+    """
 
-    reuses_run = False
-    """Whether a new logger would use an open run again."""
-
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        """Log an image, if the loggers take images."""
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        """Log a table, if the loggers take tables."""
-
-    def begin(self, logger: Any) -> None:
-        """Begin the run in the calling thread; this takes the version's folder."""
-        getattr(logger, "experiment", None)
-
-    def check(self, logger: Any) -> None:
-        """Raise an error for a run that would drop values without an error."""
-
-    def loses_at_kill(self, logger: Any) -> bool:
-        """Whether a run stores its values only at the end of the process."""
-        return False
-
-    def end(self, logger: Any) -> None:
-        """End a run, if a new logger would use it again."""
+    log: Mapping[str, Callable[[Any, str, Any, int], object]] = field(default_factory=dict)
+    begin: Callable[[Any], object] = lambda logger: getattr(logger, "experiment", None)
+    check: Callable[[Any], object] = lambda logger: None
+    loses_at_kill: Callable[[Any], bool] = lambda logger: False
+    end: Callable[[Any], object] | None = None
 
 
-class _Samples(Client):
-    """The loggers take images and tables."""
-
-    takes = ("images", "tables")
+def _image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.log_image(name, [as_picture(image)], step=step)
 
 
-class _Aim(_Samples):
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        aim = importlib.import_module("aim")
-        logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        aim = importlib.import_module("aim")
-        logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
+def _aim_image(logger: Any, name: str, image: Any, step: int) -> None:
+    aim = importlib.import_module("aim")
+    logger.experiment.track(aim.Image(as_picture(image)), name=name, step=step)
 
 
-class _Comet(_Samples):
-    reuses_run = True
-
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        logger.experiment.log_image(as_picture(image), name=name, step=step)
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        file = f"{name.replace('/', '_')}_{step}.csv"
-        logger.experiment.log_table(file, [*map(list, table.rows)], headers=[*table.columns])
-
-    def begin(self, logger: Any) -> None:
-        # Comet ends a run at the exit only if the main thread has begun the run
-        atexit.register(logger.experiment.end)
-
-    def check(self, logger: Any) -> None:
-        run = logger.experiment
-        if not (run.alive or run.disabled):
-            raise ConnectionError("Comet's run has not reached a server, or has ended")
-
-    def loses_at_kill(self, logger: Any) -> bool:
-        return "OfflineExperiment" in _names(type(logger.experiment))
-
-    def end(self, logger: Any) -> None:
-        logger.experiment.end()
+def _aim_table(logger: Any, name: str, table: Any, step: int) -> None:
+    aim = importlib.import_module("aim")
+    logger.experiment.track(aim.Text(as_markdown(table)), name=name, step=step)
 
 
-class _MLFlow(_Samples):
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        logger.experiment.log_image(logger.run_id, as_picture(image), key=name, step=step)
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        path = f"tables/{name}/{step}.json"
-        logger.experiment.log_table(logger.run_id, table.by_column(), path)
+def _comet_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.log_image(as_picture(image), name=name, step=step)
 
 
-class _SwanLab(_Samples):
-    reuses_run = True
-
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        logger.log_image(name, [as_picture(image)], step=step)
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        logger.log_text(name, [as_markdown(table)], step=step)
-
-    def loses_at_kill(self, logger: Any) -> bool:
-        return bool(getattr(logger.experiment, "mode", "online") != "online")
-
-    def end(self, logger: Any) -> None:
-        if getattr(logger.experiment, "alive", True):
-            logger.experiment.finish()
+def _comet_table(logger: Any, name: str, table: Any, step: int) -> None:
+    file = f"{name.replace('/', '_')}_{step}.csv"
+    logger.experiment.log_table(file, [*map(list, table.rows)], headers=[*table.columns])
 
 
-class _TensorBoard(_Samples):
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        logger.experiment.add_image(name, image, step)
-
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        logger.experiment.add_text(name, as_markdown(table), step)
+def _check_comet(logger: Any) -> None:
+    if not (logger.experiment.alive or logger.experiment.disabled):
+        raise ConnectionError("Comet's run has not reached a server, or has ended")
 
 
-class _Wandb(_Samples):
-    reuses_run = True
+def _mlflow_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.log_image(logger.run_id, as_picture(image), key=name, step=step)
 
-    def log_image(self, logger: Any, name: str, image: Any, step: int) -> None:
-        logger.log_image(name, [as_picture(image)], step=step)
 
-    def log_table(self, logger: Any, name: str, table: Any, step: int) -> None:
-        rows = [*map(list, table.rows)]
-        logger.log_table(name, columns=[*table.columns], data=rows, step=step)
+def _mlflow_table(logger: Any, name: str, table: Any, step: int) -> None:
+    path = f"tables/{name}/{step}.json"
+    logger.experiment.log_table(logger.run_id, table.by_column(), path)
 
-    def end(self, logger: Any) -> None:
-        logger.experiment.finish()
+
+def _swanlab_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.log_text(name, [as_markdown(table)], step=step)
+
+
+def _tensorboard_image(logger: Any, name: str, image: Any, step: int) -> None:
+    logger.experiment.add_image(name, image, step)
+
+
+def _tensorboard_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.experiment.add_text(name, as_markdown(table), step)
+
+
+def _wandb_table(logger: Any, name: str, table: Any, step: int) -> None:
+    logger.log_table(name, columns=[*table.columns], data=[*map(list, table.rows)], step=step)
 
 
 _CLIENTS = {
-    "AimLogger": _Aim(),
-    "CometLogger": _Comet(),
-    "MLFlowLogger": _MLFlow(),
-    "SwanLabLogger": _SwanLab(),
-    "TensorBoardLogger": _TensorBoard(),
-    "WandbLogger": _Wandb(),
+    "AimLogger": Client({"images": _aim_image, "tables": _aim_table}),
+    "CometLogger": Client(
+        {"images": _comet_image, "tables": _comet_table},
+        # Comet ends a run at the exit only if the main thread has begun the run
+        begin=lambda logger: atexit.register(logger.experiment.end),
+        check=_check_comet,
+        loses_at_kill=lambda logger: "OfflineExperiment" in _names(type(logger.experiment)),
+        end=lambda logger: logger.experiment.end(),
+    ),
+    "MLFlowLogger": Client({"images": _mlflow_image, "tables": _mlflow_table}),
+    "SwanLabLogger": Client(
+        {"images": _image, "tables": _swanlab_table},
+        loses_at_kill=lambda logger: getattr(logger.experiment, "mode", "online") != "online",
+        end=lambda logger: getattr(logger.experiment, "alive", True) and logger.experiment.finish(),
+    ),
+    "TensorBoardLogger": Client({"images": _tensorboard_image, "tables": _tensorboard_table}),
+    "WandbLogger": Client(
+        {"images": _image, "tables": _wandb_table}, end=lambda logger: logger.experiment.finish()
+    ),
 }
 """The clients by the names of the loggers' classes: no client is imported for its class."""
 

@@ -21,6 +21,7 @@ from lightning_hooks import (
     TextLoggerHook,
     TrainStepModule,
 )
+from lightning_hooks.engine.lightning_api.validation import SecondValidation
 from support.probes import equal
 from support.processes import read_ranks, run_job
 from support.training import TinyModule, TinyNormModule, fit, make_loader
@@ -180,6 +181,18 @@ def test_a_resumed_run_keeps_the_raw_scores_in_its_log(tmp_path: Path) -> None:
     whole = run()
     assert sum("raw/val_loss" in line for line in whole) == 2
     assert run(tmp_path / "iter_2.pth") == whole
+
+
+def test_files_are_written_where_no_second_validation_is_possible(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # as with a release of Lightning that lacks a private name
+    monkeypatch.setattr(SecondValidation, "_patch", lambda *_: None)
+    files = CheckpointHook(2, by_epoch=False, save_last=False)
+    fit(tmp_path, EMAHook(validate="both"), files, val=1, batches=5, val_check_interval=2)
+    for step in (2, 4):
+        saved = torch.load(tmp_path / f"iter_{step}.pth", weights_only=True)
+        assert saved["global_step"] == step
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step`")

@@ -162,7 +162,8 @@ def test_counted_in_iterations_over_several_epochs(tmp_path: Path) -> None:
     assert_equal(fit(made, hook), fit(without(made, 2)))
 
 
-def test_modules_that_step_several_optimizers_themselves(tmp_path: Path) -> None:
+@pytest.mark.parametrize("is_late", [False, True])
+def test_modules_that_step_several_optimizers_themselves(is_late: bool, tmp_path: Path) -> None:
     class Two(BadModule):
         def __init__(self) -> None:
             super().__init__()
@@ -175,7 +176,9 @@ def test_modules_that_step_several_optimizers_themselves(tmp_path: Path) -> None
                 loss = torch.nn.functional.mse_loss(net(batch[0]), batch[1])
                 self.manual_backward(loss)
                 optimizer.step()
-            return loss
+            if is_late:  # not of the next batch
+                self.log("loss_of_other", loss)
+            return {"loss": loss, "other_loss": loss} if is_late else loss
 
         def configure_optimizers(self) -> Any:
             return [
@@ -188,6 +191,18 @@ def test_modules_that_step_several_optimizers_themselves(tmp_path: Path) -> None
     one = trained(tmp_path, Two, made, CheckInvalidLossHook(action="skip"))
     torch.manual_seed(0)
     assert_equal(one, trained(tmp_path, Two, without(made, 1)))
+
+
+def test_a_loss_logged_after_its_step_is_not_of_the_next_batch(tmp_path: Path) -> None:
+    class AtEnd(BadModule):
+        def on_train_batch_end(self, outputs: Any, *args: Any) -> None:
+            self.log("loss_at_end", outputs["loss"])
+
+    made = batches(4, {1: INPUT})
+    torch.manual_seed(0)
+    one = trained(tmp_path, AtEnd, made, CheckInvalidLossHook(action="skip"))
+    torch.manual_seed(0)
+    assert_equal(one, trained(tmp_path, AtEnd, without(made, 1)))
 
 
 @pytest.mark.parametrize("fused", [False, True])

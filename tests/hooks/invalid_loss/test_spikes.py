@@ -63,6 +63,41 @@ def test_a_spike_is_skipped_without_a_trace(tmp_path: Path, fused: bool) -> None
     assert torch.equal(spiked.weight, plain.weight)
 
 
+def test_skipping_spikes_of_several_losses_is_refused(tmp_path: Path) -> None:
+    class Two(Given):
+        def __init__(self) -> None:
+            super().__init__()
+            self.automatic_optimization = False
+
+        def configure_optimizers(self) -> Any:
+            return [torch.optim.SGD([self.weight], lr=0.1) for _ in range(2)]
+
+    hook = CheckInvalidLossHook(action="skip", spike=WINDOW)
+    with pytest.raises(ValueError, match="each of the 2 optimizers of Two has a loss of its own"):
+        make_trainer(tmp_path, hook).fit(Two(), loader(CALM))
+
+
+def test_a_step_without_a_returned_loss_is_told(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Steps(Given):
+        def __init__(self, returns: bool) -> None:
+            super().__init__()
+            self.automatic_optimization, self.returns = False, returns
+
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            self.manual_backward(loss)
+            self.optimizers().step()
+            return loss if self.returns else None
+
+    for returns in (True, False):
+        hook = CheckInvalidLossHook(action="stop", spike=WINDOW)
+        make_trainer(tmp_path, hook).fit(Steps(returns), loader(CALM))
+        told = [line for line in caplog.messages if "training_step of Steps returns none" in line]
+        assert len(told) == (not returns)
+
+
 def test_the_message_names_the_loss_and_the_step(tmp_path: Path) -> None:
     hook = CheckInvalidLossHook(interval=2, spike=WINDOW)
     with pytest.raises(InvalidLossError, match=r"the loss rose to 4 at iter 6 .* a spike"):
