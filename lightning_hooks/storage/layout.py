@@ -109,7 +109,7 @@ LAYOUT: dict[str, Any] = {
     f"{OWN_PART}?": {
         "iter?": count,
         "last_val_iter?": count,
-        **dict.fromkeys(("in_epoch?", "in_end?", "end_is_cut?"), bool),
+        **dict.fromkeys(("in_epoch?", "in_end?", "end_is_left?"), bool),
         "buffers?": {},
         "log_buffer?": [
             [

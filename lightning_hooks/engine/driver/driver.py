@@ -301,7 +301,10 @@ class Driver(Callback):
         """Call ``before_run``."""
         runner, attributes = self.runner, self.roster.options.attributes or {}
         self._loading.close()
-        progress.leave_resumed_epoch(trainer)
+        if self._run_state.saved.get("end_is_left"):
+            progress.run_epoch_end(trainer, self.fit)
+        else:
+            progress.leave_resumed_epoch(trainer)
         self._train_data.follow_reloads()
         runner.renew()
         runner.mode = None
@@ -535,10 +538,18 @@ class Driver(Callback):
     def teardown(self, trainer: L.Trainer, pl_module: L.LightningModule, stage: str) -> None:
         """Restore the module and the callbacks."""
         self.fit.close()
-        if stage == "fit" and self._train_data.is_resumed and progress.has_lost_validation(trainer):
+        if not (stage == "fit" and self._train_data.is_resumed and progress.is_at_end(trainer)):
+            return
+        if progress.has_lost_validation(trainer):
             self.runner.logger.warning(
                 "the file was written before the validation that follows the last of max_steps=%d: "
                 "no step is left, and Lightning ends the run without: call trainer.validate()",
+                trainer.max_steps,
+            )
+        elif self._run_state.saved.get("end_is_left"):
+            self.runner.logger.warning(
+                "the file was written before the end of the epoch with the last of max_steps=%d: "
+                "no step is left, and Lightning ends the run without the events of the epoch's end",
                 trainer.max_steps,
             )
 

@@ -43,7 +43,7 @@ class RunState:
     run            the run's name
     last_val_iter  iterations done at the last validation, in a run counted in iterations
     in_end         whether the file is written in the events of an epoch's end
-    end_is_cut     whether an error has cut the events of the epoch's end
+    end_is_left    whether the resumed run begins with the events of the epoch's end
     rates          of the last step, if a scheduler of the module has changed the rates since
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
@@ -115,7 +115,9 @@ class RunState:
         done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
         is_cut = trainer.interrupted and trainer.validating
-        if progress.validation_is_left(trainer):
+        validation_is_left = progress.validation_is_left(trainer)
+        end_is_left = not validation_is_left and progress.epoch_end_is_left(trainer)
+        if validation_is_left:
             progress.begin_with_validation(file.contents, is_cut)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
@@ -142,8 +144,8 @@ class RunState:
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
-            in_end=progress.ends_epoch(trainer),
-            end_is_cut=trainer.interrupted and progress.ends_epoch(trainer),
+            in_end=progress.ends_epoch(trainer) and not end_is_left,
+            end_is_left=end_is_left,
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
@@ -152,6 +154,8 @@ class RunState:
         if file.resumes:
             check_file(file.contents)
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
+            if self.saved.get("end_is_left"):
+                progress.begin_with_epoch_end(file.contents)
 
     def clear(self) -> None:
         """Forget the state after the restore."""
@@ -167,13 +171,6 @@ class RunState:
         """Set the runner's counters, name and meta, in ``on_train_start``."""
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
-        if saved.get("end_is_cut"):
-            runner.logger.warning(
-                "the file was written when an error had cut the end of epoch %d, which is not "
-                "repeated: what comes after the error, as the module's on_train_epoch_end and the "
-                "epoch's values in the log, is left out",
-                trainer.current_epoch,
-            )
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)

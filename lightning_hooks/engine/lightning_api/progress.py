@@ -22,16 +22,19 @@ __all__ = [
     "batches",
     "batches_done",
     "batches_in_window",
+    "begin_with_epoch_end",
     "begin_with_validation",
     "begins_with_last_validation",
     "count_step",
     "end_as_any_epoch",
     "ends_epoch",
+    "epoch_end_is_left",
     "epoch_is_over",
     "forget_minimum",
     "goes_on_in_epoch",
     "has_batch_left",
     "has_lost_validation",
+    "is_at_end",
     "is_last_batch",
     "is_resuming_mid_epoch",
     "iterates_anew",
@@ -40,6 +43,7 @@ __all__ = [
     "last_logged_step",
     "leave_resumed_epoch",
     "logged_step",
+    "run_epoch_end",
     "set_epoch",
     "set_iteration",
     "set_max_epochs",
@@ -227,9 +231,14 @@ def validation_is_left(trainer: L.Trainer) -> bool:
 
 
 def has_lost_validation(trainer: L.Trainer) -> bool:
-    """Whether the file was written before a validation, and had the last step of the run."""
+    """Whether the file, which had the last step of the run, was written before a validation."""
     counts: Any = trainer.fit_loop.epoch_loop.val_loop.batch_progress.total
-    return bool(counts.processed < counts.ready and 0 <= trainer.max_steps <= trainer.global_step)
+    return bool(counts.processed < counts.ready)
+
+
+def is_at_end(trainer: L.Trainer) -> bool:
+    """Whether the run has made its ``max_steps``."""
+    return bool(0 <= trainer.max_steps <= trainer.global_step)
 
 
 def begin_with_validation(checkpoint: dict[str, Any], is_cut: bool) -> None:
@@ -257,6 +266,49 @@ def begin_with_validation(checkpoint: dict[str, Any], is_cut: bool) -> None:
     validated["total"] = {"ready": done + 1, "started": done + 1, "processed": done}
     validated["total"]["completed"] = done
     validated["is_last_batch"] = False
+
+
+def epoch_end_is_left(trainer: L.Trainer) -> bool:
+    """Whether a file written now is one before the events of the epoch's end.
+
+    The last batch ends, no validation follows; or an error has cut the events. Lightning 2.4 goes
+    on from the ends of epochs alone.
+    """
+    if not hasattr(trainer.fit_loop, "restarted_mid_epoch"):
+        return False
+    if ends_epoch(trainer):
+        return bool(trainer.interrupted)
+    current = batches(trainer).current
+    batch_ends = current.completed < current.processed == current.ready
+    return bool(batch_ends and is_last_batch(trainer) and not trainer.validating)
+
+
+def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
+    """Have the run resumed from a file begin with the whole events of the epoch's end.
+
+    Lightning would leave the events out.
+
+    Args:
+        checkpoint: Lightning's dict, as read from the file, changed.
+    """
+    loops = checkpoint.get("loops", {}).get("fit_loop", {})
+    for counts in loops.get("epoch_loop.batch_progress", {}).values():
+        if isinstance(counts, dict):  # else whether the batch is the last
+            counts["completed"] = counts.get("processed", 0)
+    for counts in loops.get("epoch_progress", {}).values():
+        counts["processed"] = counts.get("completed", 0)
+
+
+def run_epoch_end(trainer: L.Trainer, fit: FitChanges) -> None:
+    """Have the epoch of a file of :func:`begin_with_epoch_end` end without a batch or validation.
+
+    Args:
+        trainer: The Trainer, in ``on_train_start``.
+        fit: The fit.
+    """
+    loop: Any = trainer.fit_loop.epoch_loop
+    # a restarting loop waits for a validation
+    fit.patch(loop, "on_run_start", after=lambda _: setattr(loop, "restarting", False))
 
 
 def begins_with_last_validation(trainer: L.Trainer) -> bool:

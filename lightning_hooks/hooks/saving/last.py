@@ -162,9 +162,9 @@ class LastFiles(DueFiles):
             messages["last_ckpt"] = files.join(self.store.path, name)
 
     def mark_repeated(self, by_epoch: bool) -> None:
-        """Mark the file resumed from as due anew, after the validation that the run repeats.
+        """Mark the file resumed from as due anew, after the validation, or end, that is repeated.
 
-        The file was written when an error or a signal had cut the validation. Written anew, the
+        The file was written when an error or a signal had cut the events. Written anew, the
         file is that of an uninterrupted run: a later run does not repeat the validation.
         """
         store = self.store
@@ -451,6 +451,12 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
         if self._has_run and not self._last.due:
             self._last.mark_repeated(self.by_epoch)
         super().on_validation_end(trainer, pl_module)
+
+    def on_train_epoch_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Write due files, and anew a file before events that the run has repeated."""
+        if self._has_run and not self._last.due:
+            self._last.mark_repeated(self.by_epoch)
+        super().on_train_epoch_end(trainer, pl_module)
 
     def on_train_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Write the last file, if training has ended early; wait for the thread."""

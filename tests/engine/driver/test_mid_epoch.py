@@ -236,18 +236,44 @@ def test_an_epochs_values_go_on_from_its_last_validation(tmp_path: Path) -> None
     assert (found, again) == (whole, log)
 
 
-def test_a_line_tells_that_the_end_of_an_epoch_is_not_repeated(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    class EndsAtEnd(Callback):
-        def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
+class CutsEnd(Callback):
+    """Ends a run at an event of an epoch's last batch, or of the epoch's end."""
+
+    def __init__(self, event: str, epoch: int) -> None:
+        self.epoch = epoch
+        setattr(self, event, self.stop)
+
+    def stop(self, trainer: Any, *_: Any) -> None:
+        if (trainer.current_epoch, trainer.global_step % 10) == (self.epoch, 0):
             raise InterruptedError
 
+
+@pytest.mark.parametrize("event", ["on_train_batch_end", "on_train_epoch_end"])
+@pytest.mark.parametrize("epoch", [0, 1])
+@pytest.mark.parametrize("options", [{}, {"limit_val_batches": 0}], ids=["validates", "not"])
+def test_the_end_of_an_epoch_that_is_cut_is_repeated(
+    tmp_path: Path, event: str, epoch: int, options: dict[str, Any]
+) -> None:
+    whole, log = fit_epochs(tmp_path / "a", LogsEpochs(), **options)
     with pytest.raises(InterruptedError):
-        fit_epochs(tmp_path, LogsEpochs(), EndsAtEnd())
-    fit_epochs(tmp_path, LogsEpochs(), ckpt="last")
-    told = [line for line in caplog.messages if "an error had cut" in line]
-    assert [line.partition(",")[0].rpartition(" ")[2] for line in told] == ["1"]
+        fit_epochs(tmp_path / "b", LogsEpochs(), CutsEnd(event, epoch), **options)
+    found, again = fit_epochs(tmp_path / "b", LogsEpochs(), ckpt="last", **options)
+    assert found == whole[epoch:]
+    assert again == log
+    weights = [
+        torch.load(tmp_path / folder / "iter_20.pth", weights_only=True)["state_dict"]
+        for folder in "ab"
+    ]
+    assert same(*weights)
+
+
+def test_a_line_tells_that_no_step_is_left_for_the_end_of_an_epoch(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with pytest.raises(InterruptedError):
+        fit_epochs(tmp_path, LogsEpochs(), CutsEnd("on_train_epoch_end", 1), max_steps=20)
+    fit_epochs(tmp_path, LogsEpochs(), ckpt="last", max_steps=20)
+    assert "before the end of the epoch with the last of max_steps=20" in caplog.text
 
 
 class Stops(Callback):
