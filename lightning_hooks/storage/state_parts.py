@@ -121,7 +121,8 @@ def _take_states_of_ranks(own_part: dict[str, Any], packed: Mapping[str, torch.T
     """Fill the lists of ranks with the states of some ranks; others have an empty list."""
     for rank, contents in sorted(packed.items(), key=lambda item: int(item[0])):
         try:
-            of_rank = torch.load(io.BytesIO(contents.numpy().tobytes()), weights_only=True)
+            file = io.BytesIO(contents.numpy().tobytes())
+            of_rank = torch.load(file, map_location="cpu", weights_only=True)
             lists = {key: [of_rank[key]] for key in layout.OF_RANKS if key in of_rank}
         except Exception as error:  # torch raises errors of many types for a damaged file
             raise layout.DamagedCheckpointError(

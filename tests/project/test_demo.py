@@ -50,7 +50,11 @@ def load(path: Path) -> dict[str, Any]:
         checkpoint["meta"].pop(name, None)
     for state in checkpoint["callbacks"].values():
         state.pop("files", None)
-    del checkpoint["lightning_hooks"]["text_logs"]  # their sizes and checksums: times are in them
+    own_part = checkpoint["lightning_hooks"]
+    del own_part["text_logs"]  # their sizes and checksums: times are in them
+    for metrics in own_part["metrics"][0]:
+        for name in TIMES:
+            metrics.pop(name, None)
     return checkpoint
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import lightning as L
 import torch
+from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
@@ -134,6 +135,8 @@ class RunState:
             # what is restored with the data
             kept = ("rng", "loaders", "data")
             of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
+        if trainer.world_size > 1:
+            of_rank = move_data_to_device(of_rank, "cpu")
         if trainer.interrupted or writes_directories(trainer.strategy):
             of_ranks = [of_rank]
         else:

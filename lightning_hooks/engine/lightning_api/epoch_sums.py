@@ -34,8 +34,9 @@ def epoch_sums(trainer: L.Trainer) -> list[dict[str, Any]]:
     flags        further arguments of ``self.log``
     ===========  =====================================================================
 
-    There is no ``value`` of a metric of torchmetrics, or of a sum over a process group; none after
-    an error within a batch, which is repeated; and none of one rank alone.
+    The tensors stay on their device. There is no ``value`` of a metric of torchmetrics, or of a sum
+    over a process group; none after an error within a batch, which is repeated; and none of one
+    rank alone.
     """
     results, counts = step_results(trainer), batches(trainer).current
     is_alone = trainer.interrupted and trainer.world_size > 1
@@ -57,9 +58,9 @@ def _sum_of(item: Any, is_whole: bool) -> dict[str, Any]:
         return record
     flags = {name: getattr(meta, name) for name in _FLAGS}
     flags |= {"sync_dist": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only}
-    record |= {"value": item.value.detach().cpu(), "reduce_fx": reduce_fx, "flags": flags}
+    record |= {"value": item.value.detach().clone(), "reduce_fx": reduce_fx, "flags": flags}
     if meta.is_mean_reduction:
-        record["batch_size"] = torch.as_tensor(item.cumulated_batch_size).cpu()
+        record["batch_size"] = torch.as_tensor(item.cumulated_batch_size).clone()
     return record
 
 

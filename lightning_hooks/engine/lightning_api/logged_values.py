@@ -221,11 +221,11 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
 def callback_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
 
-    The epoch's values are computed, where Lightning is about to.
+    The epoch's values are computed, where Lightning is about to. The tensors stay on their device.
     """
     connector = trainer._logger_connector
     values = connector._callback_metrics if trainer.interrupted else trainer.callback_metrics
-    return {name: value.detach().cpu() for name, value in values.items() if value.numel() == 1}
+    return {name: value.detach().clone() for name, value in values.items() if value.numel() == 1}
 
 
 def restore_callback_values(trainer: L.Trainer, values: Mapping[str, torch.Tensor]) -> None:

@@ -111,9 +111,10 @@ def counts(out: Path) -> dict[str, dict[str, float]]:
         "look for a bad loss": between(out, *check, 3),
         "save": between(out, *save(4, 2)),
         "save, sync_buffer=True": between(out, *save(4, 2, sync_buffer=True)),
-        "save of a directory": between(out, *save(4, 2), is_sharded=True),
+        # elsewhere: each rank of Lightning's would remove the file in a directory's place
+        "save of a directory": between(out / "parts", *save(4, 2), is_sharded=True),
         "save of a directory, background=True": between(
-            out, *save(4, 2, background=True), is_sharded=True
+            out / "parts", *save(4, 2, background=True), is_sharded=True
         ),
         "epoch": each(count(out, timer, epochs=3), count(out, timer, epochs=1), 2),
         "epoch, SyncBuffersHook": each(count(out, sync, epochs=3), count(out, sync, epochs=1), 2),
