@@ -155,9 +155,10 @@ class RunState:
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
         if file.resumes:
-            check_file(file.contents)
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
-            if self.saved.get("end_is_left"):
+            end_is_left = self.saved.get("end_is_left", False)
+            check_file(file.contents, end_is_left)
+            if end_is_left:
                 progress.begin_with_epoch_end(file.contents)
 
     def clear(self) -> None:

@@ -271,11 +271,8 @@ def begin_with_validation(checkpoint: dict[str, Any], is_cut: bool) -> None:
 def epoch_end_is_left(trainer: L.Trainer) -> bool:
     """Whether a file written now is one before the events of the epoch's end.
 
-    The last batch ends, no validation follows; or an error has cut the events. Lightning 2.4 goes
-    on from the ends of epochs alone.
+    The last batch ends, no validation follows; or an error has cut the events.
     """
-    if not hasattr(trainer.fit_loop, "restarted_mid_epoch"):
-        return False
     if ends_epoch(trainer):
         return bool(trainer.interrupted)
     current = batches(trainer).current

@@ -62,11 +62,12 @@ def is_weight_averaging(callback: object) -> bool:
     return _WeightAveraging is not None and isinstance(callback, _WeightAveraging)
 
 
-def check_file(contents: dict[str, Any]) -> None:
+def check_file(contents: dict[str, Any], end_is_left: bool) -> None:
     """Check that Lightning can go on exactly where a checkpoint was written.
 
     Args:
         contents: Lightning's dict.
+        end_is_left: Whether the resumed run is to begin with the events of an epoch's end.
 
     Raises:
         RuntimeError: The file was written within an epoch, and Lightning is older than 2.5.
@@ -75,7 +76,7 @@ def check_file(contents: dict[str, Any]) -> None:
         return
     fit_loop = contents.get("loops", {}).get("fit_loop", {})
     epochs = fit_loop.get("epoch_progress", {}).get("current")
-    if epochs is not None and epochs["processed"] < epochs["ready"]:
+    if epochs is not None and (epochs["processed"] < epochs["ready"] or end_is_left):
         raise RuntimeError(
             f"the checkpoint was written within epoch {epochs['ready']}, where Lightning "
             f"{L.__version__} goes on with other batches and counts: resume from a file of an "
