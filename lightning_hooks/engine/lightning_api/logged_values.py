@@ -218,6 +218,7 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
             )
 
 
+@needs("values of hooks in callback_metrics")
 def callback_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
 
@@ -228,6 +229,7 @@ def callback_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     return {name: value.detach().clone() for name, value in values.items() if value.numel() == 1}
 
 
+@needs("values of hooks in callback_metrics")
 def restore_callback_values(trainer: L.Trainer, values: Mapping[str, torch.Tensor]) -> None:
     """Go on with the values of a file, which Lightning saves none of."""
     device = trainer.lightning_module.device
