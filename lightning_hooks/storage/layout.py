@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.concatenated import concatenation
 from lightning_hooks.utils.plain_types import count_values
 from lightning_hooks.utils.random_state import random_state
 
@@ -114,14 +115,14 @@ LAYOUT: dict[str, Any] = {
         "log_buffer?": [
             [
                 {
-                    **{name: {"*": torch.Tensor} for name in ("values", "counts", "iterations")},
+                    **dict.fromkeys(("values", "counts", "iterations"), concatenation),
                     "output": {"*": float | int},
                     "averages": [str],
                     "ready": bool,
                 }
             ]
         ],
-        "metrics?": [[{"*": torch.Tensor}]],
+        "metrics?": [[concatenation]],
         "rng?": [rank_state],
         "loaders?": [
             [
@@ -134,13 +135,15 @@ LAYOUT: dict[str, Any] = {
         ],
         "data?": [[torch.Tensor]],
         "sums?": [
-            [
-                {
-                    **dict.fromkeys(("fx", "name", "label"), str),
-                    **dict.fromkeys(("value?", "batch_size?"), torch.Tensor),
-                    **{"reduce_fx?": str, "flags?": {"sync_dist": bool, "*": bool}},
-                }
-            ]
+            {
+                "logged": [
+                    {
+                        **dict.fromkeys(("fx", "name", "label"), str),
+                        **{"reduce_fx?": str, "flags?": {"sync_dist": bool, "*": bool}},
+                    }
+                ],
+                **dict.fromkeys(("values", "batch_sizes"), concatenation),
+            }
         ],
         **dict.fromkeys(("parts?", "ranks?"), count),
         "hooks?": [{"key": str, "class": str, "arguments": {}}],

@@ -116,5 +116,6 @@ def averageable(key: str, value: Any) -> Any:
 
 def packed(numbers: list[Any]) -> torch.Tensor:
     """Return numbers as an int64 tensor, or as float64 if a number is no 64-bit integer."""
-    is_integral = all(isinstance(n, Integral) and -(2**63) <= int(n) < 2**63 for n in numbers)
+    is_integral = all(issubclass(kind, Integral) for kind in {*map(type, numbers)})
+    is_integral = is_integral and all(-(2**63) <= int(n) < 2**63 for n in numbers)
     return torch.tensor(numbers, dtype=torch.int64 if is_integral else torch.float64)

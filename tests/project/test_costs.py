@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import itertools
 import sys
+import zipfile
 from collections import Counter
 from pathlib import Path
 from types import FrameType
@@ -28,7 +29,7 @@ from lightning_hooks import (
 )
 from support.device_reads import Reads
 from support.processes import run_new
-from support.training import TinyNormModule, make_loader, make_trainer
+from support.training import TinyModule, TinyNormModule, make_loader, make_trainer
 from support.walks import IN_THEIR_PLACE
 
 PACKAGE = str(Path(lightning_hooks.__file__).parent)
@@ -50,6 +51,20 @@ class Idle:
     _reads_step = False
 
     def before_run(self, runner: Any) -> None: ...
+
+
+class Logging(TinyModule):
+    """Logs many values."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.count = count
+
+    def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        loss = self.loss(batch)
+        for number in range(self.count):
+            self.log(f"loss_{number}", loss + number, on_step=True, on_epoch=True)
+        return loss
 
 
 class Steps(L.LightningModule):
@@ -182,6 +197,18 @@ def test_nothing_is_read_from_the_device_in_a_step_after_which_nothing_is_due(
     of_losses, of_log, of_what_ema_left_out = 2, 1, 1  # the losses once more before a file
     due = {9: of_losses + of_log + of_what_ema_left_out}
     assert found == [due.get(step % 10, 0) for step in range(30)]
+
+
+def test_a_file_has_as_many_records_however_many_values_are_logged(tmp_path: Path) -> None:
+    def records(count: int) -> int:
+        folder = tmp_path / str(count)
+        hooks = CheckpointHook(2, by_epoch=False), TextLoggerHook(interval=3)
+        trainer = make_trainer(folder, *hooks, enable_checkpointing=True)
+        trainer.fit(Logging(count), make_loader(4), make_loader(1))
+        with zipfile.ZipFile(folder / "iter_2.pth") as archive:
+            return len(archive.namelist())
+
+    assert records(1) == records(30)
 
 
 def test_importing_us_imports_only_us_file_locks_and_the_standard_library() -> None:

@@ -13,6 +13,8 @@ import torch
 pytest.importorskip("sklearn")
 import demo
 
+from lightning_hooks.utils.concatenated import separated
+
 TIMES = ("time", "data_time")
 
 
@@ -52,9 +54,8 @@ def load(path: Path) -> dict[str, Any]:
         state.pop("files", None)
     own_part = checkpoint["lightning_hooks"]
     del own_part["text_logs"]  # their sizes and checksums: times are in them
-    for metrics in own_part["metrics"][0]:
-        for name in TIMES:
-            metrics.pop(name, None)
+    metrics = separated(own_part["metrics"][0][0])
+    own_part["metrics"] = {k: v for k, v in metrics.items() if k not in TIMES}
     return checkpoint
 
 

@@ -18,7 +18,8 @@ from support.training import TinyModule, make_loader, make_trainer
 OURS = "lightning_hooks"
 OPTIMIZERS = "loops", "fit_loop", "epoch_loop.automatic_optimization.optim_progress", "optimizer"
 BUFFER = OURS, "log_buffer", 0, 0
-SUM = dict.fromkeys(("fx", "name", "label"), "x")
+LOGGED = dict.fromkeys(("fx", "name", "label"), "x")
+SUMS = {"logged": [LOGGED], "values": [], "batch_sizes": []}
 NONSENSE: list[tuple[list[Any], list[Any]]] = [
     (["state_dict", "meta", "loops", "callbacks", OURS], [5, [1]]),
     (["optimizer_states", "lr_schedulers"], [5, {"a": 1}, [5]]),
@@ -50,7 +51,20 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ),
     ([(*BUFFER, "values"), (*BUFFER, "counts")], [5, {"a": 1}]),
     ([(*BUFFER, "output"), (*BUFFER, "averages")], [5, [1]]),
-    ([(OURS, "sums")], [5, [5], [[{"fx": "x"}]], [[{**SUM, "value": 1}]], [[{**SUM, "name": 1}]]]),
+    ([(OURS, "sums")], [5, [5], [SUMS | {"logged": [{"fx": "x"}]}], [SUMS | {"values": 1}]]),
+    ([(OURS, "sums")], [[SUMS | {"logged": [LOGGED | {"name": 1}]}]]),
+    (
+        [(OURS, "metrics", 0, 0)],
+        [
+            {"loss": torch.ones(1)},
+            [5],
+            [{"names": ["loss"], "lengths": [2], "values": torch.ones(1)}],
+            [{"names": ["loss"], "lengths": [-1], "values": torch.ones(1)}],
+            [{"names": ["loss"], "lengths": [], "values": torch.ones(1)}],
+            [{"names": [1], "lengths": [1], "values": torch.ones(1)}],
+            [{"names": ["loss"], "lengths": [1], "values": torch.ones(1, 1)}],
+        ],
+    ),
 ]
 CASES = [
     ((key,) if isinstance(key, str) else key, value)

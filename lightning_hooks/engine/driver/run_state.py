@@ -12,7 +12,11 @@ from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
+from lightning_hooks.engine.lightning_api.epoch_sums import (
+    epoch_sums,
+    restore_epoch_sums,
+    without_sum,
+)
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.logged_values import (
     callback_values,
@@ -129,7 +133,7 @@ class RunState:
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
             "sums": epoch_sums(trainer),
             "log_buffer": [runner.train_log.state_dict()],
-            "metrics": [callback_values(trainer) or {}],
+            "metrics": [callback_values(trainer)],
         }
         if self:  # before the first batch of a resumed run
             # what is restored with the data
@@ -213,9 +217,10 @@ class RunState:
         """
         if "sums" not in self.saved:
             return None
-        sums = self._of_rank("sums")
+        if not (sums := self._of_rank("sums")):  # of another rank, after an error
+            return frozenset()
         restore_epoch_sums(self._runner.trainer, sums, fit)
-        return frozenset(record["label"] for record in sums if "value" not in record)
+        return without_sum(sums)
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -14,96 +14,120 @@ from lightning_hooks.engine.lightning_api.logged_values import step_results
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.engine.lightning_api.progress import batches
+from lightning_hooks.utils.concatenated import concatenated, separated
 
-__all__ = ["epoch_sums", "restore_epoch_sums"]
+__all__ = ["epoch_sums", "restore_epoch_sums", "without_sum"]
 
 _FLAGS = ("prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
 
 
-def epoch_sums(trainer: L.Trainer) -> list[dict[str, Any]]:
+def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
     """Return the sums of the values logged by epoch, of the epoch's batches so far.
 
     ===========  =====================================================================
     key          value
     ===========  =====================================================================
-    fx, name     the module's method that logs, and the name
-    label        the name in the epoch's line
-    value        the sum, or minimum or maximum
-    batch_size   the number of samples of a mean
-    reduce_fx    the name of the reduction
-    flags        further arguments of ``self.log``
+    logged       of each value ``fx``, the module's method that logs; ``name``;
+                 ``label``, the name in the epoch's line; and for a value with a sum
+                 ``reduce_fx``, the name of the reduction, and ``flags``, further
+                 arguments of ``self.log``
+    values       the sum, or minimum or maximum, by Lightning's key of the value
+    batch_sizes  the number of samples of a mean, by the key
     ===========  =====================================================================
 
-    The tensors stay on their device. There is no ``value`` of a metric of torchmetrics, or of a sum
-    over a process group; none after an error within a batch, which is repeated; and none of one
-    rank alone.
+    The tensors stay on their device. There is no sum of a metric of torchmetrics, or over a process
+    group; none after an error within a batch, which is repeated; and none of one rank alone.
     """
     results, counts = step_results(trainer), batches(trainer).current
     is_alone = trainer.interrupted and trainer.world_size > 1
     is_whole = counts.processed == counts.ready and not is_alone
-    return [
-        _sum_of(item, is_whole)
-        for item in results.values()
-        if item.meta.on_epoch and not item.has_reset
-    ]
+    items = [item for item in results.values() if item.meta.on_epoch and not item.has_reset]
+    with_sum = {_key(item.meta): item for item in items if is_whole and _has_sum(item)}
+    return {
+        "logged": [_description(item.meta, _key(item.meta) in with_sum) for item in items],
+        "values": concatenated({key: item.value for key, item in with_sum.items()}),
+        "batch_sizes": concatenated(
+            {
+                key: torch.as_tensor(item.cumulated_batch_size)
+                for key, item in with_sum.items()
+                if item.meta.is_mean_reduction
+            }
+        ),
+    }
 
 
-def _sum_of(item: Any, is_whole: bool) -> dict[str, Any]:
-    """Return what is saved of a logged value."""
+def _key(meta: Any) -> str:
+    return f"{meta.fx}.{meta.name}"
+
+
+def _has_sum(item: Any) -> bool:
+    """Whether a logged value has a sum to go on from."""
     meta = item.meta
-    record = {"fx": meta.fx, "name": meta.name, "label": meta.forked_name(on_step=False)}
-    reduce_fx = meta.reduce_fx.__name__
-    is_torchs = getattr(torch, reduce_fx, None) is meta.reduce_fx
-    if not (item.is_tensor and is_whole and is_torchs and meta.sync.group is None):
-        return record
-    flags = {name: getattr(meta, name) for name in _FLAGS}
-    flags |= {"sync_dist": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only}
-    record |= {"value": item.value.detach().clone(), "reduce_fx": reduce_fx, "flags": flags}
-    if meta.is_mean_reduction:
-        record["batch_size"] = torch.as_tensor(item.cumulated_batch_size).clone()
-    return record
+    is_torchs = getattr(torch, meta.reduce_fx.__name__, None) is meta.reduce_fx
+    return item.is_tensor and is_torchs and meta.sync.group is None
+
+
+def _description(meta: Any, has_sum: bool) -> dict[str, Any]:
+    """Return what is saved of a logged value, beside its sum."""
+    logged = {"fx": meta.fx, "name": meta.name, "label": meta.forked_name(on_step=False)}
+    if has_sum:
+        flags = {name: getattr(meta, name) for name in _FLAGS}
+        flags |= {"sync_dist": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only}
+        logged |= {"reduce_fx": meta.reduce_fx.__name__, "flags": flags}
+    return logged
+
+
+def without_sum(saved: Mapping[str, Any]) -> frozenset[str]:
+    """Return the names, in the epoch's line, of saved values without a sum."""
+    return frozenset(logged["label"] for logged in saved["logged"] if "flags" not in logged)
 
 
 @needs("the module's logged values in loggers")
-def restore_epoch_sums(
-    trainer: L.Trainer, saved: Collection[Mapping[str, Any]], fit: FitChanges
-) -> None:
+def restore_epoch_sums(trainer: L.Trainer, saved: Mapping[str, Any], fit: FitChanges) -> None:
     """Go on from saved sums, within the epoch.
 
     Args:
         trainer: The Trainer, in ``on_train_start``.
-        saved: The sums, as from :func:`epoch_sums`.
+        saved: A result of :func:`epoch_sums`.
         fit: The fit.
     """
     results = step_results(trainer)
-    kept = {f"{record['fx']}.{record['name']}": record for record in saved if "value" in record}
-    if not kept:
+    values, batch_sizes = (separated(saved[name]) for name in ("values", "batch_sizes"))
+    if not values:
         return
-    for key, record in kept.items():
-        _begin(results, key, record, trainer)
+    for logged in saved["logged"]:
+        key = f"{logged['fx']}.{logged['name']}"
+        if key in values:
+            _begin(results, logged, values[key], batch_sizes.get(key), trainer)
     # in an epoch's first batch Lightning forgets the sums
     trainer._logger_connector._first_loop_iter = True
     until = fit.part()
-    adopt = partial(_adopt_arguments, results, {*kept}, until)
+    adopt = partial(_adopt_arguments, results, {*values}, until)
     fit.patch(results, "log", before=adopt, until=until)
 
 
-def _begin(results: Any, key: str, record: Mapping[str, Any], trainer: L.Trainer) -> None:
+def _begin(
+    results: Any,
+    logged: Mapping[str, Any],
+    value: torch.Tensor,
+    batch_size: torch.Tensor | None,
+    trainer: L.Trainer,
+) -> None:
     """Add a sum to Lightning's collection."""
-    value = record["value"].to(trainer.lightning_module.device)
+    value = value.squeeze().to(trainer.lightning_module.device)
     results.log(
-        *(record["fx"], record["name"], value),
+        *(logged["fx"], logged["name"], value),
         # a call with sync_dist may be a collective
-        **{**record["flags"], "sync_dist": False},
-        reduce_fx=record["reduce_fx"],
+        **{**logged["flags"], "sync_dist": False},
+        reduce_fx=logged["reduce_fx"],
         sync_dist_fn=trainer.strategy.reduce,
         batch_size=1,
     )
-    item = results[key]
-    item.meta.sync.should = record["flags"]["sync_dist"]
+    item = results[f"{logged['fx']}.{logged['name']}"]
+    item.meta.sync.should = logged["flags"]["sync_dist"]
     item.value, item._forward_cache = value, None
-    if item.meta.is_mean_reduction:
-        item.cumulated_batch_size = record["batch_size"].to(value.device)
+    if item.meta.is_mean_reduction and batch_size is not None:
+        item.cumulated_batch_size = batch_size.squeeze().to(value.device)
 
 
 def _adopt_arguments(

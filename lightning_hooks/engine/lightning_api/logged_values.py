@@ -13,6 +13,7 @@ from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import needs
+from lightning_hooks.utils.concatenated import concatenated, separated
 from lightning_hooks.utils.secrets import masked
 
 __all__ = [
@@ -219,21 +220,21 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
 
 
 @needs("values of hooks in callback_metrics")
-def callback_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
+def callback_values(trainer: L.Trainer) -> list[dict[str, Any]]:
     """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
 
     The epoch's values are computed, where Lightning is about to. The tensors stay on their device.
     """
     connector = trainer._logger_connector
     values = connector._callback_metrics if trainer.interrupted else trainer.callback_metrics
-    return {name: value.detach().clone() for name, value in values.items() if value.numel() == 1}
+    return concatenated({name: value for name, value in values.items() if value.numel() == 1})
 
 
 @needs("values of hooks in callback_metrics")
-def restore_callback_values(trainer: L.Trainer, values: Mapping[str, torch.Tensor]) -> None:
-    """Go on with the values of a file, which Lightning saves none of."""
+def restore_callback_values(trainer: L.Trainer, values: Iterable[Mapping[str, Any]]) -> None:
+    """Go on with a file's :func:`callback_values`, which Lightning saves none of."""
     device = trainer.lightning_module.device
-    restored = {name: value.to(device) for name, value in values.items()}
+    restored = {name: value.squeeze().to(device) for name, value in separated(values).items()}
     trainer._logger_connector._callback_metrics.update(restored)
 
 

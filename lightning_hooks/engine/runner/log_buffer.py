@@ -15,6 +15,7 @@ import numpy as np
 import torch
 
 from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.concatenated import concatenated, separated
 from lightning_hooks.utils.plain_types import averageable, packed
 
 if TYPE_CHECKING:
@@ -132,11 +133,19 @@ class LogBuffer:
             value = Output(value, news=self.news, number=self.output.number)
         super().__setattr__(name, value)
 
+    @property
+    def _histories(self) -> dict[str, dict[str, list[Any]]]:
+        """Of each step and key the value, its weight and the iteration."""
+        return {
+            "values": self.val_history,
+            "counts": self.n_history,
+            "iterations": self._iterations,
+        }
+
     def clear(self) -> None:
         """Remove the values and the averages."""
-        self.val_history.clear()
-        self.n_history.clear()
-        self._iterations.clear()
+        for history in self._histories.values():
+            history.clear()
         self.clear_output()
 
     def clear_output(self) -> None:
@@ -277,11 +286,16 @@ class LogBuffer:
         """Return the numbers, for a checkpoint; other values are left out."""
         self.before_average()
         self._read({key: len(values) for key, values in self.val_history.items()})
-        keys = [k for k, v in self.val_history.items() if all(isinstance(x, Real) for x in v)]
+        keys = [
+            key
+            for key, values in self.val_history.items()
+            if all(issubclass(kind, Real) for kind in {*map(type, values)})
+        ]
         return {
-            "values": {key: packed(self.val_history[key]) for key in keys},
-            "counts": {key: packed(self.n_history[key]) for key in keys},
-            "iterations": {key: packed(self._iterations.get(key, [])) for key in keys},
+            **{
+                name: concatenated({key: packed(history.get(key, [])) for key in keys})
+                for name, history in self._histories.items()
+            },
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
             "averages": [key for key in self.output if key in self.output.averages],
             "ready": self.ready,
@@ -290,9 +304,10 @@ class LogBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace all values and averages by a :meth:`state_dict`."""
         self.clear()
-        self.val_history.update({key: v.tolist() for key, v in state["values"].items()})
-        self.n_history.update({key: v.tolist() for key, v in state["counts"].items()})
-        self._iterations.update({key: v.tolist() for key, v in state["iterations"].items()})
+        of_keys = {name: separated(state[name]) for name in self._histories}
+        for key in of_keys["iterations"]:  # integers, so that the keys are in order
+            for name, history in self._histories.items():
+                history[key] = of_keys[name][key].tolist()
         self.output.update(state["output"])
         self.output.averages = {*state["averages"]} & self.output.keys()
         self.ready = state["ready"]
@@ -321,7 +336,7 @@ class LogBuffer:
     def _keep(self, lengths: Mapping[str, int]) -> None:
         """Remove all but the last values; a key of length 0 is removed."""
         for key, length in lengths.items():
-            for history in (self.val_history, self.n_history, self._iterations):
+            for history in self._histories.values():
                 if length and key in history:
                     del history[key][:-length]
                 else:

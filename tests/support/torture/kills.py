@@ -16,6 +16,7 @@ import torch
 
 from lightning_hooks import newest_valid
 from lightning_hooks.storage import manifest
+from lightning_hooks.utils.concatenated import separated
 from support import forks
 from support.logs.text import read_logs
 from support.paths import ROOT
@@ -232,6 +233,8 @@ def last_of(directory: Path) -> dict[str, Any]:
     checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
     assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
     ((log_buffer,),) = checkpoint["lightning_hooks"]["log_buffer"]
+    histories = ("values", "counts", "iterations")
+    log_buffer |= {part: separated(log_buffer[part]) for part in histories}
     for part in ("values", "counts", "output"):
         for name in ("time", "data_time"):
             log_buffer[part].pop(name, None)
