@@ -133,7 +133,7 @@ class RunState:
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
             "sums": epoch_sums(trainer),
             "log_buffer": [runner.train_log.state_dict()],
-            "metrics": [callback_values(trainer)],
+            "metrics": [callback_values(trainer) or []],
         }
         if self:  # before the first batch of a resumed run
             # what is restored with the data

@@ -56,6 +56,7 @@ PRIVATE_NAMES: dict[str, tuple[str, ...]] = {
         *("fit_loop._last_train_dl_reload_epoch", "fit_loop._should_reload_train_dl"),
     ),
     "the iterator of the first epoch of a resumed run": ("old loop._restarting",),
+    "ReduceLROnPlateau in the first epoch of a resumed run": ("fit_loop._restarting",),
     "SIGTERM on one of several ranks": (
         *("_signal_connector.received_sigterm", "_signal_connector._sigterm_notifier_fn"),
         "several ranks._broadcast_sigterm_tensor",

@@ -7,7 +7,7 @@ from typing import Any
 import lightning as L
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
-from lightning_hooks.engine.lightning_api.private_names import data_fetcher
+from lightning_hooks.engine.lightning_api.private_names import data_fetcher, needs
 from lightning_hooks.engine.lightning_api.releases import (
     count_ended_epoch,
     leave_epoch,
@@ -161,6 +161,7 @@ def iterates_anew(trainer: L.Trainer) -> bool:
     return bool(trainer.current_epoch > 0 and not resuming)
 
 
+@needs("ReduceLROnPlateau in the first epoch of a resumed run")
 def end_as_any_epoch(trainer: L.Trainer, in_end: bool) -> None:
     """Step the ``ReduceLROnPlateau`` schedulers of a resumed run's first epoch, too.
 

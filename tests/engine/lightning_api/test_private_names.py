@@ -14,6 +14,7 @@ from typing import Any
 import lightning
 import lightning as L
 import pytest
+import torch
 from lightning.pytorch.loops.fit_loop import _FitLoop
 from lightning.pytorch.loops.training_epoch_loop import _TrainingEpochLoop
 from lightning.pytorch.strategies.launchers.multiprocessing import _MultiProcessingLauncher
@@ -86,15 +87,17 @@ def test_without_the_logged_values_the_log_has_the_loss(
 
 
 @pytest.mark.filterwarnings("ignore:.*switched off. a second validation")
-def test_without_the_metrics_a_file_is_written_all_the_same(
+def test_without_the_metrics_a_run_is_saved_and_resumed_all_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hide(monkeypatch, logger_connector._LoggerConnector, "_callback_metrics")
-    hooks = [CheckpointHook(interval=1), TextLoggerHook()]
-    trainer = make_trainer(tmp_path, *hooks, enable_checkpointing=True)
-    with pytest.warns(match=r"_callback_metrics; switched off: values of hooks in callback_m"):
-        trainer.fit(TinyModule(), make_loader(4), make_loader(1))
-    assert (tmp_path / "epoch_1.pth").exists()
+    for epochs, ckpt_path in ((1, None), (2, "last")):
+        hooks = [CheckpointHook(interval=1), TextLoggerHook()]
+        options: dict[str, Any] = {"max_epochs": epochs, "enable_checkpointing": True}
+        trainer = make_trainer(tmp_path, *hooks, **options)
+        with pytest.warns(match=r"_callback_metrics; switched off: values of hooks in callback_m"):
+            trainer.fit(TinyModule(), make_loader(4), make_loader(1), ckpt_path=ckpt_path)
+    assert torch.load(tmp_path / "epoch_2.pth", weights_only=True)["meta"]["iter"] == 8
 
 
 def test_without_the_end_of_training_epochs_are_closed(
