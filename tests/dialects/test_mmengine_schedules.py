@@ -42,13 +42,24 @@ def test_what_stays_after_a_scheduler_is_its_last_value() -> None:
         ([{**COSINE, "T_max": 4}], "T_max=4 rises again"),
         ([{**COSINE, "end": 4}, {**STEPS, "begin": 4, "by_epoch": False}], "in epochs and in iter"),
         ([{"type": "LinearLR", "end": 5}], "in stairs, has no counterpart"),
-        ([{"type": "PolyLR", "eta_min": 0}], "a PolyLR of param_scheduler needs an end"),
+        ([{"type": "PolyLR", "by_epoch": False}], "a PolyLR of param_scheduler needs an end"),
+        ([{**WARM_UP, "type": "LinearMomentum"}], "a warm-up of momentum .* has no counterpart"),
+        ([{"type": "CosineRestartMomentum", "periods": [12]}], "CosineRestartMomentum of param_s"),
+        ([COSINE, {**COSINE, "begin": 8, "end": 12, "eta_min_ratio": 0.1}], "set eta_min"),
+        ([{"type": "OneCycleLR", "eta_max": 1}], "set begin=0 and convert_to_iter_based=True"),
         ([3], r"param_scheduler\[0\] must be a dict"),
     ],
 )
 def test_what_no_hook_follows_is_told(schedulers: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         hooks_of_param_scheduler(schedulers, max_epochs=12)
+
+
+def test_iterations_in_a_run_by_epoch() -> None:
+    decay = {"type": "ExponentialLR", "by_epoch": False, "gamma": 0.9}
+    [config] = hooks_of_param_scheduler(decay, max_epochs=2)
+    rates = sample(HOOKS.build(config), max_epochs=1, iters_per_epoch=3, base_lr=1.0)
+    assert rates == pytest.approx([1.0, 0.9, 0.81])
 
 
 def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
