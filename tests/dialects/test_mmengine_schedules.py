@@ -62,6 +62,7 @@ def test_iterations_in_a_run_by_epoch() -> None:
     assert rates == pytest.approx([1.0, 0.9, 0.81])
 
 
+@pytest.mark.filterwarnings("ignore:not used of MMEngine")
 def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.py"
     path.write_text(
@@ -78,3 +79,13 @@ def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "max_epochs=12" in shown
     assert run(["plot", str(path), "--iters-per-epoch", "50", "--out", str(tmp_path / "p")]) == 0
     assert (tmp_path / "p.png").is_file()
+
+
+def test_what_of_a_config_of_mmengine_is_not_used_is_told() -> None:
+    loop = {"type": "EpochBasedTrainLoop", "max_epochs": 7}
+    wrapper = {"clip_grad": {"max_norm": 35}}
+    with pytest.warns(UserWarning, match="not used of MMEngine's config: optim_wrapper"):
+        hooks = hooks_from_config({"train_cfg": loop, "optim_wrapper": wrapper})
+    assert hooks.trainer_kwargs["max_epochs"] == 7  # also without a param_scheduler
+    of_mmdet = hooks_from_config({"train_cfg": {"rpn": {}}, "total_epochs": 3})
+    assert of_mmdet.trainer_kwargs["max_epochs"] == 3
