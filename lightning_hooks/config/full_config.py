@@ -32,8 +32,8 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
     ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` become the arguments of
     :func:`register_training_hooks`, the modules of ``custom_imports`` are imported first, and the
-    rest (the model, the data) is ignored. Of MMEngine's keys ``param_scheduler`` and the length in
-    ``train_cfg`` count::
+    rest (the model, the data) is ignored. Of MMEngine's keys ``param_scheduler``, ``custom_hooks``
+    and the length in ``train_cfg`` count; a warning names its other keys with hooks::
 
         hooks = hooks_from_config("configs/resnet50_8xb32.py")
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
@@ -77,7 +77,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         )
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
-    if "param_scheduler" in cfg:
+    if "param_scheduler" in cfg or _length_of_mmengine(cfg):
         given |= _of_mmengine(cfg)
     given.update(arguments)
     _warn_of_misspelt_keys(cfg)
@@ -90,10 +90,16 @@ def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
     """Return the arguments for MMEngine's ``param_scheduler`` and ``train_cfg``."""
     from lightning_hooks.dialects.mmengine.param_scheduler import hooks_of_param_scheduler
 
-    loop = cfg.get("train_cfg") or {}
-    length = {key: loop[key] for key in ("max_epochs", "max_iters") if key in loop}
+    length = _length_of_mmengine(cfg)
     kind = "IterBasedRunner" if "max_iters" in length else "EpochBasedRunner"
-    hooks = hooks_of_param_scheduler(cfg["param_scheduler"], **length)
+    schedulers = cfg.get("param_scheduler")
+    hooks = [] if schedulers is None else hooks_of_param_scheduler(schedulers, **length)
+    unused = [key for key in ("default_hooks", "log_processor", "optim_wrapper") if key in cfg]
+    if unused:
+        rank_zero_warn(
+            f"not used of MMEngine's config: {', '.join(unused)}; write their hooks, and their "
+            "arguments of the Trainer, yourself"
+        )
     several = cfg.get("custom_hooks") or []
     return {
         "custom_hooks_config": [
@@ -102,6 +108,13 @@ def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
         ],
         **({"runner": {"type": kind, **length}} if length else {}),
     }
+
+
+def _length_of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the length of the run in MMEngine's ``train_cfg``; mmcv's projects have another."""
+    loop = cfg.get("train_cfg")
+    found = loop if isinstance(loop, Mapping) else {}
+    return {key: found[key] for key in ("max_epochs", "max_iters") if key in found}
 
 
 def from_file(path: str, **arguments: Any) -> ConfiguredHooks:

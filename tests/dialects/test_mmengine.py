@@ -550,3 +550,20 @@ def test_the_loops_are_told_apart_as_mmengines(
     assert hook.kinds == ["EpochBasedTrainLoop", "ValLoop", "TestLoop"]
     fit(tmp_path, hook, max_epochs=-1, max_steps=2, by_epoch=False)
     assert hook.kinds == ["IterBasedTrainLoop", "ValLoop", "TestLoop"]
+
+
+def test_log_vars_are_the_outputs_of_a_step(tmp_path: Path) -> None:
+    """mmengine's steps return their ``log_vars``, which its ``RuntimeInfoHook`` records."""
+
+    class Records(Hook):
+        def after_train_iter(self, runner: Any, batch_idx: int, **of_step: Any) -> None:
+            self.outputs = of_step["outputs"]
+
+    class Parsed(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            loss = super().training_step(batch, batch_idx)
+            return {"loss": loss, "log_vars": {"loss": loss.detach(), "loss_box": 2.0}}
+
+    hook = Records()
+    fit(tmp_path, hook, module=Parsed(), max_epochs=1)
+    assert sorted(hook.outputs) == ["loss", "loss_box"]

@@ -42,7 +42,11 @@ def test_what_stays_after_a_scheduler_is_its_last_value() -> None:
         ([{**COSINE, "T_max": 4}], "T_max=4 rises again"),
         ([{**COSINE, "end": 4}, {**STEPS, "begin": 4, "by_epoch": False}], "in epochs and in iter"),
         ([{"type": "LinearLR", "end": 5}], "in stairs, has no counterpart"),
-        ([{"type": "PolyLR", "eta_min": 0}], "a PolyLR of param_scheduler needs an end"),
+        ([{"type": "PolyLR", "by_epoch": False}], "a PolyLR of param_scheduler needs an end"),
+        ([{**WARM_UP, "type": "LinearMomentum"}], "a warm-up of momentum .* has no counterpart"),
+        ([{"type": "CosineRestartMomentum", "periods": [12]}], "CosineRestartMomentum of param_s"),
+        ([COSINE, {**COSINE, "begin": 8, "end": 12, "eta_min_ratio": 0.1}], "set eta_min"),
+        ([{"type": "OneCycleLR", "eta_max": 1}], "set begin=0 and convert_to_iter_based=True"),
         ([3], r"param_scheduler\[0\] must be a dict"),
     ],
 )
@@ -51,6 +55,14 @@ def test_what_no_hook_follows_is_told(schedulers: Any, message: str) -> None:
         hooks_of_param_scheduler(schedulers, max_epochs=12)
 
 
+def test_iterations_in_a_run_by_epoch() -> None:
+    decay = {"type": "ExponentialLR", "by_epoch": False, "gamma": 0.9}
+    [config] = hooks_of_param_scheduler(decay, max_epochs=2)
+    rates = sample(HOOKS.build(config), max_epochs=1, iters_per_epoch=3, base_lr=1.0)
+    assert rates == pytest.approx([1.0, 0.9, 0.81])
+
+
+@pytest.mark.filterwarnings("ignore:not used of MMEngine")
 def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = tmp_path / "config.py"
     path.write_text(
@@ -67,3 +79,13 @@ def test_a_config_of_mmengine(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "max_epochs=12" in shown
     assert run(["plot", str(path), "--iters-per-epoch", "50", "--out", str(tmp_path / "p")]) == 0
     assert (tmp_path / "p.png").is_file()
+
+
+def test_what_of_a_config_of_mmengine_is_not_used_is_told() -> None:
+    loop = {"type": "EpochBasedTrainLoop", "max_epochs": 7}
+    wrapper = {"clip_grad": {"max_norm": 35}}
+    with pytest.warns(UserWarning, match="not used of MMEngine's config: optim_wrapper"):
+        hooks = hooks_from_config({"train_cfg": loop, "optim_wrapper": wrapper})
+    assert hooks.trainer_kwargs["max_epochs"] == 7  # also without a param_scheduler
+    of_mmdet = hooks_from_config({"train_cfg": {"rpn": {}}, "total_epochs": 3})
+    assert of_mmdet.trainer_kwargs["max_epochs"] == 3

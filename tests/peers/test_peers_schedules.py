@@ -290,7 +290,21 @@ MMENGINE: dict[str, list[dict[str, Any]]] = {
         {"type": "CosineRestartLR", "periods": [4, 8], "restart_weights": [1, 1]}
         | {"eta_min_ratio": 0.1}
     ],
+    "restarts from the first rate": [
+        {"type": "LinearLR", "start_factor": 1, "end_factor": 0.5, "end": 4},
+        {"type": "CosineRestartLR", "begin": 4, "periods": [4, 4], "restart_weights": [1, 0.5]}
+        | {"eta_min": 0},
+    ],
+    "no ends": [
+        linear(2, **FROM_EPOCHS),
+        {"type": "CosineAnnealingLR", "begin": 2, "eta_min": 0.01},
+    ],
+    "a scheduler of one epoch": [
+        {"type": "StepLR", "step_size": 1, "end": 1},
+        {"type": "ExponentialLR", "gamma": 0.5, "begin": 1},
+    ],
     "one cycle": [{"type": "OneCycleLR", "eta_max": 0.5, "total_steps": ITERS, **ITER}],
+    "one cycle of epochs": [{"type": "OneCycleLR", "eta_max": 0.5, **FROM_EPOCHS}],
     "YOLO-like": [
         linear(2, **FROM_EPOCHS),
         cosine(2, 10, T_max=8, eta_min=0.05, **FROM_EPOCHS),
@@ -314,7 +328,8 @@ def mmengines(schedulers: list[dict[str, Any]], key: str) -> list[float]:
     sgd.param_groups[0]["weight_decay"] = 0.05
     made, found = [], []
     for config in schedulers:
-        given = {**config, "optimizer": sgd}
+        end = EPOCHS if config.get("by_epoch", True) else ITERS  # as Runner.build_param_scheduler
+        given = {"end": end, **config, "optimizer": sgd}
         kind = getattr(kinds, given.pop("type"))
         converts = given.pop("convert_to_iter_based", False)
         if converts:
@@ -340,6 +355,15 @@ def test_mmengine(name: str) -> None:
     found = sample(h.HOOKS.build(config), **run, fields={"weight_decay": 0.05})
     key = {"momentum": "momentum", "weight decay": "weight_decay"}.get(name, "lr")
     assert found == pytest.approx(mmengines(schedulers, key), rel=1e-9, abs=1e-9)
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_a_cycle_of_mmengine_in_a_config() -> None:
+    """A config has the epochs of the run, not its batches."""
+    schedulers = [{"type": "OneCycleLR", "eta_max": 0.5, "total_steps": EPOCHS, **FROM_EPOCHS}]
+    [config] = h.dialects.mmengine.hooks_of_param_scheduler(schedulers, max_epochs=EPOCHS)
+    found = sample(h.HOOKS.build(config), max_epochs=EPOCHS, iters_per_epoch=BATCHES, base_lr=LR)
+    assert found == pytest.approx(mmengines(schedulers, "lr"))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -23,9 +23,10 @@ The loop, with the points of a hook::
     hook.after_train(runner)
     hook.after_run(runner)
 
-``metrics`` are the values logged by the module; ``outputs`` is the result of the step, in
-validation and testing also a list. ``before_save_checkpoint(runner, checkpoint)`` is called for
-every Lightning checkpoint, and by ``runner.save_checkpoint()``. ``Trainer.test`` corresponds to
+``metrics`` are the values logged by the module; ``outputs`` is the result of the step, with its
+``log_vars`` by name, in validation and testing also a list.
+``before_save_checkpoint(runner, checkpoint)`` is called for every Lightning checkpoint, and by
+``runner.save_checkpoint()``. ``Trainer.test`` corresponds to
 mmengine's ``runner.test()``, ``Trainer.validate`` to ``runner.val()``: see
 :class:`~lightning_hooks.dialects.mmengine.loops.Evaluation`.
 
@@ -35,6 +36,7 @@ hooks. Without mmengine, import ``Hook``, ``HOOKS`` and ``MessageHub`` from this
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from lightning_hooks.dialects.dialect import Arguments, Dialect
@@ -63,6 +65,14 @@ _POINTS = tuple(
 _CHECKPOINT = ("before_save_checkpoint", "after_load_checkpoint")
 
 
+def _with_log_vars(outputs: Any) -> Any:
+    """Return the outputs of a step with its ``log_vars`` by name, as mmengine's hooks get them."""
+    if not isinstance(outputs, Mapping) or not isinstance(outputs.get("log_vars"), Mapping):
+        return outputs
+    own = {name: value for name, value in outputs.items() if name != "log_vars"}
+    return {**own, **outputs["log_vars"]}
+
+
 def _arguments(facade: RunnerFacade, point: str, method: Any) -> Arguments:
     runner = facade.native_runner
     kwargs: dict[str, Any] = {}
@@ -71,7 +81,7 @@ def _arguments(facade: RunnerFacade, point: str, method: Any) -> Arguments:
         index = runner.iter if is_one_epoch else runner.inner_iter
         kwargs = {"batch_idx": index, "data_batch": runner.data_batch}
         if point.startswith("after"):
-            kwargs["outputs"] = runner.outputs
+            kwargs["outputs"] = _with_log_vars(runner.outputs)
             if "train" not in point and isinstance(runner.result, (list, tuple)):
                 kwargs["outputs"] = runner.result  # mmengine passes a list of samples
     elif point in ("after_val_epoch", "after_test_epoch"):

@@ -31,7 +31,7 @@ POLICIES = {
 ENDINGS = {"ParamScheduler": "", "Momentum": "momentum", "LR": "lr"}
 """The entry of the parameter groups for the ending of a scheduler's name."""
 
-OF_ONE_CYCLE = ("total_steps", "pct_start", "anneal_strategy", "div_factor", "final_div_factor")
+OF_ONE_CYCLE = ("pct_start", "anneal_strategy", "div_factor", "final_div_factor", "three_phase")
 
 
 class Window(NamedTuple):
@@ -120,16 +120,24 @@ def _hook(
     field: str, windows: list[Window], total: Mapping[bool, int | None], epoch_length: int | None
 ) -> dict[str, Any]:
     """Return the config of the hook for the schedulers of a field."""
-    windows = sorted(windows, key=lambda window: window.begin)
+    windows = [
+        window._replace(end=total[window.by_epoch]) if window.end is None else window
+        for window in sorted(windows, key=lambda window: window.begin)
+    ]
+    if any(window.kind == "OneCycle" for window in windows):
+        if len(windows) > 1 or field != "lr":
+            raise ValueError("a OneCycleLR of param_scheduler stands alone")
+        return {"type": "OneCycleLrUpdaterHook", **_one_cycle(windows[0], total, epoch_length)}
     if epoch_length is not None:
         windows = [
             _by_iteration(window, epoch_length) if window.converts else window for window in windows
         ]
     warm_up, rest = _split(windows)
-    if any(window.kind == "OneCycle" for window in windows):
-        if len(windows) > 1 or field != "lr":
-            raise ValueError("a OneCycleLR of param_scheduler stands alone")
-        return {"type": "OneCycleLrUpdaterHook", **_one_cycle(windows[0])}
+    if warm_up is not None and field == "momentum":
+        raise ValueError(
+            "a warm-up of momentum in param_scheduler has no counterpart: a warm-up here divides "
+            "the momentum, where MMEngine's multiplies"
+        )
     of_warm_up = {} if warm_up is None else _warm_up(warm_up)
     is_share = bool(rest) and rest[0].converts  # lengths in epochs, counted in iterations
     by_epoch = not rest or (rest[0].by_epoch and not is_share)
@@ -223,17 +231,19 @@ def _phases(
                 f"a scheduler of {field} in param_scheduler begins before another ends"
             )
         length = None if window.end is None else window.end - window.begin
-        policy = _policy(window, field, length, total, is_share=is_share)
+        is_first = all(phase["policy"] == "fixed" for phase in phases)
+        policy = _policy(window, field, length, total, is_share=is_share, is_first=is_first)
         if end is None:
             phases.append(policy)
             at = window.begin
             continue
         assert length is not None
         # the value of the last step stays, not the end value of the policy
-        if length > 1 and not is_share and policy["policy"] != "fixed":
+        if not is_share and policy["policy"] != "fixed":
             if window.kind == "CosineAnnealing":
                 policy.setdefault("total", length)
-            phases.append({**policy, "length": length - 1})
+            if length > 1:
+                phases.append({**policy, "length": length - 1})
             phases.append({"policy": "fixed", "length": 1})
         else:
             phases.append({**policy, "length": length})
@@ -262,7 +272,13 @@ def _joined(phases: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 
 def _policy(
-    window: Window, field: str, length: int | None, total: int | None, *, is_share: bool
+    window: Window,
+    field: str,
+    length: int | None,
+    total: int | None,
+    *,
+    is_share: bool,
+    is_first: bool,
 ) -> dict[str, Any]:
     """Return the policy for a scheduler, with arguments for the scheduler's window."""
     given, kind = window.arguments, window.kind
@@ -282,9 +298,16 @@ def _policy(
     elif kind in ("CosineAnnealing", "CosineRestart"):
         eta_ratio = given.get("eta_min_ratio")
         policy |= {ratio: eta_ratio} if eta_ratio is not None else {least: given.get("eta_min", 0)}
+        if eta_ratio and not is_first and kind == "CosineAnnealing":
+            raise ValueError(
+                "an eta_min_ratio of param_scheduler after another scheduler is a share of the "
+                "first value; a phase's is a share of the value at begin: set eta_min"
+            )
         if kind == "CosineRestart":
+            if field == "momentum":
+                raise ValueError("a CosineRestartMomentum of param_scheduler has no counterpart")
             periods = list(given["periods"])
-            policy |= {"periods": periods}
+            policy |= {"periods": periods} | ({"restart": True} if window.begin else {})
             weights = list(given.get("restart_weights", [1] * len(periods)))
             policy["restart_weights"] = weights
             if set(weights) != {1} and (eta_ratio or given.get("eta_min")):
@@ -315,12 +338,12 @@ def _policy(
             f"a {kind}LR of param_scheduler with convert_to_iter_based needs epoch_length=..., the "
             "batches of an epoch"
         )
-    if policy.get("total") == acts:  # the policy's window
+    if "total" in policy and policy["total"] == acts:  # the policy's window
         del policy["total"]
     elif is_share and "total" in policy:
         raise ValueError(
-            f"a {kind}LR of param_scheduler with T_max={policy['total']} and convert_to_iter_based "
-            "needs epoch_length=..., the batches of an epoch"
+            f"a {kind}LR of param_scheduler over {policy['total']} epochs, not to its end in the "
+            "run, with convert_to_iter_based needs epoch_length=..., the batches of an epoch"
         )
     return policy
 
@@ -332,9 +355,23 @@ def _steps(window: Window, length: int | None, *, is_share: bool) -> int:
     return length if is_share else max(length - 1, 1)
 
 
-def _one_cycle(window: Window) -> dict[str, Any]:
+def _one_cycle(
+    window: Window, total: Mapping[bool, int | None], epoch_length: int | None
+) -> dict[str, Any]:
+    """Return the arguments of the hook for a OneCycleLR, which acts on the whole run."""
     given = window.arguments
-    return {
-        "max_lr": given["eta_max"],
-        **{name: given[name] for name in (*OF_ONE_CYCLE, "three_phase") if name in given},
-    }
+    if window.begin or (window.by_epoch and not window.converts):
+        raise ValueError(
+            "a OneCycleLR of param_scheduler that begins later or counts in epochs has no "
+            "counterpart: set begin=0 and convert_to_iter_based=True"
+        )
+    steps = given.get("total_steps") or window.end
+    arguments = {"max_lr": given["eta_max"]}
+    if steps is not None and steps != total[window.by_epoch]:
+        if window.converts and epoch_length is None:
+            raise ValueError(
+                f"a OneCycleLR of param_scheduler with total_steps={steps} and "
+                "convert_to_iter_based needs epoch_length=..., the batches of an epoch"
+            )
+        arguments["total_steps"] = steps * (epoch_length or 1) if window.converts else steps
+    return arguments | {name: given[name] for name in OF_ONE_CYCLE if name in given}
