@@ -191,7 +191,7 @@ class LogBuffer:
             counts.append(count)
             iterations.append(now)
             if is_tensor and len(values) % MAX_UNREAD == 0:
-                self._read({key: len(values) for key, values in self.val_history.items()})
+                self._read({key: MAX_UNREAD})  # the earlier values have been read
 
     def replace(self, vars: Mapping[str, Any]) -> None:
         """Replace all values of the given keys; each new value then is the average.

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from lightning_hooks import LogBuffer
+from lightning_hooks.engine.runner import log_buffer
 from support.golden import recorded
 
 GOLDEN = recorded("log_buffer")["cases"]
@@ -104,6 +105,25 @@ def test_departure_tensors_that_nobody_averages_are_read_every_10_000_values() -
     assert kinds == [False] * 10_000 + [True]
     buffer.average()
     assert buffer.output["loss"] == 0.5
+
+
+def test_each_value_is_looked_at_once_where_many_values_are_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at, read = [], LogBuffer._read
+
+    def noting_read(buffer: LogBuffer, lengths: dict[str, int]) -> None:
+        looked_at.append(sum(lengths.values()))
+        read(buffer, lengths)
+
+    monkeypatch.setattr(log_buffer, "MAX_UNREAD", 10)
+    monkeypatch.setattr(LogBuffer, "_read", noting_read)
+    buffer = LogBuffer()
+    values = {f"loss_{number}": torch.tensor(0.5) for number in range(30)}
+    for _ in range(100):
+        buffer.update(values)
+    assert sum(looked_at) == 30 * 100
+    assert {type(each) for kept in buffer.val_history.values() for each in kept} == {float}
 
 
 @pytest.mark.parametrize("number", [1, 7, 8, 9, 50, 129, 1000])
