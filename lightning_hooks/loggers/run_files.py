@@ -7,9 +7,10 @@ import errno
 import logging
 import os
 import posixpath
+import sys
 import zlib
 from collections.abc import Collection, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import IO, TYPE_CHECKING, Any
 
 import fsspec
 
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
 __all__ = ["LogFile", "check_suffix", "claim_timestamp", "copy_files", "files_of_run"]
 
 _TRACKERS = ("wandb", "mlruns", "mlartifacts")  # folders that trackers own
+_BLOCK = 1 << 20  # bytes read at once
 _APPENDING = os.O_WRONLY | os.O_CREAT | os.O_APPEND
 
 
@@ -78,17 +80,31 @@ def append(path: str, data: bytes, local: bool = True) -> None:
 def read(path: str) -> bytes:
     """Return the content of a local or remote file; empty if missing or unreadable."""
     try:
-        return _read(path)
+        with _opened(path) as file:
+            return bytes(file.read())
     except OSError:
         return b""
 
 
-def _read(path: str, start: int = 0) -> bytes:
-    """Return the content of a file from a byte on."""
+def _opened(path: str) -> Any:
+    """Return a local or remote file, open for reading its bytes."""
     local = os.fdopen(_open(path, os.O_RDONLY), "rb") if is_local(path) else None
-    with local or fsspec.open(path, "rb") as file:
-        file.seek(start)
-        return bytes(file.read())
+    return local or fsspec.open(path, "rb")
+
+
+def _measure(file: IO[bytes], size: int, crc: int, end: int) -> tuple[int, int]:
+    """Return the size and the CRC-32 of a file up to ``end``.
+
+    Args:
+        file: The file.
+        size: The bytes of the beginning, which is not read.
+        crc: The CRC-32 of the beginning.
+        end: The bytes to measure at most.
+    """
+    file.seek(size)
+    while size < end and (block := file.read(min(_BLOCK, end - size))):
+        size, crc = size + len(block), zlib.crc32(block, crc)
+    return size, crc
 
 
 class LogFile:
@@ -141,18 +157,18 @@ class LogFile:
         Returns:
             None if the file cannot be read: a resumed run then cuts no line off.
         """
-        size, crc = self._measured
         try:
-            added = _read(self.path, size)
+            with _opened(self.path) as file:
+                self._measured = _measure(file, *self._measured, end=sys.maxsize)
         except FileNotFoundError:
-            added = b""
+            pass
         except Exception as error:  # a lost mount, an expired token: the checkpoint is written
             logger.warning(
                 "%s cannot be read (%s); a run resumed from the checkpoint cuts no line off",
                 *(self.path, describe(error)),
             )
             return None
-        self._measured = size, crc = size + len(added), zlib.crc32(added, crc)
+        size, crc = self._measured
         return {"size": size, "crc32": crc}
 
     def cut_back(self, state: Mapping[str, Any], logger: logging.Logger) -> bool:
@@ -167,26 +183,29 @@ class LogFile:
             state: Result of :meth:`state` from the checkpoint.
             logger: Warns if the file cannot be cut back.
         """
-        content = read(self.path)
-        start = content[: state["size"]]
-        if len(start) == state["size"] and zlib.crc32(start) == state["crc32"]:
-            if len(content) > len(start):
-                self._truncate(start, logger)
-        elif content:
+        size, crc, has_more = 0, 0, False
+        with contextlib.suppress(OSError), _opened(self.path) as file:
+            size, crc = _measure(file, 0, 0, end=state["size"])
+            has_more = bool(file.read(1))
+        if (size, crc) == (state["size"], state["crc32"]):
+            self._measured = size, crc
+            if has_more:
+                self._truncate(size, logger)
+        elif size or has_more:
             logger.warning(
                 "%s is not what it was when the checkpoint was written: it is not cut back",
                 self.path,
             )
-        return bool(content) or not state["size"]
+        return bool(size or has_more) or not state["size"]
 
-    def _truncate(self, start: bytes, logger: logging.Logger) -> None:
+    def _truncate(self, size: int, logger: logging.Logger) -> None:
         try:
             if self._is_local:
                 with os.fdopen(_open(self.path, os.O_RDWR), "r+b") as file:
-                    file.truncate(len(start))
+                    file.truncate(size)
             else:
                 fs, target = filesystem(self.path)
-                fs.pipe_file(target, start)
+                fs.pipe_file(target, fs.cat_file(target, 0, size))
         except OSError as error:
             logger.warning("%s cannot be cut back: %s", self.path, error)
 

@@ -116,6 +116,7 @@ LAYOUT: dict[str, Any] = {
             [
                 {
                     **dict.fromkeys(("values", "counts", "iterations"), concatenation),
+                    "steps_of": {"*": str},
                     "output": {"*": float | int},
                     "averages": [str],
                     "ready": bool,

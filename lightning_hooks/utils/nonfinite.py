@@ -83,8 +83,8 @@ def finite_weights(module: torch.nn.Module) -> tuple[torch.Tensor, ...]:
         for parameter in module.parameters()
         if parameter.requires_grad and not torch.nn.parameter.is_lazy(parameter)
     ]
-    if not with_grad:
-        return ()
+    if not any_non_finite(with_grad):  # nearly always, and many times faster than one by one
+        return tuple(with_grad)
     flags = [any_non_finite([parameter]).to(with_grad[0].device) for parameter in with_grad]
     bad = torch.stack(flags).tolist()
     return tuple(p for p, is_bad in zip(with_grad, bad, strict=True) if not is_bad)

@@ -117,5 +117,7 @@ def averageable(key: str, value: Any) -> Any:
 def packed(numbers: list[Any]) -> torch.Tensor:
     """Return numbers as an int64 tensor, or as float64 if a number is no 64-bit integer."""
     is_integral = all(issubclass(kind, Integral) for kind in {*map(type, numbers)})
-    is_integral = is_integral and all(-(2**63) <= int(n) < 2**63 for n in numbers)
-    return torch.tensor(numbers, dtype=torch.int64 if is_integral else torch.float64)
+    ends = (min(numbers, default=0), max(numbers, default=0)) if is_integral else ()
+    is_integral = is_integral and all(-(2**63) <= int(n) < 2**63 for n in ends)
+    # numpy takes a third of torch's time
+    return torch.from_numpy(np.array(numbers, dtype=np.int64 if is_integral else np.float64))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from lightning_hooks import CheckpointHook, HookAdapter, IterTimerHook, TextLoggerHook
-from lightning_hooks.loggers.run_files import append
+from lightning_hooks.loggers.run_files import LogFile, append
 from support.logs.text import read_logs
 from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
@@ -274,3 +275,35 @@ def test_several_loggers_of_a_run_share_its_files(tmp_path: Path) -> None:
     trainer = make_trainer("unused", HookAdapter(hooks, work_dir=str(tmp_path)))
     trainer.fit(TinyModule(), make_loader(4), make_loader(1))
     assert len(names(tmp_path)) == 2
+
+
+@pytest.mark.parametrize("is_remote", [False, True])
+def test_a_long_log_is_read_once_and_in_blocks(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_remote: bool
+) -> None:
+    path = f"memory://{tmp_path.name}/long.log" if is_remote else str(tmp_path / "long.log")
+    logger = logging.getLogger(__name__)
+    line = "x" * (1 << 20)
+    before = LogFile(path)
+    for _ in range(3):
+        before.append(line, logger)
+    state = before.state(logger)
+    assert state is not None
+    before.append("of the time after the checkpoint", logger)
+
+    blocks: list[int] = []
+    crc32 = zlib.crc32
+
+    def noting_crc32(data: bytes, value: int = 0) -> int:
+        blocks.append(len(data))
+        return crc32(data, value)
+
+    monkeypatch.setattr("lightning_hooks.loggers.run_files.zlib.crc32", noting_crc32)
+    resumed = LogFile(path)
+    assert resumed.cut_back(state, logger)
+    assert resumed.state(logger) == state
+    resumed.append("one", logger)
+    later = resumed.state(logger)
+    assert later is not None
+    assert (sum(blocks), later["size"]) == (state["size"] + 4, state["size"] + 4)
+    assert max(blocks) <= 1 << 20

@@ -191,7 +191,7 @@ class LogBuffer:
             counts.append(count)
             iterations.append(now)
             if is_tensor and len(values) % MAX_UNREAD == 0:
-                self._read({key: len(values) for key, values in self.val_history.items()})
+                self._read({key: MAX_UNREAD})  # the earlier values have been read
 
     def replace(self, vars: Mapping[str, Any]) -> None:
         """Replace all values of the given keys; each new value then is the average.
@@ -283,7 +283,10 @@ class LogBuffer:
     # -- checkpoints -------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the numbers, for a checkpoint; other values are left out."""
+        """Return the numbers, for a checkpoint; other values are left out.
+
+        The steps of keys that were always updated together are there once.
+        """
         self.before_average()
         self._read({key: len(values) for key, values in self.val_history.items()})
         keys = [
@@ -291,11 +294,15 @@ class LogBuffer:
             for key, values in self.val_history.items()
             if all(issubclass(kind, Real) for kind in {*map(type, values)})
         ]
+        counts = {key: self.n_history.get(key, []) for key in keys}
+        iterations = {key: self._iterations.get(key, []) for key in keys}
+        steps_of = _first_equal({key: (counts[key], iterations[key]) for key in keys})
+        firsts = dict.fromkeys(steps_of.values())
         return {
-            **{
-                name: concatenated({key: packed(history.get(key, [])) for key in keys})
-                for name, history in self._histories.items()
-            },
+            "values": concatenated({key: packed(self.val_history[key]) for key in keys}),
+            "counts": concatenated({key: packed(counts[key]) for key in firsts}),
+            "iterations": concatenated({key: packed(iterations[key]) for key in firsts}),
+            "steps_of": steps_of,
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
             "averages": [key for key in self.output if key in self.output.averages],
             "ready": self.ready,
@@ -304,10 +311,13 @@ class LogBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace all values and averages by a :meth:`state_dict`."""
         self.clear()
-        of_keys = {name: separated(state[name]) for name in self._histories}
-        for key in of_keys["iterations"]:  # integers, so that the keys are in order
-            for name, history in self._histories.items():
-                history[key] = of_keys[name][key].tolist()
+        values, counts, iterations = (
+            separated(state[name]) for name in ("values", "counts", "iterations")
+        )
+        for key, first in state["steps_of"].items():
+            self.val_history[key] = values[key].tolist()
+            self.n_history[key] = counts[first].tolist()
+            self._iterations[key] = iterations[first].tolist()
         self.output.update(state["output"])
         self.output.averages = {*state["averages"]} & self.output.keys()
         self.ready = state["ready"]
@@ -355,6 +365,20 @@ class LogBuffer:
 
 
 def _do_nothing() -> None: ...
+
+
+def _first_equal(values: Mapping[str, Any]) -> dict[str, str]:
+    """Return for each key the first key with an equal value.
+
+    >>> _first_equal({"loss": [1, 2], "acc": [1, 2], "rare": [2]})
+    {'loss': 'loss', 'acc': 'loss', 'rare': 'rare'}
+    """
+    firsts: dict[str, Any] = {}
+    found = {}
+    for key, value in values.items():
+        found[key] = next((first for first, other in firsts.items() if other == value), key)
+        firsts.setdefault(found[key], value)
+    return found
 
 
 def _is_tensor(value: Any) -> bool:

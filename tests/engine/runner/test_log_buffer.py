@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,9 @@ import pytest
 import torch
 
 from lightning_hooks import LogBuffer
+from lightning_hooks.engine.runner import log_buffer
+from lightning_hooks.utils.concatenated import separated
+from lightning_hooks.utils.plain_types import packed
 from support.golden import recorded
 
 GOLDEN = recorded("log_buffer")["cases"]
@@ -106,6 +110,25 @@ def test_departure_tensors_that_nobody_averages_are_read_every_10_000_values() -
     assert buffer.output["loss"] == 0.5
 
 
+def test_each_value_is_looked_at_once_where_many_values_are_logged(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked_at, read = [], LogBuffer._read
+
+    def noting_read(buffer: LogBuffer, lengths: dict[str, int]) -> None:
+        looked_at.append(sum(lengths.values()))
+        read(buffer, lengths)
+
+    monkeypatch.setattr(log_buffer, "MAX_UNREAD", 10)
+    monkeypatch.setattr(LogBuffer, "_read", noting_read)
+    buffer = LogBuffer()
+    values = {f"loss_{number}": torch.tensor(0.5) for number in range(30)}
+    for _ in range(100):
+        buffer.update(values)
+    assert sum(looked_at) == 30 * 100
+    assert {type(each) for kept in buffer.val_history.values() for each in kept} == {float}
+
+
 @pytest.mark.parametrize("number", [1, 7, 8, 9, 50, 129, 1000])
 @pytest.mark.parametrize("kind", [float, np.float32, int])
 @pytest.mark.parametrize("count", [1, 3])
@@ -146,3 +169,41 @@ def test_a_dict_that_an_old_hook_assigns_is_the_output() -> None:
     buffer.average()
     buffer.output = kept
     assert dict(buffer.output) == {"score": 1.0}
+
+
+def test_a_file_has_the_steps_of_all_values_once() -> None:
+    progress = SimpleNamespace(completed=0)
+    buffer = LogBuffer(progress)
+    for progress.completed in range(100):
+        buffer.update({f"loss_{number}": number / 7 for number in range(30)}, count=3)
+        if progress.completed % 10 == 0:
+            buffer.update({"rare": 1})
+    state = buffer.state_dict()
+    lengths = {
+        name: sum(map(len, separated(state[name]).values()))
+        for name in ("values", "counts", "iterations")
+    }
+    assert lengths == {"values": 30 * 100 + 10, "counts": 100 + 10, "iterations": 100 + 10}
+
+    restored = LogBuffer(progress)
+    restored.load_state_dict(state)
+    assert restored.val_history == buffer.val_history
+    assert restored.n_history == buffer.n_history
+    assert restored.window(20) == buffer.window(20)
+    assert restored.window(5) == buffer.window(5)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "dtype"),
+    [
+        ([], torch.int64),
+        ([1, np.int32(-2), True], torch.int64),
+        ([2**63 - 1, -(2**63)], torch.int64),
+        ([2**63, 0], torch.float64),
+        ([np.uint64(2**63)], torch.float64),
+        ([1, 0.5, np.float32(0.25)], torch.float64),
+    ],
+)
+def test_numbers_are_packed_in_the_type_that_holds_them(numbers: Any, dtype: Any) -> None:
+    assert packed(numbers).dtype == dtype
+    assert packed(numbers).tolist() == numbers

@@ -235,7 +235,7 @@ def last_of(directory: Path) -> dict[str, Any]:
     ((log_buffer,),) = checkpoint["lightning_hooks"]["log_buffer"]
     histories = ("values", "counts", "iterations")
     log_buffer |= {part: separated(log_buffer[part]) for part in histories}
-    for part in ("values", "counts", "output"):
+    for part in ("values", "output"):
         for name in ("time", "data_time"):
             log_buffer[part].pop(name, None)
     parts = ("state_dict", "current_model_state", "optimizer_states", "loops")
