@@ -117,9 +117,10 @@ class Hosted(HostedHook):
     def run_point(self, point: str, runner: Runner) -> None:
         """Call the dialect's points at a point of mmcv."""
         facade = self.dialect.facade_of(runner, point)
-        first, *others = self.dialect.points[point]
+        first, others = self.dialect.points[point][:1], self.dialect.points[point][1:]
         facade.enter_point(point)
-        self.call(first)
+        for name in first:
+            self.call(name)
         facade.after_call(point)
         if others or point == "after_run":
             hooks = list(facade.hosted_hooks())

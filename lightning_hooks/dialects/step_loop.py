@@ -23,6 +23,9 @@ from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["StepFacade", "step_dialect"]
 
+LOADS_AFTER = ("before_train_epoch", "after_train_iter", "after_val_epoch")
+"""The points of mmcv after which the Trainer loads the next batch."""
+
 
 class StepFacade(Facade):
     """The trainer of a loop of steps: ``self.trainer`` of detectron2's and cvpods' hooks.
@@ -37,7 +40,8 @@ class StepFacade(Facade):
     ``total_loss``  the step's loss
     other names     the step's ``log_vars``, the other scalar tensors returned by the step,
                     and the values logged by the module with ``self.log(on_step=True)``
-    ``data_time``   seconds from the end of the previous step to the start of this step
+    ``data_time``   seconds to the start of this step, from the end of the previous step, of a
+                    validation between them, or from the start of the epoch
     ==============  =======================================================================
 
     On several ranks each storage has the values of its own rank: no step waits for the other ranks.
@@ -59,7 +63,7 @@ class StepFacade(Facade):
         self._library = _library_of(dialect, self.hosted_hooks())
         self.storage = self.new_storage(self.start_iter + self.first_iter)
         self._entered_storages = contextlib.ExitStack()
-        self._batch_ended: float | None = None
+        self._loading_since: float | None = None
 
     def __getattr__(self, name: str) -> Any:
         if name in self._dialect.methods:
@@ -116,8 +120,8 @@ class StepFacade(Facade):
     def at_before_train_iter(self) -> None:
         """Set the storage's iteration, and store the loading time."""
         self.storage.iter = self.iter + self.first_iter
-        if self._batch_ended is not None:
-            self.storage.feed({"data_time": time.perf_counter() - self._batch_ended})
+        if self._loading_since is not None:
+            self.storage.feed({"data_time": time.perf_counter() - self._loading_since})
 
     def at_after_train_iter(self) -> None:
         """Store the results of the step."""
@@ -133,8 +137,8 @@ class StepFacade(Facade):
 
     def after_call(self, point: str) -> None:
         """Take the time: the Trainer loads the next batch now."""
-        if point == "after_train_iter":
-            self._batch_ended = time.perf_counter()
+        if point in LOADS_AFTER:
+            self._loading_since = time.perf_counter()
 
     def _new_scalars(self, outputs: dict[str, Any]) -> dict[str, Any]:
         scalars = {
@@ -203,12 +207,14 @@ def step_dialect(name: str, facade: type[StepFacade], **options: Any) -> Dialect
         name=name,
         points={
             "before_run": ("before_train",),
+            "before_train_epoch": (),
             "before_train_iter": ("before_step",),
             "after_train_iter": ("after_step",),
+            "after_val_epoch": (),
             "after_run": ("after_train",),
         },
         facade=facade,
-        facade_points=("before_train_iter", "after_train_iter"),
+        facade_points=("before_train_iter", *LOADS_AFTER),
         on_error=("after_train",),
         at_setup=open_storage,
         **{**defaults, **options},

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import time
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -222,6 +223,20 @@ def test_each_rank_has_its_own_data_time(tmp_path: Path) -> None:
     hook = After(lambda t: {k: v for k, (v, _) in t.storage.latest().items() if "time" in k})
     fit(tmp_path, hook, max_epochs=1)
     assert hook.results[2]["rank_data_time"] == hook.results[2]["data_time"] > 0
+
+
+@pytest.mark.parametrize("validation", [{}, {"val_check_interval": 2}])
+def test_the_time_of_a_validation_is_no_data_time(
+    tmp_path: Path, validation: dict[str, Any]
+) -> None:
+    class Slow(TinyModule):
+        def on_validation_epoch_end(self) -> None:
+            time.sleep(0.5)
+
+    hook = After(lambda trainer: trainer.storage.latest()["data_time"][0])
+    fit(tmp_path, hook, module=Slow(), val=1, **validation)
+    assert len(hook.results) == 6  # from the first iteration on, as detectron2's
+    assert max(hook.results) < 0.5
 
 
 # -- the line for the terminal -------------------------------------------------------------------
