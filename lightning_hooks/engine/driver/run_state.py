@@ -180,6 +180,7 @@ class RunState:
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
+        runner.start_iter = runner.iter
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))

@@ -127,6 +127,9 @@ class Runner:
     own_max_iters: int | None = None
     """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
 
+    start_iter: int | None = None
+    """Iterations done when the run began or was resumed; None from its first batch on."""
+
     _epoch: int
     _max_epochs: int | None
     _max_iters: int | None
@@ -336,8 +339,11 @@ class Runner:
     def iterations_done(self) -> int:
         """Training iterations done, with the current iteration if the step is made.
 
-        Lightning repeats an iteration that an exception has ended before the step.
+        Lightning repeats an iteration that an exception has ended before the step. Before the first
+        batch of a resumed run, Lightning has not counted the batch that ended with the file.
         """
+        if self.start_iter is not None:
+            return self.start_iter
         current, is_open = self._counts_of_epoch, self.batch_is_open
         is_made = is_open and (self.calls_hooks or current.processed == current.ready)
         return self.iter + is_made

@@ -1,0 +1,54 @@
+"""What a resumed run shows and writes before its first batch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from lightning.pytorch.callbacks import Callback
+
+from lightning_hooks import CheckpointHook, ClosureHook
+from support.probes import Recorder, SaveAt
+from support.training import fit
+
+
+def train(folder: Path, *hooks: Any, **options: Any) -> None:
+    fit(folder, *hooks, val=1, max_epochs=2, **options)
+
+
+def fail(runner: Any) -> None:
+    raise InterruptedError
+
+
+class SaveAtStart(Callback):
+    """Saves in ``on_train_start``."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
+        trainer.save_checkpoint(self.path)
+
+
+def test_an_error_before_the_first_batch_writes_no_file_of_an_iteration_to_come(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "a.ckpt"
+    train(tmp_path, SaveAt("on_train_batch_end", path, 6))
+    for point in ("before_run", "before_train_epoch"):
+        hook = CheckpointHook(10, on_exception=True)
+        with pytest.raises(InterruptedError):
+            train(tmp_path / point, hook, ClosureHook(point, fail), ckpt_path=path)
+        assert [*(tmp_path / point).glob("*.pth")] == []
+
+
+def test_a_file_from_before_the_first_batch_has_the_iterations_done(tmp_path: Path) -> None:
+    path, again, recorder = tmp_path / "a.ckpt", tmp_path / "b.ckpt", Recorder()
+    train(tmp_path, SaveAt("on_train_batch_end", path, 6))
+    train(tmp_path, Recorder(), SaveAtStart(again), ckpt_path=path)
+    assert torch.load(again, weights_only=True)["meta"]["iter"] == 6
+    train(tmp_path, recorder, ckpt_path=again)
+    begun = [call[2] for call in recorder.calls if call[0] == "before_train_iter"]
+    assert begun == [6, 7]
