@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -30,6 +30,7 @@ __all__ = [
     "loader_suffix",
     "logged_by",
     "names_for_loggers",
+    "own_names",
     "publish",
     "restore_callback_values",
     "step_metrics",
@@ -153,6 +154,11 @@ def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
     return there, _names(logged) - there
 
 
+def own_names(trainer: L.Trainer) -> set[str]:
+    """Return the names of the values that the module has logged so far, in all forms."""
+    return _names(_logged(trainer))
+
+
 def _logged(trainer: L.Trainer) -> Iterator[Any]:
     """Yield Lightning's description of each logged value of the module."""
     fit = trainer.fit_loop.epoch_loop
@@ -199,7 +205,9 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
 
 
 @needs("values of hooks in callback_metrics")
-def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
+def publish(
+    trainer: L.Trainer, values: Mapping[str, Any], but: Collection[str] = frozenset()
+) -> None:
     """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
 
     No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
@@ -208,9 +216,10 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
         trainer: The Trainer.
         values: Numbers, or tensors of a single element, not read from the device; other values
             are left out.
+        but: The names of values that the module logged before the resume.
     """
     # the properties of the Trainer would compute the module's metrics now
-    shown, own = trainer._logger_connector._callback_metrics, _names(_logged(trainer))
+    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
         if name not in own and (is_tensor or isinstance(value, Real)):

@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -106,6 +106,9 @@ class Runner:
 
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
+
+    logged_before: Collection[str] = frozenset()
+    """The names of the values that the module had logged when the resumed file was written."""
 
     # counters and limits
 

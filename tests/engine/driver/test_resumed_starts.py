@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -9,7 +10,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import CheckpointHook, ClosureHook
+from lightning_hooks import CheckpointHook, ClosureHook, TextLoggerHook
 from support.probes import Recorder, SaveAt
 from support.training import fit
 
@@ -52,3 +53,33 @@ def test_a_file_from_before_the_first_batch_has_the_iterations_done(tmp_path: Pa
     train(tmp_path, recorder, ckpt_path=again)
     begun = [call[2] for call in recorder.calls if call[0] == "before_train_iter"]
     assert begun == [6, 7]
+
+
+class Shown(Callback):
+    """Keeps the values for callbacks as a validation begins; may raise then."""
+
+    def __init__(self, cut: bool = False) -> None:
+        self.cut, self.values = cut, dict[str, float]()
+
+    def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
+        if not trainer.sanity_checking and trainer.global_step == 4:
+            values = trainer.callback_metrics
+            self.values = {name: value.item() for name, value in values.items()}
+            if self.cut:
+                raise InterruptedError
+
+
+@pytest.mark.parametrize("by_epoch", [True, False])
+def test_the_validation_that_a_run_begins_with_shows_the_modules_own_values(
+    by_epoch: bool, tmp_path: Path
+) -> None:
+    """A hook's average of the same name, which the loggers write, stays behind the module's."""
+    values = []
+    for cut in (True, False):
+        shown, options = Shown(cut), {"ckpt_path": None if cut else tmp_path / "iter_4.pth"}
+        hooks = [CheckpointHook(9, on_exception=True, by_epoch=by_epoch), TextLoggerHook(interval=2)]
+        with contextlib.suppress(InterruptedError):
+            train(tmp_path, *hooks, callbacks=[shown], by_epoch=by_epoch, **options)
+        values.append(shown.values)
+    assert values[0]["train_loss"] != values[0]["loss"]
+    assert values[1] == values[0]
