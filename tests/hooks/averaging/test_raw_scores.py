@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lightning_hooks import (
     BestCheckpointHook,
     CheckpointHook,
     EMAHook,
+    IterTimerHook,
     MomentumAnnealingEMAHook,
     TextLoggerHook,
     TrainStepModule,
@@ -322,3 +324,21 @@ class Keeps(TinyModule):
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         self.seen.append(float(batch[0].sum()))
         return super().validation_step(batch, batch_idx)
+
+
+class Slow(TinyModule):
+    """Takes its time to validate."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        time.sleep(0.3)
+        return super().validation_step(batch, batch_idx)
+
+
+def test_the_times_of_an_iteration_are_without_the_raw_weights_validation(tmp_path: Path) -> None:
+    hooks = [EMAHook(momentum=0.1, validate="both"), IterTimerHook(), TextLoggerHook(interval=1)]
+    fit(tmp_path, *hooks, module=Slow, val=1, val_check_interval=2)
+    [log] = tmp_path.glob("*.log.json")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    waits = [row["data_time"] for row in rows if row.get("mode") == "train"]
+    assert len(waits) == 4
+    assert max(waits) < 0.2
