@@ -77,7 +77,10 @@ def test_the_validation_that_a_run_begins_with_shows_the_modules_own_values(
     values = []
     for cut in (True, False):
         shown, options = Shown(cut), {"ckpt_path": None if cut else tmp_path / "iter_4.pth"}
-        hooks = [CheckpointHook(9, on_exception=True, by_epoch=by_epoch), TextLoggerHook(interval=2)]
+        hooks = [
+            CheckpointHook(9, on_exception=True, by_epoch=by_epoch),
+            TextLoggerHook(interval=2),
+        ]
         with contextlib.suppress(InterruptedError):
             train(tmp_path, *hooks, callbacks=[shown], by_epoch=by_epoch, **options)
         values.append(shown.values)
