@@ -89,6 +89,8 @@ def has_batch_left(trainer: L.Trainer) -> bool:
     counts = batches(trainer).current
     if counts.processed < counts.ready:
         return True
+    if ends_epoch(trainer):
+        return False
     if counts.completed == counts.processed:
         return not epoch_is_over(trainer)
     epochs: Any = trainer.fit_loop.epoch_progress.current
@@ -290,9 +292,10 @@ def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
         checkpoint: Lightning's dict, as read from the file, changed.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    for counts in loops.get("epoch_loop.batch_progress", {}).values():
-        if isinstance(counts, dict):  # else whether the batch is the last
-            counts["completed"] = counts.get("processed", 0)
+    batches = loops.get("epoch_loop.batch_progress", {})
+    for counts in (batches[name] for name in ("total", "current") if name in batches):
+        counts["completed"] = counts.get("processed", 0)
+    batches["is_last_batch"] = True  # to Lightning not, where a limit exceeds the pass's length
     for counts in loops.get("epoch_progress", {}).values():
         counts["processed"] = counts.get("completed", 0)
 
