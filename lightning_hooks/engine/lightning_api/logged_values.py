@@ -13,6 +13,7 @@ from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import needs
+from lightning_hooks.engine.lightning_api.progress import batch_ends
 from lightning_hooks.utils.concatenated import concatenated, separated
 from lightning_hooks.utils.secrets import masked
 
@@ -232,10 +233,12 @@ def publish(
 def callback_values(trainer: L.Trainer) -> list[dict[str, Any]]:
     """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
 
-    The epoch's values are computed, where Lightning is about to. The tensors stay on their device.
+    The values of the step, or epoch, are computed, where Lightning is about to; after an error in
+    a run of one process alone. The tensors stay on their device.
     """
-    connector = trainer._logger_connector
-    values = connector._callback_metrics if trainer.interrupted else trainer.callback_metrics
+    is_whole = not trainer.interrupted or (trainer.world_size == 1 and batch_ends(trainer))
+    shown = trainer._logger_connector._callback_metrics
+    values = trainer.callback_metrics if is_whole else shown
     return concatenated({name: value for name, value in values.items() if value.numel() == 1})
 
 

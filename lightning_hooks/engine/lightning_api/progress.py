@@ -18,6 +18,7 @@ from lightning_hooks.engine.lightning_api.releases import (
 
 __all__ = [
     "accumulates",
+    "batch_ends",
     "batch_idx",
     "batches",
     "batches_done",
@@ -72,6 +73,12 @@ def batch_idx(trainer: L.Trainer) -> int:
 def batches_done(trainer: L.Trainer) -> int:
     """Return the number of training batches of the epoch that have ended."""
     return int(batches(trainer).current.completed)
+
+
+def batch_ends(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling, or an error has cut, the events of a training batch's end."""
+    current = batches(trainer).current
+    return bool(current.completed < current.processed == current.ready)
 
 
 def is_last_batch(trainer: L.Trainer) -> bool:
@@ -228,9 +235,7 @@ def validation_is_left(trainer: L.Trainer) -> bool:
     """
     if trainer.validating:
         return bool(trainer.interrupted)
-    current = batches(trainer).current
-    batch_ends = current.completed < current.processed == current.ready
-    return bool(batch_ends and validates_next(trainer))
+    return batch_ends(trainer) and validates_next(trainer)
 
 
 def has_lost_validation(trainer: L.Trainer) -> bool:
@@ -278,9 +283,7 @@ def epoch_end_is_left(trainer: L.Trainer) -> bool:
     """
     if ends_epoch(trainer):
         return bool(trainer.interrupted)
-    current = batches(trainer).current
-    batch_ends = current.completed < current.processed == current.ready
-    return bool(batch_ends and is_last_batch(trainer) and not trainer.validating)
+    return batch_ends(trainer) and is_last_batch(trainer) and not trainer.validating
 
 
 def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:

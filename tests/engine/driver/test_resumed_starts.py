@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
 from typing import Any
 
@@ -56,33 +55,43 @@ def test_a_file_from_before_the_first_batch_has_the_iterations_done(tmp_path: Pa
 
 
 class Shown(Callback):
-    """Keeps the values for callbacks as a validation begins; may raise then."""
+    """Keeps the values for callbacks as a validation ends; raises at an event before."""
 
-    def __init__(self, cut: bool = False) -> None:
-        self.cut, self.values = cut, dict[str, float]()
+    def __init__(self, cut_at: str = "") -> None:
+        self.cut_at, self.values = cut_at, dict[str, float]()
+
+    def _come_to(self, event: str, trainer: Any) -> None:
+        if event == self.cut_at and trainer.global_step == 4:
+            raise InterruptedError
+
+    def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+        self._come_to("batch end", trainer)
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
-        if not trainer.sanity_checking and trainer.global_step == 4:
+        self._come_to("validation", trainer)
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        if trainer.global_step == 4:
             values = trainer.callback_metrics
             self.values = {name: value.item() for name, value in values.items()}
-            if self.cut:
-                raise InterruptedError
 
 
 @pytest.mark.parametrize("by_epoch", [True, False])
+@pytest.mark.parametrize("event", ["batch end", "validation"])
 def test_the_validation_that_a_run_begins_with_shows_the_modules_own_values(
-    by_epoch: bool, tmp_path: Path
+    by_epoch: bool, event: str, tmp_path: Path
 ) -> None:
     """A hook's average of the same name, which the loggers write, stays behind the module's."""
-    values = []
-    for cut in (True, False):
-        shown, options = Shown(cut), {"ckpt_path": None if cut else tmp_path / "iter_4.pth"}
-        hooks = [
-            CheckpointHook(9, on_exception=True, by_epoch=by_epoch),
-            TextLoggerHook(interval=2),
-        ]
-        with contextlib.suppress(InterruptedError):
-            train(tmp_path, *hooks, callbacks=[shown], by_epoch=by_epoch, **options)
-        values.append(shown.values)
-    assert values[0]["train_loss"] != values[0]["loss"]
-    assert values[1] == values[0]
+
+    def run(folder: str, shown: Shown, ckpt: Any = None) -> dict[str, float]:
+        save = CheckpointHook(9, on_exception=True, by_epoch=by_epoch)
+        hooks = [save, TextLoggerHook(interval=2)]
+        options = {"callbacks": [shown], "by_epoch": by_epoch, "ckpt_path": ckpt}
+        train(tmp_path / folder, *hooks, **options)
+        return shown.values
+
+    whole = run("whole", Shown())
+    with pytest.raises(InterruptedError):
+        run("cut", Shown(event))
+    assert run("cut", Shown(), tmp_path / "cut" / "iter_4.pth") == whole
+    assert whole["train_loss"] != whole["loss"]
