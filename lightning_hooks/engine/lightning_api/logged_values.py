@@ -37,7 +37,7 @@ __all__ = [
     "step_metrics",
     "step_names",
     "step_results",
-    "withdraw",
+    "withdraw_raw",
 ]
 
 
@@ -251,10 +251,16 @@ def restore_callback_values(trainer: L.Trainer, values: Iterable[Mapping[str, An
 
 
 @needs("values of hooks in callback_metrics")
-def withdraw(trainer: L.Trainer, names: Iterable[str]) -> None:
-    """Remove numbers that were added to ``trainer.callback_metrics``."""
-    for name in names:
-        trainer._logger_connector._callback_metrics.pop(name, None)
+def withdraw_raw(trainer: L.Trainer, but: Collection[str]) -> None:
+    """Remove the raw weights' scores, of a resumed file too, from ``trainer.callback_metrics``.
+
+    Args:
+        trainer: The Trainer.
+        but: The names of values that the module logged before the resume.
+    """
+    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
+    for name in [name for name in shown if name.startswith(RAW) and name not in own]:
+        del shown[name]
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

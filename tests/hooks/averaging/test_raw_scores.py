@@ -342,3 +342,23 @@ def test_the_times_of_an_iteration_are_without_the_raw_weights_validation(tmp_pa
     waits = [row["data_time"] for row in rows if row.get("mode") == "train"]
     assert len(waits) == 4
     assert max(waits) < 0.2
+
+
+class Names(Callback):
+    """Keeps the names of the raw weights' scores that a validation finds."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self.names += [name for name in trainer.callback_metrics if name.startswith("raw/")]
+
+
+def test_no_validation_of_a_resumed_run_finds_raw_scores_of_one_before(tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        hooks, names = [EMAHook(momentum=0.1, validate="both"), CheckpointHook(1)], Names()
+        ckpt_path = None if epochs == 1 else tmp_path / "epoch_1.pth"
+        options = {"callbacks": [names], "max_epochs": epochs, "ckpt_path": ckpt_path}
+        trainer = fit(tmp_path, *hooks, val=1, **options)
+        assert "raw/val_loss" in trainer.callback_metrics
+        assert names.names == []
