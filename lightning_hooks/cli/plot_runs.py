@@ -86,9 +86,17 @@ class RunLog:
 
     @property
     def _validates_within(self) -> bool:
-        """Whether an epoch has two validations, so that their rows count training iterations."""
+        """Whether a validation is within an epoch, so that the rows count training iterations.
+
+        An epoch has two validations, or training goes on in the epoch after one.
+        """
+        of_fit = [row for row in self.rows if _is_of_fit(row)]
+        goes_on = any(
+            (row["mode"], after["mode"]) == ("val", "train") and row["epoch"] == after["epoch"]
+            for row, after in itertools.pairwise(of_fit)
+        )
         places: dict[tuple[int, str], int] = {}
-        return any(
+        return goes_on or any(
             places.setdefault((row["epoch"], key), row["iter"]) != row["iter"]
             for row in self.rows
             if row["mode"] == "val" and _is_of_fit(row)

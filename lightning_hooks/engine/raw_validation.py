@@ -30,7 +30,7 @@ class RawValidation(Callback):
     """
 
     def __init__(self, trainer: L.Trainer) -> None:
-        self._trainer, self._published = trainer, set[str]()
+        self._trainer = trainer
         self._driver = driver = Driver.of(trainer)
         driver.fit.callback(setattr, driver, "after_raw_scores", None)
         prefix = logged_values.RAW
@@ -53,14 +53,13 @@ class RawValidation(Callback):
         self._buffer.update(validation.val_metrics(trainer))
 
     def _begin(self) -> None:
-        logged_values.withdraw(self._trainer, self._published)
+        logged_values.withdraw_raw(self._trainer, self._driver.runner.logged_before)
         self._driver.after_raw_scores = []
 
     def _finish(self, values: dict[str, torch.Tensor]) -> None:
         self._buffer.average()
         lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
         logged_values.publish(self._trainer, {**lines, **values})
-        self._published = {*lines, *values}
         metrics.log_values(self._driver.runner, "val", lines)
         calls, self._driver.after_raw_scores = self._driver.after_raw_scores, None
         for call in calls or ():

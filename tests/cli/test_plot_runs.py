@@ -97,6 +97,13 @@ def test_validations_within_epochs_lie_within_them(tmp_path: Path) -> None:
     assert lines["val_loss", "test"].at == [2.0]
 
 
+def test_the_only_validation_of_an_epoch_may_lie_within_it(tmp_path: Path) -> None:
+    run = {"batches": 4, "val": 1, "max_epochs": 2, "val_check_interval": 3}
+    fit(tmp_path, TextLoggerHook(interval=2), **run)
+    lines = read_run(tmp_path).series(in_epochs=True)
+    assert lines["val_loss", "val"].at == [0.75, 1.75]
+
+
 def test_a_run_by_iteration_counts_in_these(tmp_path: Path) -> None:
     log = read_run(written(tmp_path / "b", *BY_ITERATION))
     lines = log.series(in_epochs=True)

@@ -123,7 +123,6 @@ class Driver(Callback):
         self._in_run = False  # true from on_train_start on: after the sanity check
         self._batches_are_new = False
         self._after_backward: list[HostedHook] = []
-        self._first_iter: int | None = None
 
     @property
     def runner(self) -> Runner:
@@ -328,7 +327,7 @@ class Driver(Callback):
         runner.step_rates.resume(self._run_state.saved.get("rates", []))
         if progress.goes_on_in_epoch(trainer):
             self._step.lost = self._run_state.restore_sums(self.fit)
-        self._first_iter = runner.iter
+        runner.start_iter = runner.iter  # a hook may have set it
         self._expect_batches()
         self.begin_cycle()
         for values in log_values:  # loggers clear the buffer when an epoch begins
@@ -392,9 +391,10 @@ class Driver(Callback):
     def _begin_batches(self) -> None:
         """Have Lightning skip the events of a batch without any work."""
         self._batches_are_new = False
-        if self._first_iter is not None:
+        runner = self.runner
+        if runner.start_iter is not None:
             # Lightning has now counted the batch after which the checkpoint was written
-            self.runner.iter, self._first_iter = self._first_iter, None
+            runner.iter, runner.start_iter = runner.start_iter, None
         self.model_watch.take()
         calls, owned = self.calls, self.ownership.is_taken
         acts = owned or self._cycle.acts_in_batches

@@ -20,6 +20,7 @@ from lightning_hooks.engine.lightning_api.epoch_sums import (
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.logged_values import (
     callback_values,
+    own_names,
     restore_callback_values,
 )
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
@@ -56,6 +57,7 @@ class RunState:
     data           states of the own generators of every rank's training loaders
     sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
     metrics        the values of ``trainer.callback_metrics`` of every rank
+    logged         the names of the values that the module has logged
     log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
@@ -153,6 +155,7 @@ class RunState:
             rates=runner.step_rates.state(),
             in_end=progress.ends_epoch(trainer) and not end_is_left,
             end_is_left=end_is_left,
+            logged=sorted({*own_names(trainer), *runner.logged_before}),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
@@ -180,6 +183,7 @@ class RunState:
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
+        runner.start_iter = runner.iter
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
@@ -200,6 +204,7 @@ class RunState:
     def restore_metrics(self) -> None:
         """Go on with the values for callbacks, and with the schedulers that wait for them."""
         trainer = self._runner.trainer
+        self._runner.logged_before = frozenset(self.saved.get("logged", ()))
         for values in self._of_rank("metrics") or self._of_rank("metrics", 0):
             restore_callback_values(trainer, values)
             progress.end_as_any_epoch(trainer, self.saved.get("in_end", False))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -13,6 +13,7 @@ from torchmetrics import Metric
 
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, setting
 from lightning_hooks.engine.lightning_api.private_names import needs
+from lightning_hooks.engine.lightning_api.progress import batch_ends
 from lightning_hooks.utils.concatenated import concatenated, separated
 from lightning_hooks.utils.secrets import masked
 
@@ -30,12 +31,13 @@ __all__ = [
     "loader_suffix",
     "logged_by",
     "names_for_loggers",
+    "own_names",
     "publish",
     "restore_callback_values",
     "step_metrics",
     "step_names",
     "step_results",
-    "withdraw",
+    "withdraw_raw",
 ]
 
 
@@ -153,6 +155,11 @@ def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
     return there, _names(logged) - there
 
 
+def own_names(trainer: L.Trainer) -> set[str]:
+    """Return the names of the values that the module has logged so far, in all forms."""
+    return _names(_logged(trainer))
+
+
 def _logged(trainer: L.Trainer) -> Iterator[Any]:
     """Yield Lightning's description of each logged value of the module."""
     fit = trainer.fit_loop.epoch_loop
@@ -199,7 +206,9 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
 
 
 @needs("values of hooks in callback_metrics")
-def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
+def publish(
+    trainer: L.Trainer, values: Mapping[str, Any], but: Collection[str] = frozenset()
+) -> None:
     """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
 
     No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
@@ -208,9 +217,10 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
         trainer: The Trainer.
         values: Numbers, or tensors of a single element, not read from the device; other values
             are left out.
+        but: The names of values that the module logged before the resume.
     """
     # the properties of the Trainer would compute the module's metrics now
-    shown, own = trainer._logger_connector._callback_metrics, _names(_logged(trainer))
+    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
     for name, value in values.items():
         is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
         if name not in own and (is_tensor or isinstance(value, Real)):
@@ -223,10 +233,12 @@ def publish(trainer: L.Trainer, values: Mapping[str, Any]) -> None:
 def callback_values(trainer: L.Trainer) -> list[dict[str, Any]]:
     """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
 
-    The epoch's values are computed, where Lightning is about to. The tensors stay on their device.
+    The values of the step, or epoch, are computed, where Lightning is about to; after an error in
+    a run of one process alone. The tensors stay on their device.
     """
-    connector = trainer._logger_connector
-    values = connector._callback_metrics if trainer.interrupted else trainer.callback_metrics
+    is_whole = not trainer.interrupted or (trainer.world_size == 1 and batch_ends(trainer))
+    shown = trainer._logger_connector._callback_metrics
+    values = trainer.callback_metrics if is_whole else shown
     return concatenated({name: value for name, value in values.items() if value.numel() == 1})
 
 
@@ -239,10 +251,16 @@ def restore_callback_values(trainer: L.Trainer, values: Iterable[Mapping[str, An
 
 
 @needs("values of hooks in callback_metrics")
-def withdraw(trainer: L.Trainer, names: Iterable[str]) -> None:
-    """Remove numbers that were added to ``trainer.callback_metrics``."""
-    for name in names:
-        trainer._logger_connector._callback_metrics.pop(name, None)
+def withdraw_raw(trainer: L.Trainer, but: Collection[str]) -> None:
+    """Remove the raw weights' scores, of a resumed file too, from ``trainer.callback_metrics``.
+
+    Args:
+        trainer: The Trainer.
+        but: The names of values that the module logged before the resume.
+    """
+    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
+    for name in [name for name in shown if name.startswith(RAW) and name not in own]:
+        del shown[name]
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

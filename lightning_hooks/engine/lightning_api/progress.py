@@ -18,6 +18,7 @@ from lightning_hooks.engine.lightning_api.releases import (
 
 __all__ = [
     "accumulates",
+    "batch_ends",
     "batch_idx",
     "batches",
     "batches_done",
@@ -74,6 +75,12 @@ def batches_done(trainer: L.Trainer) -> int:
     return int(batches(trainer).current.completed)
 
 
+def batch_ends(trainer: L.Trainer) -> bool:
+    """Whether Lightning is calling, or an error has cut, the events of a training batch's end."""
+    current = batches(trainer).current
+    return bool(current.completed < current.processed == current.ready)
+
+
 def is_last_batch(trainer: L.Trainer) -> bool:
     """Return whether the training batch is the epoch's last, also for a loader without length."""
     loop = trainer.fit_loop.epoch_loop
@@ -89,6 +96,8 @@ def has_batch_left(trainer: L.Trainer) -> bool:
     counts = batches(trainer).current
     if counts.processed < counts.ready:
         return True
+    if ends_epoch(trainer):
+        return False
     if counts.completed == counts.processed:
         return not epoch_is_over(trainer)
     epochs: Any = trainer.fit_loop.epoch_progress.current
@@ -226,9 +235,7 @@ def validation_is_left(trainer: L.Trainer) -> bool:
     """
     if trainer.validating:
         return bool(trainer.interrupted)
-    current = batches(trainer).current
-    batch_ends = current.completed < current.processed == current.ready
-    return bool(batch_ends and validates_next(trainer))
+    return batch_ends(trainer) and validates_next(trainer)
 
 
 def has_lost_validation(trainer: L.Trainer) -> bool:
@@ -276,9 +283,7 @@ def epoch_end_is_left(trainer: L.Trainer) -> bool:
     """
     if ends_epoch(trainer):
         return bool(trainer.interrupted)
-    current = batches(trainer).current
-    batch_ends = current.completed < current.processed == current.ready
-    return bool(batch_ends and is_last_batch(trainer) and not trainer.validating)
+    return batch_ends(trainer) and is_last_batch(trainer) and not trainer.validating
 
 
 def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
@@ -290,9 +295,10 @@ def begin_with_epoch_end(checkpoint: dict[str, Any]) -> None:
         checkpoint: Lightning's dict, as read from the file, changed.
     """
     loops = checkpoint.get("loops", {}).get("fit_loop", {})
-    for counts in loops.get("epoch_loop.batch_progress", {}).values():
-        if isinstance(counts, dict):  # else whether the batch is the last
-            counts["completed"] = counts.get("processed", 0)
+    batches = loops.get("epoch_loop.batch_progress", {})
+    for counts in (batches[name] for name in ("total", "current") if name in batches):
+        counts["completed"] = counts.get("processed", 0)
+    batches["is_last_batch"] = True  # to Lightning not, where a limit exceeds the pass's length
     for counts in loops.get("epoch_progress", {}).values():
         counts["processed"] = counts.get("completed", 0)
 

@@ -27,7 +27,7 @@ def publish_results(runner: Runner) -> None:
     if runner.mode == "val":  # the time of a batch stays the training's
         steps = {*runner.train_log.val_history, "eval_iter_num"}
         news = {key: value for key, value in news.items() if key not in steps}
-    logged_values.publish(runner.trainer, news)
+    logged_values.publish(runner.trainer, news, runner.logged_before)
 
 
 def publish_averages(runner: Runner) -> None:
@@ -38,7 +38,8 @@ def publish_averages(runner: Runner) -> None:
     # the window ends with the next iteration
     averages = runner.log_buffer.window(progress.batch_idx(runner.trainer) + 2)
     lr, momentum = (runner.step_rates.first(what, what) for what in ("lr", "momentum"))
-    logged_values.publish(runner.trainer, {**averages, **lr, **momentum})
+    values = {**averages, **lr, **momentum}
+    logged_values.publish(runner.trainer, values, runner.logged_before)
 
 
 def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:

@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -107,6 +107,9 @@ class Runner:
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
+    logged_before: Collection[str] = frozenset()
+    """The names of the values that the module had logged when the resumed file was written."""
+
     # counters and limits
 
     in_epoch: bool = False
@@ -126,6 +129,9 @@ class Runner:
 
     own_max_iters: int | None = None
     """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
+
+    start_iter: int | None = None
+    """Iterations done when the run began or was resumed; None from its first batch on."""
 
     _epoch: int
     _max_epochs: int | None
@@ -336,8 +342,11 @@ class Runner:
     def iterations_done(self) -> int:
         """Training iterations done, with the current iteration if the step is made.
 
-        Lightning repeats an iteration that an exception has ended before the step.
+        Lightning repeats an iteration that an exception has ended before the step. Before the first
+        batch of a resumed run, Lightning has not counted the batch that ended with the file.
         """
+        if self.start_iter is not None:
+            return self.start_iter
         current, is_open = self._counts_of_epoch, self.batch_is_open
         is_made = is_open and (self.calls_hooks or current.processed == current.ready)
         return self.iter + is_made

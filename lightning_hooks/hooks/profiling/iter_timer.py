@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import time
 
+import lightning as L
+
+from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
@@ -37,7 +40,16 @@ class IterTimerHook(Hook):
 
     def before_epoch(self, runner: Runner) -> None:
         """Start the clock."""
+        self._start()
+
+    def _start(self) -> None:
         self.t = self._clock()
+
+    def on_validation_end(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
+        """Start the clock after the raw weights' validation, too, which calls no point."""
+        after_raw_scores = Driver.of(trainer).after_raw_scores
+        if after_raw_scores is not None:
+            after_raw_scores.append(self._start)
 
     def before_iter(self, runner: Runner) -> None:
         """Log the wait for the batch."""

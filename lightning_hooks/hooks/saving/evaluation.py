@@ -570,7 +570,7 @@ class DistEvalHook(EvalHook):
         scores = ranks.from_rank_0(reported, runner.world_size)
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores.pop("eval_iter_num", None)
-            publish(runner.trainer, scores)
+            publish(runner.trainer, scores, runner.logged_before)
 
     def _run_test(self, runner: Runner) -> Any:
         gpu_collect = self.gpu_collect or not runner.may_write

@@ -213,6 +213,41 @@ def test_after_a_whole_epoch_its_end_is_no_place_to_go_on(tmp_path: Path, kind: 
     assert found[1] == found[0][4:]
 
 
+class WithoutLength(OnceStreamed):
+    """An iterable data set of which nobody knows the length."""
+
+    __len__ = None  # type: ignore[assignment]
+
+
+class FailsAtTheEnd(Inputs):
+    """Raises an error at the end of an epoch."""
+
+    def on_train_epoch_end(self) -> None:
+        raise InterruptedError
+
+
+@pytest.mark.filterwarnings("ignore:You're resuming from a checkpoint")
+@pytest.mark.parametrize("is_cut", [False, True])
+def test_a_pass_shorter_than_its_limit_is_over_at_the_end_of_the_epoch(
+    tmp_path: Path, is_cut: bool
+) -> None:
+    """To Lightning the limit is what the pass has, and no batch was the last."""
+
+    def run(module: Inputs, ckpt: Any = None) -> list[list[float]]:
+        hook = CheckpointHook(1, on_exception=True)
+        options = {"max_epochs": 3, "limit_train_batches": 9, "enable_checkpointing": True}
+        torch.manual_seed(0 if ckpt is None else 5)
+        loader = DataLoader(WithoutLength(), 2)
+        make_trainer(tmp_path, hook, **options).fit(module, loader, ckpt_path=ckpt)
+        return module.inputs
+
+    whole = run(Inputs())
+    if is_cut:
+        with pytest.raises(InterruptedError):
+            run(FailsAtTheEnd())
+    assert run(Inputs(), tmp_path / "epoch_1.pth") == whole[4:]
+
+
 class Endless(Sampler[int]):
     def __iter__(self) -> Iterator[int]:
         return itertools.cycle(range(8))

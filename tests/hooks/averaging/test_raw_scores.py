@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import time
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from lightning_hooks import (
     BestCheckpointHook,
     CheckpointHook,
     EMAHook,
+    IterTimerHook,
     MomentumAnnealingEMAHook,
     TextLoggerHook,
     TrainStepModule,
@@ -322,3 +324,41 @@ class Keeps(TinyModule):
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         self.seen.append(float(batch[0].sum()))
         return super().validation_step(batch, batch_idx)
+
+
+class Slow(TinyModule):
+    """Takes its time to validate."""
+
+    def validation_step(self, batch: Any, batch_idx: int) -> Any:
+        time.sleep(0.3)
+        return super().validation_step(batch, batch_idx)
+
+
+def test_the_times_of_an_iteration_are_without_the_raw_weights_validation(tmp_path: Path) -> None:
+    hooks = [EMAHook(momentum=0.1, validate="both"), IterTimerHook(), TextLoggerHook(interval=1)]
+    fit(tmp_path, *hooks, module=Slow, val=1, val_check_interval=2)
+    [log] = tmp_path.glob("*.log.json")
+    rows = [json.loads(line) for line in log.read_text().splitlines()]
+    waits = [row["data_time"] for row in rows if row.get("mode") == "train"]
+    assert len(waits) == 4
+    assert max(waits) < 0.2
+
+
+class Names(Callback):
+    """Keeps the names of the raw weights' scores that a validation finds."""
+
+    def __init__(self) -> None:
+        self.names: list[str] = []
+
+    def on_validation_end(self, trainer: Any, pl_module: Any) -> None:
+        self.names += [name for name in trainer.callback_metrics if name.startswith("raw/")]
+
+
+def test_no_validation_of_a_resumed_run_finds_raw_scores_of_one_before(tmp_path: Path) -> None:
+    for epochs in (1, 3):
+        hooks, names = [EMAHook(momentum=0.1, validate="both"), CheckpointHook(1)], Names()
+        ckpt_path = None if epochs == 1 else tmp_path / "epoch_1.pth"
+        options = {"callbacks": [names], "max_epochs": epochs, "ckpt_path": ckpt_path}
+        trainer = fit(tmp_path, *hooks, val=1, **options)
+        assert "raw/val_loss" in trainer.callback_metrics
+        assert names.names == []
