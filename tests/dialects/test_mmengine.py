@@ -13,7 +13,7 @@ import pytest
 import torch
 from lightning.pytorch.loggers import CSVLogger
 
-from lightning_hooks import HookAdapter
+from lightning_hooks import EMAHook, HookAdapter
 from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
 from support import training
 from support.dialect_hooks.mmengine_style import MeanLoss, StopEarly, SwitchOff, Trace
@@ -567,3 +567,14 @@ def test_log_vars_are_the_outputs_of_a_step(tmp_path: Path) -> None:
     hook = Records()
     fit(tmp_path, hook, module=Parsed(), max_epochs=1)
     assert sorted(hook.outputs) == ["loss", "loss_box"]
+
+
+def test_a_rival_average_is_named_with_its_own_module(tmp_path: Path) -> None:
+    class Swaps(Hook):
+        def _swap_ema_parameters(self) -> None:
+            """As mmengine's and mmcv's EMAHook."""
+
+    adapter = HookAdapter([Swaps()])
+    match = rf"^EMAHook and Swaps of {__name__} both swap the weights"
+    with pytest.raises(ValueError, match=match):
+        make_trainer(tmp_path, adapter, EMAHook()).fit(TinyModule(), make_loader(1))

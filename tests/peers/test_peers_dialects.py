@@ -108,6 +108,21 @@ def test_mode_of_an_epoch(tmp_path: Path) -> None:
     assert set(modes) == {True}
 
 
+def test_accumulation_over_epochs(tmp_path: Path) -> None:
+    """`accumulative_counts` goes on from one epoch to the next."""
+    weights = []
+
+    class Accumulates(Hook):
+        def before_train(self, runner: Any) -> None:
+            runner.optim_wrapper._accumulative_counts = 2 * BATCHES
+
+        def after_train_epoch(self, runner: Any) -> None:
+            weights.append(runner.model.weight.item())
+
+    run_of(tmp_path, Accumulates())
+    assert weights[0] == 1 > weights[1]
+
+
 def test_pass_of_a_hook(tmp_path: Path) -> None:
     """`val_loop.run()` leaves the model in evaluation, and `val_loop.run()` runs one loader to its
     end.

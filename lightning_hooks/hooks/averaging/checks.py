@@ -112,9 +112,9 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     for other in hooks:
         if hasattr(foreign(other), "_swap_ema_parameters"):
             raise ValueError(
-                f"{name} and {class_name(other)} of {type(other).__module__} both swap the weights "
-                "of the model for an average, and training would go on from the other's; leave one "
-                "out"
+                f"{name} and {class_name(other)} of {type(foreign(other)).__module__} both swap "
+                "the weights of the model for an average, and training would go on from the "
+                "other's; leave one out"
             )
     for callback in callbacks_of(trainer):
         if is_weight_averaging(callback) or isinstance(callback, StochasticWeightAveraging):
