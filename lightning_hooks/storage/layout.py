@@ -124,6 +124,7 @@ LAYOUT: dict[str, Any] = {
             ]
         ],
         "metrics?": [[concatenation]],
+        "logged?": [str],
         "rng?": [rank_state],
         "loaders?": [
             [

@@ -53,6 +53,7 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ([(*BUFFER, "output"), (*BUFFER, "averages")], [5, [1]]),
     ([(OURS, "sums")], [5, [5], [SUMS | {"logged": [{"fx": "x"}]}], [SUMS | {"values": 1}]]),
     ([(OURS, "sums")], [[SUMS | {"logged": [LOGGED | {"name": 1}]}]]),
+    ([(OURS, "logged"), (*BUFFER, "steps_of")], [5, [5], {"a": 1}]),
     (
         [(OURS, "metrics", 0, 0)],
         [
