@@ -32,7 +32,8 @@ def curves_of(
     Args:
         path: The config file.
         epochs: Epochs of the run; the config's number by default.
-        iters_per_epoch: Iterations of an epoch; not needed if the config counts in iterations.
+        iters_per_epoch: Iterations of an epoch; not needed if the config counts in iterations. If
+            given then, the run is drawn to the end of its last epoch.
 
     Raises:
         ValueError: if the config has no schedule, or the length of the run is unknown or too large.
@@ -43,10 +44,13 @@ def curves_of(
     adapter = hooks_from_config(drawn, timer_config=None)
     hooks = [hook for hook in adapter.hooks if is_family(hook, *SCHEDULES)]
     if not hooks:
-        raise ValueError(f"{path} has neither lr_config nor momentum_config: nothing to draw")
+        raise ValueError(
+            f"{path} has no lr_config, momentum_config or param_scheduler: nothing to draw"
+        )
     iters = adapter.trainer_kwargs.get("max_steps")
     if iters is not None and epochs is None:
-        epochs, iters_per_epoch = 1, iters_per_epoch or iters
+        iters_per_epoch = min(iters_per_epoch or iters, iters)
+        epochs = -(-iters // iters_per_epoch)
     epochs = epochs or adapter.trainer_kwargs.get("max_epochs")
     if epochs is None:
         raise ValueError(f"{path} has no number of epochs: give --epochs")

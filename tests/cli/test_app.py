@@ -14,6 +14,8 @@ import pytest
 import lightning_hooks
 from lightning_hooks import HOOKS, DvcliveLoggerHook
 from lightning_hooks.cli import main
+from lightning_hooks.cli.plot_config import curves_of
+from lightning_hooks.schedules import sample
 from support.training import NoValidation, make_loader, make_trainer
 
 for package in ("plotext", "rich", "shtab"):
@@ -88,7 +90,7 @@ def test_an_unknown_command_or_option_is_refused(
         ),
         (["convert", "wrong.py"], "gama"),
         (["convert", "made.py"], "is an object already"),
-        (["plot", "empty.py", "--iters-per-epoch", "2"], "neither lr_config nor momentum_config"),
+        (["plot", "empty.py", "--iters-per-epoch", "2"], "no lr_config, momentum_config or"),
         (["plot", "endless.py", "--iters-per-epoch", "2"], "--epochs"),
         (["plot", "config.py"], "--iters-per-epoch"),
         (["plot", "config.py", "--keys", "loss"], "--keys is for runs"),
@@ -165,6 +167,18 @@ def test_convert_leaves_unknown_hooks_out_with_a_comment(
     assert second.startswith("# not converted: EMAHok is not registered; did you mean 'EMAHook'")
     compile("\n".join(code), "code", "exec")
     assert "EMAHook(momentum=0.0002)" in "".join(code)
+
+
+def test_a_run_by_iterations_is_drawn_whole_with_epochs_too(config: str) -> None:
+    Path("iters.py").write_text(
+        "runner = dict(type='IterBasedRunner', max_iters=20)\n"
+        "lr_config = dict(policy='step', step=[3], by_epoch=True)"
+    )
+    for given, epochs in ((None, 1), (5, 4), (6, 4), (50, 1)):
+        (hook,), drawn = curves_of("iters.py", iters_per_epoch=given)
+        assert drawn["max_epochs"] == epochs
+    (hook,), drawn = curves_of("iters.py", iters_per_epoch=5)
+    assert sample(hook, **drawn) == pytest.approx([0.1] * 15 + [0.01] * 5)
 
 
 def test_plot_draws_a_picture_and_the_terminal(

@@ -55,6 +55,13 @@ def test_what_no_hook_follows_is_told(schedulers: Any, message: str) -> None:
         hooks_of_param_scheduler(schedulers, max_epochs=12)
 
 
+def test_a_type_may_be_a_class() -> None:
+    """As in a config that imports the class."""
+    of_class = {**STEPS, "type": type("MultiStepLR", (), {})}
+    expected = hooks_of_param_scheduler(STEPS, max_epochs=12)
+    assert hooks_of_param_scheduler(of_class, max_epochs=12) == expected
+
+
 def test_iterations_in_a_run_by_epoch() -> None:
     decay = {"type": "ExponentialLR", "by_epoch": False, "gamma": 0.9}
     [config] = hooks_of_param_scheduler(decay, max_epochs=2)

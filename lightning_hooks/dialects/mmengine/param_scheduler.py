@@ -94,7 +94,8 @@ def _window(config: Any, where: str) -> tuple[str, Window]:
     if not isinstance(config, Mapping) or "type" not in config:
         raise ValueError(f'{where} must be a dict with a "type", got {shown(config)}')
     arguments = dict(config)
-    name = str(arguments.pop("type")).rpartition(".")[2]
+    kind_of = arguments.pop("type")  # a class in a config with imports
+    name = str(getattr(kind_of, "__name__", kind_of)).rpartition(".")[2]
     ending = next((end for end in ENDINGS if name.endswith(end)), "")
     kind = name.removesuffix(ending)
     if not ending or kind not in POLICIES:
