@@ -94,15 +94,15 @@ class HistoryBuffer:
 
     def latest(self) -> float:
         """Return the last value."""
-        return float(self._last(1)[0])
+        return float(self._last(1)[0][0])
 
     def median(self, window_size: int) -> float:
         """Return the median of the last values."""
-        return float(np.median(self._last(window_size)))
+        return float(np.median([value for value, _ in self._last(window_size)]))
 
     def avg(self, window_size: int) -> float:
         """Return the mean of the last values."""
-        return float(np.mean(self._last(window_size)))
+        return float(np.mean([value for value, _ in self._last(window_size)]))
 
     def global_avg(self) -> float:
         """Return the mean of all values, including dropped values."""
@@ -111,8 +111,7 @@ class HistoryBuffer:
 
     def values(self) -> list[tuple[float, float]]:
         """Return the kept values with their iterations."""
-        read_pending([self])
-        return [(value, iteration) for value, iteration in self._data]
+        return [(value, iteration) for value, iteration in self._last(len(self._data))]
 
     def last_iteration(self) -> Any:
         """Return the iteration of the last value."""
@@ -122,10 +121,10 @@ class HistoryBuffer:
         """Return the number of values after an iteration."""
         return sum(1 for _ in takewhile(lambda entry: entry[1] > iteration, reversed(self._data)))
 
-    def _last(self, window_size: int) -> list[float]:
+    def _last(self, window_size: int) -> list[list[Any]]:
+        """Return the last values, copied to the host, with their iterations."""
         read_pending([self])
-        entries = list(islice(reversed(self._data), window_size))
-        return [value for value, _ in reversed(entries)]
+        return [*islice(reversed(self._data), window_size)][::-1]
 
     def average_unread(self) -> None:
         """Add the values, copied by :func:`read_pending`, to the mean of all values."""

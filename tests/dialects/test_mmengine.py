@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import sys
 import types
+from collections import deque
+from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from lightning.pytorch.loggers import CSVLogger
 
 from lightning_hooks import EMAHook, HookAdapter
 from lightning_hooks.dialects.mmengine import HOOKS, Hook, MessageHub
+from lightning_hooks.utils.plain_types import count_values
 from support import training
 from support.dialect_hooks.mmengine_style import MeanLoss, StopEarly, SwitchOff, Trace
 from support.training import TinyModule, make_loader, make_trainer
@@ -240,6 +243,53 @@ def test_the_state_of_the_hub_has_copies_of_the_histories() -> None:
     other = MessageHub()
     other.load_state_dict(state)
     assert [part.tolist() for part in other.get_scalar("loss").data] == [[2.0], [3]]
+
+
+def test_the_mean_of_a_window_reads_the_window_alone() -> None:
+    class Counted(deque[Any]):
+        read = 0
+
+        def __iter__(self) -> Iterator[Any]:
+            raise AssertionError("all values are read")
+
+        def __reversed__(self) -> Iterator[Any]:
+            for entry in super().__reversed__():
+                self.read += 1
+                yield entry
+
+    hub = MessageHub()
+    for value in range(1000):
+        hub.update_scalar("loss", value)
+    loss = hub.get_scalar("loss")
+    loss._data = kept = Counted(loss._data)
+    assert (loss.mean(10), loss.min(10), loss.max(10), loss.current()) == (994.5, 990, 999, 999)
+    assert kept.read == 3 * 10 + 1
+    assert loss.mean() == 499.5
+    assert kept.read == 3 * 10 + 1 + 1000
+
+
+def test_a_file_has_the_hubs_histories_in_two_tensors() -> None:
+    def hub_of(scalars: int, steps: int) -> MessageHub:
+        hub = MessageHub()
+        for step in range(steps):
+            hub.update_scalars({f"loss_{n}": step / 7 for n in range(scalars)})
+        return hub
+
+    hub = hub_of(3, 5)
+    hub.update_scalar("loss_1", 2.0, count=4)
+    other = MessageHub()
+    other.load_state_dict(hub.plain_state())
+    assert [*other.log_scalars] == [*hub.log_scalars]
+    for name, history in hub.log_scalars.items():
+        assert other.get_scalar(name).values() == history.values()
+
+    def sizes(scalars: int, steps: int) -> tuple[float, int]:
+        state = hub_of(scalars, steps).plain_state()
+        groups = [group for part in state["log_scalars"] for group in part]
+        return count_values(state), len(groups)
+
+    assert sizes(3, 1000) == sizes(3, 1)
+    assert sizes(30, 1)[1] == sizes(1, 1)[1] == 2
 
 
 # -- tests and validations by themselves -----------------------------------------------------

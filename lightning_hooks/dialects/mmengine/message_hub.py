@@ -9,8 +9,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
+import torch
 
 from lightning_hooks.dialects import events
+from lightning_hooks.utils.concatenated import concatenated, separated
 from lightning_hooks.utils.suggestions import suggest
 
 __all__ = ["HistoryBuffer", "MessageHub", "library_hubs"]
@@ -33,7 +35,11 @@ class HistoryBuffer(events.HistoryBuffer):
     @property
     def data(self) -> tuple[Any, Any]:
         """The values and the counts, as arrays."""
-        pairs = self.values()
+        return self._last_data()
+
+    def _last_data(self, window_size: int | None = None) -> tuple[Any, Any]:
+        """Return the last values and their counts, as arrays; all by default."""
+        pairs = self._last(window_size or len(self._data))
         return np.array([value for value, _ in pairs]), np.array([count for _, count in pairs])
 
     def current(self) -> float:
@@ -42,17 +48,16 @@ class HistoryBuffer(events.HistoryBuffer):
 
     def mean(self, window_size: int | None = None) -> float:
         """Return the sum of the last values over the sum of the counts; of all by default."""
-        values, counts = self.data
-        n = window_size or len(values)
-        return float(values[-n:].sum() / counts[-n:].sum())
+        values, counts = self._last_data(window_size)
+        return float(values.sum() / counts.sum())
 
     def max(self, window_size: int | None = None) -> float:
         """Return the largest of the last values."""
-        return float(self.data[0][-(window_size or 0) :].max())
+        return float(self._last_data(window_size)[0].max())
 
     def min(self, window_size: int | None = None) -> float:
         """Return the smallest of the last values."""
-        return float(self.data[0][-(window_size or 0) :].min())
+        return float(self._last_data(window_size)[0].min())
 
     def statistics(self, method_name: str, *args: Any, **kwargs: Any) -> Any:
         """Return a statistic by name: ``mean``, ``max``, ``min`` or ``current``."""
@@ -120,8 +125,11 @@ class MessageHub:
         return self._state(copy.deepcopy)
 
     def plain_state(self) -> dict[str, Any]:
-        """Return ``state_dict()`` in plain types: each history as lists of values and counts."""
-        return self._state(lambda history: [part.tolist() for part in history.data])
+        """Return ``state_dict()`` for a file: of the histories the values, and the counts."""
+        state = self._state(lambda history: [*map(torch.from_numpy, history.data)])
+        histories = state["log_scalars"].items()
+        values, counts = ({name: each[part] for name, each in histories} for part in (0, 1))
+        return {**state, "log_scalars": [concatenated(values), concatenated(counts)]}
 
     def _state(self, stored: Callable[[HistoryBuffer], Any]) -> dict[str, Any]:
         names = (*self.log_scalars, *self.runtime_info)
@@ -135,10 +143,15 @@ class MessageHub:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore a saved state."""
-        for name, saved in state.get("log_scalars", {}).items():
-            values, counts = getattr(saved, "data", saved)  # mmengine saves its buffers
+        saved = state.get("log_scalars", {})
+        if isinstance(saved, list):
+            values, counts = map(separated, saved)
+            histories = {name: (values[name], counts[name]) for name in values}
+        else:
+            histories = {name: history.data for name, history in saved.items()}
+        for name, pairs in histories.items():
             self.log_scalars[name] = history = HistoryBuffer()
-            for value, count in zip(values, counts, strict=True):
+            for value, count in zip(*(each.tolist() for each in pairs), strict=True):
                 history.update(value, count)
         self.runtime_info.update(state.get("runtime_info", {}))
 

@@ -380,7 +380,7 @@ def _ends_line(path: str, offset: int) -> bool:
 
 def lines_of(file: IO[bytes], start: int, end: int) -> Iterator[tuple[bytes, int]]:
     """Yield the complete lines between two positions, with the position after each."""
-    left = b""
+    left: list[bytes] = []  # the parts of a line that goes on in the next block
     at = start  # of the next block
     while at < end:
         file.seek(at)
@@ -388,8 +388,12 @@ def lines_of(file: IO[bytes], start: int, end: int) -> Iterator[tuple[bytes, int
         if not block:
             return
         at += len(block)
-        *complete, left = (left + block).split(b"\n")
-        after = at - len(left) - sum(len(line) + 1 for line in complete)
+        *complete, rest = block.split(b"\n")
+        if complete:
+            complete[0] = b"".join([*left, complete[0]])
+            left.clear()
+        left.append(rest)
+        after = at - len(rest) - sum(len(line) + 1 for line in complete)
         for line in complete:
             after += len(line) + 1
             yield line, after

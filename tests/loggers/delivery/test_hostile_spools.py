@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import stat
@@ -325,3 +326,26 @@ def test_the_end_of_a_run_is_a_sealed_line(tmp_path: Path) -> None:
     path = spool_of(tmp_path)
     path.write_bytes(path.read_bytes() + seal('{"end": {"failed": false}}'))
     assert StoredSpool(str(path)).failed is False
+
+
+def test_a_line_as_long_as_a_video_is_searched_for_its_end_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    searched: list[int] = []
+
+    class Block(bytes):
+        def split(self, *arguments: Any) -> list[bytes]:
+            searched.append(len(self))
+            return super().split(*arguments)
+
+    class File(io.BytesIO):
+        def read(self, size: int | None = -1) -> Block:
+            return Block(super().read(size))
+
+    monkeypatch.setattr(spool, "_BLOCK", 10)
+    contents = b"one\n" + b"x" * 1000 + b"\n\ntwo\nthree\ntorn"
+    lines = [*spool.lines_of(File(contents), 0, len(contents))]
+    assert [line for line, _ in lines] == [b"one", b"x" * 1000, b"", b"two", b"three"]
+    ends = [end for end, byte in enumerate(contents, 1) if byte == ord("\n")]
+    assert [end for _, end in lines] == ends
+    assert sum(searched) == len(contents)
