@@ -84,7 +84,8 @@ def nothing_found(directory: str, kind: str) -> FileNotFoundError:
         fs, target = files.filesystem(directory)
         paths = [str(path) for path in fs.ls(target, detail=False)]
         names = sorted(os.path.basename(path) for path in paths if path.endswith(ENDINGS))
-        there = f"it has no {manifest.NAME}, and the files {', '.join(names) or '(none)'}"
+        content = f"the files {', '.join(names)}" if names else "no other file"
+        there = f"it has no {manifest.NAME}, and {content}"
     return FileNotFoundError(f"{without_user(directory)} has no intact {kind}: {there}")
 
 

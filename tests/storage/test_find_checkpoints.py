@@ -43,6 +43,8 @@ def test_what_is_there_is_told_where_nothing_is_found(run_dir: Path, tmp_path: P
     with pytest.raises(FileNotFoundError, match="the directory is missing"):
         last_checkpoint(other)
     other.mkdir()
+    with pytest.raises(FileNotFoundError, match=r"no checkpoints\.json, and no other file"):
+        last_checkpoint(other)
     (other / "epoch=3.ckpt").touch()
     with pytest.raises(FileNotFoundError, match=r"the files epoch=3\.ckpt"):
         best_checkpoint(other)
