@@ -150,7 +150,7 @@ class CheckpointStore:
         """Return the place of the run's next file."""
         if self.background:  # what is told of the file before names that file
             self.thread.wait()
-        target = Target(
+        return Target(
             self.path,
             name,
             self.runner.run_id,
@@ -162,8 +162,6 @@ class CheckpointStore:
             earlier=self._earlier,
             choose_old=choose_old,
         )
-        self.written = target.path, self.runner.iter
-        return target
 
     def write(self, target: Target, line: str, after: Sequence[CheckpointStore] = ()) -> None:
         """Write a Lightning checkpoint with mmcv's ``meta``, on all ranks together.
@@ -177,7 +175,14 @@ class CheckpointStore:
         trainer = self.runner.trainer
         weights = precision.weights_among_parts(trainer.strategy) if self.background else None
         if weights is not None:
-            return self._write_parts(target, line, after, weights)
+            self._write_parts(target, line, after, weights)
+        else:
+            self._write_whole(target, line, after)
+        self.written = target.path, self.runner.iter
+
+    def _write_whole(self, target: Target, line: str, after: Sequence[CheckpointStore]) -> None:
+        """Write a file, or have the strategy write; see :meth:`write`."""
+        trainer = self.runner.trainer
         taken: list[str] = []
 
         def save(checkpoint: dict[str, Any]) -> None:
@@ -201,7 +206,6 @@ class CheckpointStore:
             self._report(target, line, self._record(target, crc32))
         if self.in_parts:  # no rank may look for the file earlier
             trainer.strategy.barrier("write_checkpoint")
-        return None
 
     def _write_parts(
         self, target: Target, line: str, after: Sequence[CheckpointStore], weights: str
@@ -244,9 +248,11 @@ class CheckpointStore:
 
     def claim(self, target: Target, others: Sequence[CheckpointStore]) -> bool:
         """Keep a file just written by another store of the same names; return False without any."""
+        written = target.path, self.runner.iter
         for other in others:
-            if other.written == self.written and other.save_optimizer >= self.save_optimizer:
+            if other.written == written and other.save_optimizer >= self.save_optimizer:
                 other.thread.wait()
+                self.written = written
                 if self.runner.trainer.is_global_zero:
                     self._report_deleted(checkpoints.claim(target))
                     if self.on_saved is not None:

@@ -99,6 +99,26 @@ def test_a_file_that_two_hooks_want_is_written_once(tmp_path: Path, caplog: Any)
     assert seen == [paths, paths[1:]]
 
 
+class FailsOnce(NoValidation):
+    """Raises an error when it is saved for the first time."""
+
+    saves = 0
+
+    def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        self.saves += 1
+        if self.saves == 1:
+            raise InterruptedError
+
+
+def test_the_second_hook_writes_a_file_that_the_first_has_failed_to(
+    tmp_path: Path, caplog: Any
+) -> None:
+    with pytest.raises(InterruptedError):
+        fit(tmp_path, CheckpointHook(1), CheckpointHook(1, max_keep_ckpts=1), module=FailsOnce)
+    assert names(tmp_path) == ["epoch_1.pth"]
+    assert "was not written" not in caplog.text
+
+
 def test_a_file_of_the_fit_before_is_not_kept_as_this_fits(tmp_path: Path) -> None:
     hooks = [CheckpointHook(interval=1, max_keep_ckpts=kept) for kept in (1, 2)]
     for value in (1.0, 2.0):
