@@ -18,6 +18,7 @@ import os
 import subprocess
 import sys
 import tempfile
+import time
 import warnings
 from dataclasses import asdict
 from pathlib import Path
@@ -100,11 +101,13 @@ def main() -> None:
     arguments.results.mkdir(parents=True, exist_ok=True)
     for name in arguments.names or NAMES:
         print(f"{name} ...", flush=True)
+        begin = time.monotonic()
         try:
             measured = run_apart(name, arguments.rounds)
         except subprocess.CalledProcessError:  # the process has printed the error
             failed.append(name)
             continue
+        print(f"{name} took {time.monotonic() - begin:.0f} s", flush=True)
         # a bench that lacks its tool here finds nothing: what it found elsewhere stays
         found[name] = measured or found.get(name, [])
         kept = {known: found[known] for known in NAMES if known in found}

@@ -29,7 +29,7 @@ def measure(module: str, which: int) -> float:
     return float(found[which])
 
 
-def run(rounds: int = 9) -> Bench:
+def run(rounds: int = 5) -> Bench:
     """Measure in turns."""
     cases = {
         "import lightning.pytorch": functools.partial(measure, "lightning.pytorch", 2),

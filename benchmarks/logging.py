@@ -242,7 +242,7 @@ def backends(rounds: int) -> Iterator[Bench]:
 BACKENDS = ("wandb", "mlflow", "neptune", "tensorboard", "dvclive", "visdom", "clearml")
 
 
-def run(rounds: int = 7) -> Iterator[Bench]:
+def run(rounds: int = 5) -> Iterator[Bench]:
     """Measure in turns."""
     os.environ.update(WANDB_MODE="offline", WANDB_SILENT="true", NEPTUNE_MODE="offline")
     os.environ.update(MLFLOW_DISABLE_TELEMETRY="true", DVC_NO_ANALYTICS="1")
