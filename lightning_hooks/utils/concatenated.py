@@ -32,13 +32,13 @@ def concatenated(tensors: Mapping[str, torch.Tensor]) -> list[dict[str, Any]]:
 
 
 def separated(groups: Iterable[Mapping[str, Any]]) -> dict[str, torch.Tensor]:
-    """Return the one-dimensional tensors of a :func:`concatenated` by name.
+    """Return the one-dimensional tensors of a :func:`concatenated` by name, in memory of their own.
 
     >>> separated(concatenated({"loss": torch.ones(2), "acc": torch.tensor(0.5)}))
     {'loss': tensor([1., 1.]), 'acc': tensor([0.5000])}
     """
     return {
-        name: values
+        name: values.clone()  # torch refuses to change a view of several in place
         for group in groups
         for name, values in zip(
             group["names"], group["values"].split(group["lengths"]), strict=True

@@ -41,10 +41,10 @@ def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
     results, counts = step_results(trainer), batches(trainer).current
     is_alone = trainer.interrupted and trainer.world_size > 1
     is_whole = counts.processed == counts.ready and not is_alone
-    items = [item for item in results.values() if item.meta.on_epoch and not item.has_reset]
-    with_sum = {_key(item.meta): item for item in items if is_whole and _has_sum(item)}
+    items = {k: item for k, item in results.items() if item.meta.on_epoch and not item.has_reset}
+    with_sum = {key: item for key, item in items.items() if is_whole and _has_sum(item)}
     return {
-        "logged": [_description(item.meta, _key(item.meta) in with_sum) for item in items],
+        "logged": [_description(item.meta, key in with_sum) for key, item in items.items()],
         "values": concatenated({key: item.value for key, item in with_sum.items()}),
         "batch_sizes": concatenated(
             {
@@ -56,8 +56,9 @@ def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
     }
 
 
-def _key(meta: Any) -> str:
-    return f"{meta.fx}.{meta.name}"
+def _key(fx: str, name: str) -> str:
+    """Return Lightning's key of a logged value."""
+    return f"{fx}.{name}"
 
 
 def _has_sum(item: Any) -> bool:
@@ -96,9 +97,9 @@ def restore_epoch_sums(trainer: L.Trainer, saved: Mapping[str, Any], fit: FitCha
     if not values:
         return
     for logged in saved["logged"]:
-        key = f"{logged['fx']}.{logged['name']}"
+        key = _key(logged["fx"], logged["name"])
         if key in values:
-            _begin(results, logged, values[key], batch_sizes.get(key), trainer)
+            _begin(results, key, logged, values[key], batch_sizes.get(key), trainer)
     # in an epoch's first batch Lightning forgets the sums
     trainer._logger_connector._first_loop_iter = True
     until = fit.part()
@@ -108,6 +109,7 @@ def restore_epoch_sums(trainer: L.Trainer, saved: Mapping[str, Any], fit: FitCha
 
 def _begin(
     results: Any,
+    key: str,
     logged: Mapping[str, Any],
     value: torch.Tensor,
     batch_size: torch.Tensor | None,
@@ -123,7 +125,7 @@ def _begin(
         sync_dist_fn=trainer.strategy.reduce,
         batch_size=1,
     )
-    item = results[f"{logged['fx']}.{logged['name']}"]
+    item = results[key]
     item.meta.sync.should = logged["flags"]["sync_dist"]
     item.value, item._forward_cache = value, None
     if item.meta.is_mean_reduction and batch_size is not None:
@@ -134,7 +136,7 @@ def _adopt_arguments(
     results: Any, keys: set[str], until: ExitStack, fx: str, name: str, *args: Any, **kwargs: Any
 ) -> None:
     """Give a sum the arguments of the module's first call: Lightning refuses a change."""
-    key = f"{fx}.{name}"
+    key = _key(fx, name)
     if key not in keys:
         return
     keys.remove(key)
