@@ -9,6 +9,7 @@ on the library's stack, for the library's hooks and writers.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import datetime
 import json
 import logging
@@ -52,6 +53,14 @@ _MAX_PENDING = 1000
 """Number of unread values, after which a buffer copies them from the device."""
 
 
+@dataclasses.dataclass(slots=True)
+class _Scalar:
+    """A value of a series; a tensor on a device until it is read."""
+
+    value: Any
+    iteration: float
+
+
 class HistoryBuffer:
     """A series of ``(value, iteration)`` with medians and averages.
 
@@ -73,8 +82,8 @@ class HistoryBuffer:
 
     def __init__(self, max_length: int = 1_000_000) -> None:
         check_int("max_length", max_length, 1)
-        self._data: deque[list[Any]] = deque(maxlen=max_length)  # [value, iteration]
-        self.unread: list[list[Any]] = []  # unread entries, the oldest first
+        self._data: deque[_Scalar] = deque(maxlen=max_length)
+        self.unread: list[_Scalar] = []  # the oldest first
         self._count = 0
         self._global_avg = 0.0
 
@@ -85,24 +94,24 @@ class HistoryBuffer:
             value: Number, or tensor of one element.
             iteration: Iteration of the value; by default the number of earlier values.
         """
-        entry = [_as_stored(value), self._count if iteration is None else iteration]
-        self._data.append(entry)
+        scalar = _Scalar(_as_stored(value), self._count if iteration is None else iteration)
+        self._data.append(scalar)
         self._count += 1
-        self.unread.append(entry)
+        self.unread.append(scalar)
         if len(self.unread) >= _MAX_PENDING:
             read_pending([self])
 
     def latest(self) -> float:
         """Return the last value."""
-        return float(self._last(1)[0][0])
+        return float(self._last(1)[0].value)
 
     def median(self, window_size: int) -> float:
         """Return the median of the last values."""
-        return float(np.median([value for value, _ in self._last(window_size)]))
+        return float(np.median([scalar.value for scalar in self._last(window_size)]))
 
     def avg(self, window_size: int) -> float:
         """Return the mean of the last values."""
-        return float(np.mean([value for value, _ in self._last(window_size)]))
+        return float(np.mean([scalar.value for scalar in self._last(window_size)]))
 
     def global_avg(self) -> float:
         """Return the mean of all values, including dropped values."""
@@ -111,42 +120,43 @@ class HistoryBuffer:
 
     def values(self) -> list[tuple[float, float]]:
         """Return the kept values with their iterations."""
-        return [(value, iteration) for value, iteration in self._last(len(self._data))]
+        return [(scalar.value, scalar.iteration) for scalar in self._last(len(self._data))]
 
     def last_iteration(self) -> Any:
         """Return the iteration of the last value."""
-        return self._data[-1][1]
+        return self._data[-1].iteration
 
     def count_since(self, iteration: float) -> int:
         """Return the number of values after an iteration."""
-        return sum(1 for _ in takewhile(lambda entry: entry[1] > iteration, reversed(self._data)))
+        newer = takewhile(lambda scalar: scalar.iteration > iteration, reversed(self._data))
+        return sum(1 for _ in newer)
 
-    def _last(self, window_size: int) -> list[list[Any]]:
+    def _last(self, window_size: int) -> list[_Scalar]:
         """Return the last values, copied to the host, with their iterations."""
         read_pending([self])
         return [*islice(reversed(self._data), window_size)][::-1]
 
     def average_unread(self) -> None:
         """Add the values, copied by :func:`read_pending`, to the mean of all values."""
-        for number, (value, _) in enumerate(self.unread, self._count - len(self.unread) + 1):
-            self._global_avg += (value - self._global_avg) / number
+        for number, scalar in enumerate(self.unread, self._count - len(self.unread) + 1):
+            self._global_avg += (scalar.value - self._global_avg) / number
         self.unread.clear()
 
 
 def read_pending(buffers: Iterable[HistoryBuffer]) -> None:
     """Copy the unread values of several buffers to the host, with one copy for each device."""
     buffers = [buffer for buffer in buffers if buffer.unread]
-    by_device: dict[torch.device, list[list[Any]]] = {}
+    by_device: dict[torch.device, list[_Scalar]] = {}
     for buffer in buffers:
-        for entry in buffer.unread:
-            if isinstance(entry[0], torch.Tensor):
-                by_device.setdefault(entry[0].device, []).append(entry)
-    for device, entries in by_device.items():
+        for scalar in buffer.unread:
+            if isinstance(scalar.value, torch.Tensor):
+                by_device.setdefault(scalar.value.device, []).append(scalar)
+    for device, scalars in by_device.items():
         # float64 holds float32, bfloat16 and integers exactly
         wide = torch.float32 if device.type == "mps" else torch.float64
-        numbers = torch.stack([value.reshape(()).to(wide) for value, _ in entries]).tolist()
-        for entry, number in zip(entries, numbers, strict=True):
-            entry[0] = number
+        values = [scalar.value.reshape(()).to(wide) for scalar in scalars]
+        for scalar, number in zip(scalars, torch.stack(values).tolist(), strict=True):
+            scalar.value = number
     for buffer in buffers:
         buffer.average_unread()
 

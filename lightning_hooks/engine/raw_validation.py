@@ -53,13 +53,13 @@ class RawValidation(Callback):
         self._buffer.update(validation.val_metrics(trainer))
 
     def _begin(self) -> None:
-        logged_values.withdraw_raw(self._trainer, self._driver.runner.logged_before)
+        self._driver.runner.callback_values.withdraw_raw()
         self._driver.after_raw_scores = []
 
     def _finish(self, values: dict[str, torch.Tensor]) -> None:
         self._buffer.average()
         lines = {f"{logged_values.RAW}{name}": v for name, v in self._buffer.output.items()}
-        logged_values.publish(self._trainer, {**lines, **values})
+        self._driver.runner.callback_values.publish({**lines, **values})
         metrics.log_values(self._driver.runner, "val", lines)
         calls, self._driver.after_raw_scores = self._driver.after_raw_scores, None
         for call in calls or ():

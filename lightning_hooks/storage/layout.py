@@ -55,6 +55,11 @@ def version(value: Any) -> bool:
     return isinstance(value, str) and re.match(r"\d+(\.\d+)+", value) is not None
 
 
+def row(value: Any) -> bool:
+    """Return whether a value is a tensor of one dimension."""
+    return isinstance(value, torch.Tensor) and value.ndim == 1
+
+
 def score_with_path(value: Any) -> bool:
     """Return whether a value is the score of a file with the path."""
     match value:
@@ -115,8 +120,7 @@ LAYOUT: dict[str, Any] = {
         "log_buffer?": [
             [
                 {
-                    **dict.fromkeys(("values", "counts", "iterations"), concatenation),
-                    "steps_of": {"*": str},
+                    "groups": [{"values": concatenation, "counts": row, "iterations": row}],
                     "output": {"*": float | int},
                     "averages": [str],
                     "ready": bool,
@@ -138,13 +142,13 @@ LAYOUT: dict[str, Any] = {
         "data?": [[torch.Tensor]],
         "sums?": [
             {
-                "logged": [
+                "groups": [
                     {
-                        **dict.fromkeys(("fx", "name", "label"), str),
-                        **{"reduce_fx?": str, "flags?": {"sync_dist": bool, "*": bool}},
+                        **{"fx": str, "reduce_fx": str, "flags": {"sync_dist": bool, "*": bool}},
+                        **dict.fromkeys(("values", "batch_sizes"), concatenation),
                     }
                 ],
-                **dict.fromkeys(("values", "batch_sizes"), concatenation),
+                "without_sum": [str],
             }
         ],
         **dict.fromkeys(("parts?", "ranks?"), count),

@@ -54,6 +54,8 @@ class _Known(NamedTuple):
     entries: list[Entry]
     lines: dict[int, str]
     """The text of an entry, by the entry's id, if this process has written the entry."""
+    seen: set[int]
+    """The ids of the entries whose files the run has seen since its beginning."""
 
 
 _WRITTEN: dict[str, _Known] = {}
@@ -72,7 +74,8 @@ class Manifest:
         self.path, self.directory = path, path.removesuffix(NAME)
         known = _WRITTEN.get(path)
         if known is None or known.contents != contents:
-            known = _Known(contents, [] if contents is None else self._parsed(contents), {})
+            entries = [] if contents is None else self._parsed(contents)
+            known = _Known(contents, entries, {}, set())
         self._known = known
         self.entries = [*known.entries]
 
@@ -129,17 +132,20 @@ class Manifest:
     def write(self) -> None:
         """Write the list to the file, if the entries have changed."""
         if self.entries != self._known.entries:
-            known = self._known.lines
-            lines = {id(e): known.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
+            known = self._known
+            lines = {id(e): known.lines.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
             listing = ",\n".join(lines[id(entry)] for entry in self.entries)
             contents = f'{{"version": 1, "files": [\n{listing}\n]}}\n'.encode()
             files.write_bytes(self.path, contents)
-            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines)
+            seen = known.seen & lines.keys()
+            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines, seen)
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
     ) -> list[str]:
         """Delete old files of a series, and outdated entries.
+
+        A run looks for each file once: when the run begins, or when the file is written.
 
         Args:
             run: The run.
@@ -152,9 +158,14 @@ class Manifest:
             The names of the chosen files.
         """
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
-        existing = own
+        existing, seen = own, self._known.seen
+        if resumed_at is not None:
+            seen.clear()
         if choose_old is not None:
-            existing = [entry for entry in own if not flaw(self.directory, entry, in_full=False)]
+            existing = [
+                e for e in own if id(e) in seen or not flaw(self.directory, e, in_full=False)
+            ]
+            seen.update(map(id, existing))
         if not existing or resumed_at not in (None, existing[-1].iter):
             return []
         newest = existing[-1]

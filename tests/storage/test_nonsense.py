@@ -18,8 +18,10 @@ from support.training import TinyModule, make_loader, make_trainer
 OURS = "lightning_hooks"
 OPTIMIZERS = "loops", "fit_loop", "epoch_loop.automatic_optimization.optim_progress", "optimizer"
 BUFFER = OURS, "log_buffer", 0, 0
-LOGGED = dict.fromkeys(("fx", "name", "label"), "x")
-SUMS = {"logged": [LOGGED], "values": [], "batch_sizes": []}
+LIKE = {"fx": "x", "reduce_fx": "mean", "flags": {"sync_dist": False}}
+GROUP = LIKE | {"values": [], "batch_sizes": []}
+SUMS = {"groups": [GROUP], "without_sum": []}
+STEPS = {"values": [], "counts": torch.ones(1), "iterations": torch.ones(1)}
 NONSENSE: list[tuple[list[Any], list[Any]]] = [
     (["state_dict", "meta", "loops", "callbacks", OURS], [5, [1]]),
     (["optimizer_states", "lr_schedulers"], [5, {"a": 1}, [5]]),
@@ -49,11 +51,13 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
         [(OURS, name) for name in ("text_logs", "trackers", "log_buffer", "watch", "skips")],
         [5, "x"],
     ),
-    ([(*BUFFER, "values"), (*BUFFER, "counts")], [5, {"a": 1}]),
+    ([(*BUFFER, "groups")], [5, {"a": 1}, [5], [STEPS | {"values": 5}]]),
+    ([(*BUFFER, "groups")], [[STEPS | {name: [5]}] for name in ("values", "counts", "iterations")]),
+    ([(*BUFFER, "groups")], [[STEPS | {"counts": torch.ones(())}], [{"values": []}]]),
     ([(*BUFFER, "output"), (*BUFFER, "averages")], [5, [1]]),
-    ([(OURS, "sums")], [5, [5], [SUMS | {"logged": [{"fx": "x"}]}], [SUMS | {"values": 1}]]),
-    ([(OURS, "sums")], [[SUMS | {"logged": [LOGGED | {"name": 1}]}]]),
-    ([(OURS, "logged"), (*BUFFER, "steps_of")], [5, [5], {"a": 1}]),
+    ([(OURS, "sums")], [5, [5], [SUMS | {"groups": [{"fx": "x"}]}], [SUMS | {"without_sum": 1}]]),
+    ([(OURS, "sums")], [[SUMS | {"groups": [GROUP | {name: 1}]}] for name in GROUP]),
+    ([(OURS, "logged")], [5, [5], {"a": 1}]),
     (
         [(OURS, "metrics", 0, 0)],
         [

@@ -30,7 +30,7 @@ class HistoryBuffer(events.HistoryBuffer):
 
     def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # mmengine names the argument so
         """Add a value, the mean of ``count`` values."""
-        super().update(log_val, count)
+        super().update(log_val, count)  # in the place of the iteration
 
     @property
     def data(self) -> tuple[Any, Any]:
@@ -39,8 +39,8 @@ class HistoryBuffer(events.HistoryBuffer):
 
     def _last_data(self, window_size: int | None = None) -> tuple[Any, Any]:
         """Return the last values and their counts, as arrays; all by default."""
-        pairs = self._last(window_size or len(self._data))
-        return np.array([value for value, _ in pairs]), np.array([count for _, count in pairs])
+        last = self._last(window_size or len(self._data))
+        return np.array([each.value for each in last]), np.array([each.iteration for each in last])
 
     def current(self) -> float:
         """Return the last value."""

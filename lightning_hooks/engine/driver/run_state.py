@@ -12,17 +12,8 @@ from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.lightning_api import data, progress
-from lightning_hooks.engine.lightning_api.epoch_sums import (
-    epoch_sums,
-    restore_epoch_sums,
-    without_sum,
-)
+from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
-from lightning_hooks.engine.lightning_api.logged_values import (
-    callback_values,
-    own_names,
-    restore_callback_values,
-)
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
@@ -57,7 +48,7 @@ class RunState:
     data           states of the own generators of every rank's training loaders
     sums           the epoch's sums of the module's logged values, of every rank (``epoch_sums.py``)
     metrics        the values of ``trainer.callback_metrics`` of every rank
-    logged         the names of the values that the module has logged
+    logged         the names of the values that the module has logged, per loader
     log_buffer     the values of every rank's steps that are not averaged yet
     =============  =======================================================================
 
@@ -135,7 +126,7 @@ class RunState:
             "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
             "sums": epoch_sums(trainer),
             "log_buffer": [runner.train_log.state_dict()],
-            "metrics": [callback_values(trainer) or []],
+            "metrics": [runner.callback_values.state() or []],
         }
         if self:  # before the first batch of a resumed run
             # what is restored with the data
@@ -155,7 +146,7 @@ class RunState:
             rates=runner.step_rates.state(),
             in_end=progress.ends_epoch(trainer) and not end_is_left,
             end_is_left=end_is_left,
-            logged=sorted({*own_names(trainer), *runner.logged_before}),
+            logged=sorted(runner.callback_values.logged()),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
 
@@ -203,10 +194,10 @@ class RunState:
 
     def restore_metrics(self) -> None:
         """Go on with the values for callbacks, and with the schedulers that wait for them."""
-        trainer = self._runner.trainer
-        self._runner.logged_before = frozenset(self.saved.get("logged", ()))
+        trainer, shown = self._runner.trainer, self._runner.callback_values
+        shown.logged_before = frozenset(self.saved.get("logged", ()))
         for values in self._of_rank("metrics") or self._of_rank("metrics", 0):
-            restore_callback_values(trainer, values)
+            shown.restore(values)
             progress.end_as_any_epoch(trainer, self.saved.get("in_end", False))
 
     def log_values(self) -> list[dict[str, Any]]:
@@ -225,7 +216,7 @@ class RunState:
         if not (sums := self._of_rank("sums")):  # of another rank, after an error
             return frozenset()
         restore_epoch_sums(self._runner.trainer, sums, fit)
-        return without_sum(sums)
+        return frozenset(sums["without_sum"])
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""

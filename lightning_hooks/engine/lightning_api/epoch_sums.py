@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import itertools
+from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ from lightning_hooks.engine.lightning_api.private_names import needs
 from lightning_hooks.engine.lightning_api.progress import batches
 from lightning_hooks.utils.concatenated import concatenated, separated
 
-__all__ = ["epoch_sums", "restore_epoch_sums", "without_sum"]
+__all__ = ["epoch_sums", "restore_epoch_sums"]
 
 _FLAGS = ("prog_bar", "logger", "on_step", "on_epoch", "enable_graph", "add_dataloader_idx")
 
@@ -27,12 +28,12 @@ def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
     ===========  =====================================================================
     key          value
     ===========  =====================================================================
-    logged       of each value ``fx``, the module's method that logs; ``name``;
-                 ``label``, the name in the epoch's line; and for a value with a sum
-                 ``reduce_fx``, the name of the reduction, and ``flags``, further
-                 arguments of ``self.log``
-    values       the sum, or minimum or maximum, by Lightning's key of the value
-    batch_sizes  the number of samples of a mean, by the key
+    groups       of values that follow one another with equal arguments of ``self.log``:
+                 ``fx``, the module's method that logs; ``reduce_fx``, the name of the
+                 reduction; ``flags``, the other arguments; and by the value's name
+                 ``values``, the sums, or minima or maxima, and ``batch_sizes``, the
+                 numbers of samples of the means
+    without_sum  the names, in the epoch's line, of the values without a sum
     ===========  =====================================================================
 
     The tensors stay on their device. There is no sum of a metric of torchmetrics, or over a process
@@ -43,16 +44,13 @@ def epoch_sums(trainer: L.Trainer) -> dict[str, Any]:
     is_whole = counts.processed == counts.ready and not is_alone
     items = {k: item for k, item in results.items() if item.meta.on_epoch and not item.has_reset}
     with_sum = {key: item for key, item in items.items() if is_whole and _has_sum(item)}
+    without_sum = [item.meta for key, item in items.items() if key not in with_sum]
     return {
-        "logged": [_description(item.meta, key in with_sum) for key, item in items.items()],
-        "values": concatenated({key: item.value for key, item in with_sum.items()}),
-        "batch_sizes": concatenated(
-            {
-                key: torch.as_tensor(item.cumulated_batch_size)
-                for key, item in with_sum.items()
-                if item.meta.is_mean_reduction
-            }
-        ),
+        "groups": [
+            {**arguments, **_sums([*alike])}
+            for (arguments, _), alike in itertools.groupby(with_sum.values(), _shared)
+        ],
+        "without_sum": [meta.forked_name(on_step=False) for meta in without_sum],
     }
 
 
@@ -68,19 +66,22 @@ def _has_sum(item: Any) -> bool:
     return item.is_tensor and is_torchs and meta.sync.group is None
 
 
-def _description(meta: Any, has_sum: bool) -> dict[str, Any]:
-    """Return what is saved of a logged value, beside its sum."""
-    logged = {"fx": meta.fx, "name": meta.name, "label": meta.forked_name(on_step=False)}
-    if has_sum:
-        flags = {name: getattr(meta, name) for name in _FLAGS}
-        flags |= {"sync_dist": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only}
-        logged |= {"reduce_fx": meta.reduce_fx.__name__, "flags": flags}
-    return logged
+def _shared(item: Any) -> tuple[dict[str, Any], str]:
+    """Return the arguments and the type of tensor of a value with a sum."""
+    meta = item.meta
+    flags = {name: getattr(meta, name) for name in _FLAGS}
+    flags |= {"sync_dist": meta.sync.should, "rank_zero_only": meta.sync.rank_zero_only}
+    return {"fx": meta.fx, "reduce_fx": meta.reduce_fx.__name__, "flags": flags}, item.value.type()
 
 
-def without_sum(saved: Mapping[str, Any]) -> frozenset[str]:
-    """Return the names, in the epoch's line, of saved values without a sum."""
-    return frozenset(logged["label"] for logged in saved["logged"] if "flags" not in logged)
+def _sums(items: Sequence[Any]) -> dict[str, Any]:
+    """Return the sums of a group."""
+    means = [item for item in items if item.meta.is_mean_reduction]
+    sizes = {item.meta.name: torch.as_tensor(item.cumulated_batch_size) for item in means}
+    return {
+        "values": concatenated({item.meta.name: item.value for item in items}),
+        "batch_sizes": concatenated(sizes),
+    }
 
 
 @needs("the module's logged values in loggers")
@@ -92,25 +93,25 @@ def restore_epoch_sums(trainer: L.Trainer, saved: Mapping[str, Any], fit: FitCha
         saved: A result of :func:`epoch_sums`.
         fit: The fit.
     """
-    results = step_results(trainer)
-    values, batch_sizes = (separated(saved[name]) for name in ("values", "batch_sizes"))
-    if not values:
+    results, keys = step_results(trainer), set()
+    for group in saved["groups"]:
+        batch_sizes = separated(group["batch_sizes"])
+        for name, value in separated(group["values"]).items():
+            _begin(results, group, name, value, batch_sizes.get(name), trainer)
+            keys.add(_key(group["fx"], name))
+    if not keys:
         return
-    for logged in saved["logged"]:
-        key = _key(logged["fx"], logged["name"])
-        if key in values:
-            _begin(results, key, logged, values[key], batch_sizes.get(key), trainer)
     # in an epoch's first batch Lightning forgets the sums
     trainer._logger_connector._first_loop_iter = True
     until = fit.part()
-    adopt = partial(_adopt_arguments, results, {*values}, until)
+    adopt = partial(_adopt_arguments, results, keys, until)
     fit.patch(results, "log", before=adopt, until=until)
 
 
 def _begin(
     results: Any,
-    key: str,
-    logged: Mapping[str, Any],
+    group: Mapping[str, Any],
+    name: str,
     value: torch.Tensor,
     batch_size: torch.Tensor | None,
     trainer: L.Trainer,
@@ -118,15 +119,15 @@ def _begin(
     """Add a sum to Lightning's collection."""
     value = value.squeeze().to(trainer.lightning_module.device)
     results.log(
-        *(logged["fx"], logged["name"], value),
+        *(group["fx"], name, value),
         # a call with sync_dist may be a collective
-        **{**logged["flags"], "sync_dist": False},
-        reduce_fx=logged["reduce_fx"],
+        **{**group["flags"], "sync_dist": False},
+        reduce_fx=group["reduce_fx"],
         sync_dist_fn=trainer.strategy.reduce,
         batch_size=1,
     )
-    item = results[key]
-    item.meta.sync.should = logged["flags"]["sync_dist"]
+    item = results[_key(group["fx"], name)]
+    item.meta.sync.should = group["flags"]["sync_dist"]
     item.value, item._forward_cache = value, None
     if item.meta.is_mean_reduction and batch_size is not None:
         item.cumulated_batch_size = batch_size.squeeze().to(value.device)

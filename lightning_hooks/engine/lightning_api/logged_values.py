@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from numbers import Real
 from typing import Any
 
@@ -19,8 +19,8 @@ from lightning_hooks.utils.secrets import masked
 
 __all__ = [
     "RAW",
+    "CallbackValues",
     "LossNames",
-    "callback_values",
     "epoch_means",
     "epoch_names",
     "epoch_values",
@@ -31,13 +31,9 @@ __all__ = [
     "loader_suffix",
     "logged_by",
     "names_for_loggers",
-    "own_names",
-    "publish",
-    "restore_callback_values",
     "step_metrics",
     "step_names",
     "step_results",
-    "withdraw_raw",
 ]
 
 
@@ -151,13 +147,8 @@ def names_for_loggers(trainer: L.Trainer) -> tuple[set[str], set[str]]:
     A value is kept from loggers by ``self.log(..., logger=False)``. Names come in all forms.
     """
     logged = [*_logged(trainer)]
-    there = _names(meta for meta in logged if meta.logger)
-    return there, _names(logged) - there
-
-
-def own_names(trainer: L.Trainer) -> set[str]:
-    """Return the names of the values that the module has logged so far, in all forms."""
-    return _names(_logged(trainer))
+    there = _in_all_forms(_names(meta for meta in logged if meta.logger))
+    return there, _in_all_forms(_names(logged)) - there
 
 
 def _logged(trainer: L.Trainer) -> Iterator[Any]:
@@ -168,15 +159,28 @@ def _logged(trainer: L.Trainer) -> Iterator[Any]:
 
 
 def _names(logged: Iterable[Any]) -> set[str]:
-    """Return the names in all forms: plain, per step, per epoch, per loader."""
+    """Return the names, per loader."""
+    return {meta.name + loader_suffix(meta) for meta in logged}
+
+
+def _in_all_forms(names: Iterable[str]) -> set[str]:
+    """Return names in all forms: plain, per step, per epoch.
+
+    >>> sorted(_in_all_forms(["loss", "acc/dataloader_idx_0"]))[:3]
+    ['acc/dataloader_idx_0', 'acc_epoch/dataloader_idx_0', 'acc_step/dataloader_idx_0']
+    """
+    parts = [name.partition(_OF_LOADER) for name in names]
     forms = ("", "_step", "_epoch")
-    return {meta.name + form + loader_suffix(meta) for meta in logged for form in forms}
+    return {f"{name}{form}{suffix}{idx}" for name, suffix, idx in parts for form in forms}
+
+
+_OF_LOADER = "/dataloader_idx_"
 
 
 def loader_suffix(meta: Any) -> str:
     """Return Lightning's suffix of a value's name for several data loaders."""
     several = meta.add_dataloader_idx and meta.dataloader_idx is not None
-    return f"/dataloader_idx_{meta.dataloader_idx}" if several else ""
+    return f"{_OF_LOADER}{meta.dataloader_idx}" if several else ""
 
 
 def epoch_means(results: Any) -> dict[str, torch.Tensor]:
@@ -205,62 +209,75 @@ def epoch_values(trainer: L.Trainer) -> dict[str, torch.Tensor]:
     return {name: values[name] for name in names if name in values and values[name].numel() == 1}
 
 
-@needs("values of hooks in callback_metrics")
-def publish(
-    trainer: L.Trainer, values: Mapping[str, Any], but: Collection[str] = frozenset()
-) -> None:
-    """Add numbers to ``trainer.callback_metrics``, except values logged by the module itself.
+class CallbackValues:
+    """The numbers in ``trainer.callback_metrics``: the module's, and those of hooks.
 
-    No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
+    A value of a hook never replaces a value that the module itself logs, before a resume too.
 
     Args:
         trainer: The Trainer.
-        values: Numbers, or tensors of a single element, not read from the device; other values
-            are left out.
-        but: The names of values that the module logged before the resume.
     """
-    # the properties of the Trainer would compute the module's metrics now
-    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
-    for name, value in values.items():
-        is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
-        if name not in own and (is_tensor or isinstance(value, Real)):
-            shown[name] = (
-                value.detach().squeeze() if is_tensor else torch.tensor(value, dtype=torch.float64)
-            )
 
+    logged_before: frozenset[str] = frozenset()
+    """The names of the values that the module had logged when the resumed file was written."""
 
-@needs("values of hooks in callback_metrics")
-def callback_values(trainer: L.Trainer) -> list[dict[str, Any]]:
-    """Return the numbers of ``trainer.callback_metrics``; all ranks call it, unless after an error.
+    def __init__(self, trainer: L.Trainer) -> None:
+        self._trainer = trainer
 
-    The values of the step, or epoch, are computed, where Lightning is about to; after an error in
-    a run of one process alone. The tensors stay on their device.
-    """
-    is_whole = not trainer.interrupted or (trainer.world_size == 1 and batch_ends(trainer))
-    shown = trainer._logger_connector._callback_metrics
-    values = trainer.callback_metrics if is_whole else shown
-    return concatenated({name: value for name, value in values.items() if value.numel() == 1})
+    def logged(self) -> set[str]:
+        """Return the names of the values that the module has logged so far."""
+        return _names(_logged(self._trainer)) | self.logged_before
 
+    @property
+    def _shown(self) -> dict[str, torch.Tensor]:
+        # the properties of the Trainer would compute the module's metrics now
+        return self._trainer._logger_connector._callback_metrics
 
-@needs("values of hooks in callback_metrics")
-def restore_callback_values(trainer: L.Trainer, values: Iterable[Mapping[str, Any]]) -> None:
-    """Go on with a file's :func:`callback_values`, which Lightning saves none of."""
-    device = trainer.lightning_module.device
-    restored = {name: value.squeeze().to(device) for name, value in separated(values).items()}
-    trainer._logger_connector._callback_metrics.update(restored)
+    @needs("values of hooks in callback_metrics")
+    def publish(self, values: Mapping[str, Any]) -> None:
+        """Add a hook's values.
 
+        No progress bar shows the numbers; a hook asks with ``module.log(..., prog_bar=True)``.
 
-@needs("values of hooks in callback_metrics")
-def withdraw_raw(trainer: L.Trainer, but: Collection[str]) -> None:
-    """Remove the raw weights' scores, of a resumed file too, from ``trainer.callback_metrics``.
+        Args:
+            values: Numbers, or tensors of a single element, not read from the device; other values
+                are left out.
+        """
+        own = _in_all_forms(self.logged())
+        for name, value in values.items():
+            is_tensor = isinstance(value, torch.Tensor) and value.numel() == 1
+            if name not in own and (is_tensor or isinstance(value, Real)):
+                self._shown[name] = (
+                    value.detach().squeeze()
+                    if is_tensor
+                    else torch.tensor(value, dtype=torch.float64)
+                )
 
-    Args:
-        trainer: The Trainer.
-        but: The names of values that the module logged before the resume.
-    """
-    shown, own = trainer._logger_connector._callback_metrics, own_names(trainer).union(but)
-    for name in [name for name in shown if name.startswith(RAW) and name not in own]:
-        del shown[name]
+    @needs("values of hooks in callback_metrics")
+    def withdraw_raw(self) -> None:
+        """Remove the raw weights' scores, of a resumed file too."""
+        own = _in_all_forms(self.logged())
+        for name in [name for name in self._shown if name.startswith(RAW) and name not in own]:
+            del self._shown[name]
+
+    @needs("values of hooks in callback_metrics")
+    def state(self) -> list[dict[str, Any]]:
+        """Return the numbers; all ranks call it, unless after an error.
+
+        The values of the step, or epoch, are computed, where Lightning is about to; after an error
+        in a run of one process alone. The tensors stay on their device.
+        """
+        trainer = self._trainer
+        is_whole = not trainer.interrupted or (trainer.world_size == 1 and batch_ends(trainer))
+        values = trainer.callback_metrics if is_whole else self._shown
+        return concatenated({name: value for name, value in values.items() if value.numel() == 1})
+
+    @needs("values of hooks in callback_metrics")
+    def restore(self, state: Iterable[Mapping[str, Any]]) -> None:
+        """Go on with a file's :meth:`state`; Lightning saves no numbers."""
+        device = self._trainer.lightning_module.device
+        values = {name: value.squeeze().to(device) for name, value in separated(state).items()}
+        self._shown.update(values)
 
 
 def hyper_parameters(module: L.LightningModule) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import math
 from bisect import bisect_left, bisect_right
 from collections import OrderedDict
@@ -285,24 +286,30 @@ class LogBuffer:
     def state_dict(self) -> dict[str, Any]:
         """Return the numbers, for a checkpoint; other values are left out.
 
-        The steps of keys that were always updated together are there once.
+        Keys that follow one another and were always updated together are a group, with the steps
+        there once.
         """
         self.before_average()
         self._read({key: len(values) for key, values in self.val_history.items()})
-        keys = [
-            key
+        numbers = {
+            key: packed(values)
             for key, values in self.val_history.items()
             if all(issubclass(kind, Real) for kind in {*map(type, values)})
-        ]
-        counts = {key: self.n_history.get(key, []) for key in keys}
-        iterations = {key: self._iterations.get(key, []) for key in keys}
-        steps_of = _first_equal({key: (counts[key], iterations[key]) for key in keys})
-        firsts = dict.fromkeys(steps_of.values())
+        }
+
+        def shared(key: str) -> tuple[Any, list[int], list[int]]:
+            return numbers[key].dtype, self.n_history.get(key, []), self._iterations.get(key, [])
+
         return {
-            "values": concatenated({key: packed(self.val_history[key]) for key in keys}),
-            "counts": concatenated({key: packed(counts[key]) for key in firsts}),
-            "iterations": concatenated({key: packed(iterations[key]) for key in firsts}),
-            "steps_of": steps_of,
+            "groups": [
+                {
+                    "values": concatenated({key: numbers[key] for key in keys}),
+                    "counts": packed(counts),
+                    "iterations": packed(iterations),
+                }
+                # a line of the resumed run has the values in this order
+                for (_, counts, iterations), keys in itertools.groupby(numbers, shared)
+            ],
             "output": {k: float(v) for k, v in self.output.items() if isinstance(v, Real)},
             "averages": [key for key in self.output if key in self.output.averages],
             "ready": self.ready,
@@ -311,13 +318,12 @@ class LogBuffer:
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Replace all values and averages by a :meth:`state_dict`."""
         self.clear()
-        values, counts, iterations = (
-            separated(state[name]) for name in ("values", "counts", "iterations")
-        )
-        for key, first in state["steps_of"].items():
-            self.val_history[key] = values[key].tolist()
-            self.n_history[key] = counts[first].tolist()
-            self._iterations[key] = iterations[first].tolist()
+        for group in state["groups"]:
+            for key, values in separated(group["values"]).items():
+                self.names[key] = None
+                self.val_history[key] = values.tolist()
+                self.n_history[key] = group["counts"].tolist()
+                self._iterations[key] = group["iterations"].tolist()
         self.output.update(state["output"])
         self.output.averages = {*state["averages"]} & self.output.keys()
         self.ready = state["ready"]
@@ -365,20 +371,6 @@ class LogBuffer:
 
 
 def _do_nothing() -> None: ...
-
-
-def _first_equal(values: Mapping[str, Any]) -> dict[str, str]:
-    """Return for each key the first key with an equal value.
-
-    >>> _first_equal({"loss": [1, 2], "acc": [1, 2], "rare": [2]})
-    {'loss': 'loss', 'acc': 'loss', 'rare': 'rare'}
-    """
-    firsts: dict[str, Any] = {}
-    found = {}
-    for key, value in values.items():
-        found[key] = next((first for first, other in firsts.items() if other == value), key)
-        firsts.setdefault(found[key], value)
-    return found
 
 
 def _is_tensor(value: Any) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import natives_with
-from lightning_hooks.engine.lightning_api import logged_values, progress
+from lightning_hooks.engine.lightning_api import progress
 from lightning_hooks.engine.runner.runner import Runner
 
 __all__ = ["log_values", "publish_averages", "publish_results"]
@@ -27,7 +27,7 @@ def publish_results(runner: Runner) -> None:
     if runner.mode == "val":  # the time of a batch stays the training's
         steps = {*runner.train_log.val_history, "eval_iter_num"}
         news = {key: value for key, value in news.items() if key not in steps}
-    logged_values.publish(runner.trainer, news, runner.logged_before)
+    runner.callback_values.publish(news)
 
 
 def publish_averages(runner: Runner) -> None:
@@ -38,8 +38,7 @@ def publish_averages(runner: Runner) -> None:
     # the window ends with the next iteration
     averages = runner.log_buffer.window(progress.batch_idx(runner.trainer) + 2)
     lr, momentum = (runner.step_rates.first(what, what) for what in ("lr", "momentum"))
-    values = {**averages, **lr, **momentum}
-    logged_values.publish(runner.trainer, values, runner.logged_before)
+    runner.callback_values.publish({**averages, **lr, **momentum})
 
 
 def log_values(runner: Runner, mode: str, values: Mapping[str, Any], batches: int = 0) -> None:

@@ -8,7 +8,7 @@ import logging
 import multiprocessing
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, ClassVar
 from uuid import uuid4
@@ -21,6 +21,7 @@ from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.logged_values import CallbackValues
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
 from lightning_hooks.engine.priority import default_priority, get_priority, loggers_of
 from lightning_hooks.engine.runner import mmcv_checkpoint
@@ -107,9 +108,6 @@ class Runner:
     calls_hooks: bool = False
     """Whether a hook runs: a call of the model is then not the training's."""
 
-    logged_before: Collection[str] = frozenset()
-    """The names of the values that the module had logged when the resumed file was written."""
-
     # counters and limits
 
     in_epoch: bool = False
@@ -188,6 +186,7 @@ class Runner:
         self.step_counts = StepCounts(self)
         self.step_rates = StepRates(self)
         self.samples = SampleLog(self)
+        self.callback_values = CallbackValues(trainer)
         self._warnings: set[str] = set()
         self.dialect_facades: dict[str, Any] = {}
         """The run for hooks of other dialects, by dialect."""

@@ -32,6 +32,9 @@ from lightning_hooks.utils.nonfinite import any_non_finite, finite_weights
 
 __all__ = ["CheckInvalidLossHook", "InvalidLossError"]
 
+MAX_UNREAD = 10_000
+"""The most iterations between two readings: each keeps about 1 kB, and its batch if dumped."""
+
 ACTIONS = {"raise": Action, "stop": Stop, "skip": Skip, "restore": Restore}
 
 
@@ -81,7 +84,8 @@ class CheckInvalidLossHook(Hook):
     ==================  ===========================================================================
 
     Args:
-        interval: Iterations between two readings, at least 1.
+        interval: Iterations between two readings, at least 1; after 10,000 iterations without a
+            reading there is one, to free memory.
         action: ``"raise"``, ``"stop"``, ``"skip"`` or ``"restore"``.
         max_skips: Maximum number of consecutive skipped steps; another bad step raises at the next
             reading. None for no limit.
@@ -267,7 +271,8 @@ class CheckInvalidLossHook(Hook):
         if not (self._steps_automatically or self.spike is None or self.action == "skip"):
             self._say_if_without_loss(runner)
         # otherwise training_step still runs, and hooks step after this point
-        if (iteration + 1) % self.interval == 0 and self._steps_automatically:
+        is_due = (iteration + 1) % self.interval == 0 or self._history.iters >= MAX_UNREAD
+        if is_due and self._steps_automatically:
             self._check(runner, at_interval=True)
 
     def _say_if_without_loss(self, runner: Runner) -> None:
@@ -288,7 +293,7 @@ class CheckInvalidLossHook(Hook):
     ) -> None:
         """Read after the step, where hooks or the module itself step the optimizer."""
         runner = Driver.of(trainer).runner
-        if self.every_n_iters(runner, self.interval):
+        if self.every_n_iters(runner, self.interval) or self._history.iters >= MAX_UNREAD:
             self._check(runner, at_interval=True)
 
     # -- the check -------------------------------------------------------------------------

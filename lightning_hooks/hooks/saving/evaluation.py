@@ -25,7 +25,6 @@ from lightning_hooks.engine.driver.driver import Driver, is_lightnings_default
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import model_state, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
-from lightning_hooks.engine.lightning_api.logged_values import publish
 from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.runner.model_wrapper import isolated_model_calls
 from lightning_hooks.engine.runner.runner import Runner
@@ -570,7 +569,7 @@ class DistEvalHook(EvalHook):
         scores = ranks.from_rank_0(reported, runner.world_size)
         if runner.world_size > 1:  # for callbacks that decide by a score on every rank
             scores.pop("eval_iter_num", None)
-            publish(runner.trainer, scores, runner.logged_before)
+            runner.callback_values.publish(scores)
 
     def _run_test(self, runner: Runner) -> Any:
         gpu_collect = self.gpu_collect or not runner.may_write

@@ -179,11 +179,10 @@ def test_a_file_has_the_steps_of_all_values_once() -> None:
         if progress.completed % 10 == 0:
             buffer.update({"rare": 1})
     state = buffer.state_dict()
-    lengths = {
-        name: sum(map(len, separated(state[name]).values()))
-        for name in ("values", "counts", "iterations")
-    }
-    assert lengths == {"values": 30 * 100 + 10, "counts": 100 + 10, "iterations": 100 + 10}
+    losses, rare = state["groups"]
+    assert len(separated(losses["values"])) == 30
+    assert (len(losses["counts"]), len(losses["iterations"])) == (100, 100)
+    assert (len(rare["counts"]), len(rare["iterations"])) == (10, 10)
 
     restored = LogBuffer(progress)
     restored.load_state_dict(state)
@@ -191,6 +190,17 @@ def test_a_file_has_the_steps_of_all_values_once() -> None:
     assert restored.n_history == buffer.n_history
     assert restored.window(20) == buffer.window(20)
     assert restored.window(5) == buffer.window(5)
+
+
+def test_a_resumed_line_has_its_values_in_the_same_order() -> None:
+    buffer, restored = LogBuffer(), LogBuffer()
+    buffer.update({"loss": 0.5, "boxes": 3, "acc": 0.25})
+    buffer.update({"loss": 1.5, "boxes": 5})
+    restored.load_state_dict(buffer.state_dict())
+    for each in (buffer, restored):
+        each.average()
+    assert [*restored.output.items()] == [*buffer.output.items()]
+    assert [*restored.names] == [*buffer.names]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from lightning.pytorch.callbacks import (
 )
 
 from lightning_hooks import (
+    CheckpointHook,
     EvalHook,
     GradientCumulativeOptimizerHook,
     Hook,
@@ -25,7 +26,7 @@ from lightning_hooks import (
     TextLoggerHook,
 )
 from support.foreign_hooks import OptimizerHook as OldOptimizerHook
-from support.training import NoValidation, TinyModule, fit, make_loader
+from support.training import NoValidation, TinyModule, fit, make_loader, make_trainer
 
 hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"])
 loggers = pytest.mark.parametrize("logs", [False, True], ids=["no logger", "logger"])
@@ -210,6 +211,40 @@ def test_the_modules_own_values_stay_its_own(tmp_path: Path) -> None:
     fit(tmp_path, Rival(), module=module, val=1, callbacks=[seen])
     assert seen.at_end[0][0] == pytest.approx(module.losses[-1])
     assert seen.at_end[0][1] > 0
+
+
+def test_a_value_logged_before_a_resume_stays_the_modules_own(tmp_path: Path) -> None:
+    forms = "own", "own_step", "own_epoch", "val_own/dataloader_idx_1"
+
+    class InFirstEpoch(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> Any:
+            if self.current_epoch == 0:
+                self.log("own", 1.0, on_step=True, on_epoch=True)
+            return super().training_step(batch, batch_idx)
+
+        def validation_step(self, batch: Any, batch_idx: int, dataloader_idx: int = 0) -> None:
+            if self.current_epoch == 0:
+                self.log("val_own", 1.0)
+
+    class Rival(Hook):
+        def after_train_iter(self, runner: Any) -> None:
+            runner.log_buffer.update(dict.fromkeys((*forms, "of_the_hook"), -1.0))
+
+    def train(**words: Any) -> Any:
+        hooks = Rival(), CheckpointHook(1)
+        options = {"max_epochs": 2, "enable_checkpointing": True, **words}
+        path = options.pop("ckpt_path", None)
+        trainer = make_trainer(tmp_path, *hooks, **options)
+        loaders = make_loader(4), [make_loader(1), make_loader(1)]
+        trainer.fit(InFirstEpoch(), *loaders, ckpt_path=path)
+        return {name: float(trainer.callback_metrics[name]) for name in (*forms, "of_the_hook")}
+
+    whole = train()
+    assert whole == {**dict.fromkeys(forms, 1.0), "of_the_hook": -1.0}
+    assert train(ckpt_path=tmp_path / "epoch_1.pth") == whole
+    file = torch.load(tmp_path / "epoch_1.pth", weights_only=True)["lightning_hooks"]
+    of_loaders = [f"val_own/dataloader_idx_{loader}" for loader in (0, 1)]
+    assert file["logged"] == ["own", "train_loss", *of_loaders]
 
 
 def test_a_whole_number_reaches_a_second_fit_of_the_trainer(tmp_path: Path) -> None:

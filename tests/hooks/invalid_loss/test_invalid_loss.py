@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import Callback
 from torch import nn
 
 from lightning_hooks import HOOKS, HookAdapter, TrainStepModule
+from lightning_hooks.hooks.invalid_loss import check
 from lightning_hooks.hooks.invalid_loss.check import CheckInvalidLossHook, InvalidLossError
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
 from support.device_reads import Reads
@@ -187,6 +188,24 @@ def test_reads_the_device_once_per_interval(tmp_path: Path) -> None:
     # the end of the epoch, the losses of which Lightning's callbacks get the average
     lists = [("tolist", n) for n in (5, 5, 10, 3)]
     assert count(CheckInvalidLossHook(interval=4)) == [("__bool__", 1), *lists]
+
+
+@pytest.mark.parametrize("kind", [Spoiled, StepsItself])
+def test_reads_in_a_long_interval_too_to_free_memory(
+    kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(check, "MAX_UNREAD", 4)
+    module, hook = kind(5), CheckInvalidLossHook(interval=10**6)
+    kept = []
+
+    class Looks(Callback):
+        def on_train_batch_end(self, *_: Any) -> None:
+            kept.append(hook._history.iters)
+
+    message = failing(make_trainer(tmp_path, hook, Looks()), module, make_loader(20))
+    assert "at iter 5 (" in message
+    assert "of the losses up to iter 7 are" in message
+    assert kept[:7] == [1, 2, 3, 0, 1, 2, 3]
 
 
 def test_reads_before_a_checkpoint_so_that_none_holds_a_bad_step(tmp_path: Path) -> None:

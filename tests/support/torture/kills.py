@@ -233,11 +233,11 @@ def last_of(directory: Path) -> dict[str, Any]:
     checkpoint = torch.load(str(newest_valid(directory)), weights_only=True)
     assert checkpoint["meta"]["epoch"] == kill_job.EPOCHS
     ((log_buffer,),) = checkpoint["lightning_hooks"]["log_buffer"]
-    histories = ("values", "counts", "iterations")
-    log_buffer |= {part: separated(log_buffer[part]) for part in histories}
-    for part in ("values", "output"):
+    for group in log_buffer["groups"]:
+        group["values"] = separated(group["values"])
+    for values in (log_buffer["output"], *(group["values"] for group in log_buffer["groups"])):
         for name in ("time", "data_time"):
-            log_buffer[part].pop(name, None)
+            values.pop(name, None)
     parts = ("state_dict", "current_model_state", "optimizer_states", "loops")
     return flatten({"log_buffer": log_buffer, **{part: checkpoint[part] for part in parts}})
 
