@@ -317,6 +317,7 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
+        self._run_state.warn_of_left_rates()
         self.begin_hooks()
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:

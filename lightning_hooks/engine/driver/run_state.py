@@ -11,12 +11,15 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
+from lightning_hooks.engine.driver.ownership import has_foreign
+from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
+from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
@@ -191,6 +194,25 @@ class RunState:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
+
+    def warn_of_left_rates(self) -> None:
+        """Warn of rates that a schedule of the file's run has set, and nothing sets in this run."""
+        runner, trainer = self._runner, self._runner.trainer
+        updaters = [hook for hook in runner.hooks if is_family(hook, "LrUpdaterHook")]
+        if not self or updaters or trainer.lr_scheduler_configs or has_foreign(runner.hooks):
+            return
+        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
+        left = dict.fromkeys(
+            f"{float(group['lr']):.6g} (of {float(group['initial_lr']):.6g})"
+            for group in groups
+            if "initial_lr" in group and group["lr"] != group["initial_lr"]
+        )
+        if left:
+            runner.logger.warning(
+                "the learning rate stays where the schedule of the checkpoint's run has left it: "
+                "%s. No hook and no scheduler of this Trainer sets it",
+                listed([*left]),
+            )
 
     def restore_metrics(self) -> None:
         """Go on with the values for callbacks, and with the schedulers that wait for them."""

@@ -23,7 +23,13 @@ from lightning_hooks.utils.warn import rank_zero_warn
 if TYPE_CHECKING:
     from lightning_hooks.hooks.updaters.updater import Updater
 
-__all__ = ["check_schedule", "overrides", "warn_of_early_monitors", "warn_of_rivals"]
+__all__ = [
+    "check_schedule",
+    "overrides",
+    "report_restored_bases",
+    "warn_of_early_monitors",
+    "warn_of_rivals",
+]
 
 
 def check_schedule(hook: Updater, runner: Runner) -> None:
@@ -139,6 +145,32 @@ def _warn_of_long_warm_up(hook: Updater, runner: Runner, name: str) -> None:
         rank_zero_warn(
             f"{name}: the warm-up of {length} {hook._iteration_unit}s is longer than the run of "
             f"{total}"
+        )
+
+
+def report_restored_bases(hook: Updater, runner: Runner) -> None:
+    """Log where a checkpoint has replaced the bases that ``configure_optimizers`` gives.
+
+    Args:
+        hook: The hook.
+        runner: The runner.
+    """
+    pairs = [
+        pair
+        for _, optimizer in param_groups.optimizers_of(runner.optimizer)
+        for pair in zip(
+            hook._first_values(optimizer), hook._configured.get(optimizer, ()), strict=False
+        )
+    ]
+    changed = [f"{new}, not {old}" for new, old in dict.fromkeys(pairs) if new != old]
+    if changed:
+        runner.logger.warning(
+            "%s goes on from the %s of the checkpoint, in place of that of configure_optimizers: "
+            "%s%s",
+            class_name(hook),
+            hook._quantity.name,
+            listed(changed),
+            "; base_lr=... gives another base rate" * (hook._quantity.symbol == "lr"),
         )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from types import MappingProxyType
 from typing import Any, cast
 
 import lightning as L
@@ -124,6 +125,9 @@ class Updater(Hook):
     _base_origin = ""
     """The source of ``base``, for messages."""
 
+    _configured: Mapping[Any, list[float | None]] = MappingProxyType({})
+    """The bases of each optimizer before a resume; empty in a new run, and once reported."""
+
     _regular: Values = ()
     """The current values without warm-up."""
 
@@ -203,12 +207,19 @@ class Updater(Hook):
         self._keep_first_values(optimizer)
         return [param_groups.as_number(group[key]) for group in optimizer.param_groups]
 
+    def _first_values(self, optimizer: Any) -> list[float | None]:
+        """Return each group's ``initial_...`` value, else the present one, None without either."""
+        key = f"initial_{self._quantity.symbol}"
+        numbers = [group.get(key, self._quantity.read(group)) for group in optimizer.param_groups]
+        return [None if number is None else param_groups.as_number(number) for number in numbers]
+
     def _keep_first_values(self, optimizer: Any) -> None:
         """Write the present values under the ``initial_...`` key of groups without the key."""
-        for group in optimizer.param_groups:
-            number = self._quantity.read(group)
+        for group, number in zip(
+            optimizer.param_groups, self._first_values(optimizer), strict=True
+        ):
             if number is not None:
-                group.setdefault(f"initial_{self._quantity.symbol}", param_groups.as_number(number))
+                group.setdefault(f"initial_{self._quantity.symbol}", number)
 
     def _checked_bases(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return :meth:`_bases_of` an optimizer whose groups have the quantity."""
@@ -247,11 +258,13 @@ class Updater(Hook):
     # -- the points --------------------------------------------------------------------------
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
-        """Keep the first values in the groups, where a strategy resumes after this event.
+        """Note the bases before a resume, and keep them in the groups where shards restore them.
 
         From a directory of shards, torch restores those keys alone that the groups have.
         """
         super().on_fit_start(trainer, pl_module)
+        if trainer.ckpt_path is not None:
+            self._configured = {each: self._first_values(each) for each in trainer.optimizers}
         if trainer.strategy.restore_checkpoint_after_setup:
             for optimizer in trainer.optimizers:
                 self._keep_first_values(optimizer)
@@ -274,6 +287,9 @@ class Updater(Hook):
             for name, member in param_groups.optimizers_of(optimizer)
         }
         self._base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
+        if self._base_origin.startswith("the groups'"):
+            checks.report_restored_bases(self, runner)
+        self._configured = {}
         self._forget_warmup_length()
         checks.check_schedule(self, runner)
 
