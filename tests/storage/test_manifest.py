@@ -181,24 +181,6 @@ def test_a_save_opens_the_list_once_and_writes_it_again_after_a_deletion(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"2.pth", manifest.NAME}
 
 
-def test_a_save_looks_at_the_new_file_and_at_those_to_delete_alone(tmp_path, monkeypatch):
-    looked, size_of = [], files.size_of
-
-    def note(path: str) -> int | None:
-        looked.append(os.path.basename(path))
-        return size_of(path)
-
-    monkeypatch.setattr(files, "size_of", note)
-    keep = partial(superseded, limit=20)
-    for done in range(1, 23):
-        looked.clear()
-        content = {"meta": {"epoch": done, "iter": done}}
-        run_and_series = "0123456789ab", "series"
-        target = checkpoints.Target(str(tmp_path), f"{done}.pth", *run_and_series, choose_old=keep)
-        checkpoints.save(content, target)
-    assert {*looked} == {"2.pth", "22.pth"}
-
-
 # -- whose files are deleted -------------------------------------------------------------------
 
 
