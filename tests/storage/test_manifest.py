@@ -206,6 +206,17 @@ def test_a_replaced_file_is_not_deleted(tmp_path):
     assert [e.name for e in manifest.read(str(tmp_path))] == ["epoch_2.pth"]
 
 
+def test_a_file_that_is_gone_is_none_of_those_that_are_kept(tmp_path):
+    target = checkpoints.Target(str(tmp_path), "1.pth", "0123456789ab", "series")
+    keep_two = partial(superseded, limit=2)
+    for done in (1, 2, 3):
+        target = dataclasses.replace(target, name=f"{done}.pth", choose_old=keep_two)
+        checkpoints.save({"meta": {"epoch": done, "iter": done}}, target)
+        if done == 2:
+            (tmp_path / "2.pth").unlink()
+    assert {"1.pth", "3.pth"} <= {path.name for path in tmp_path.iterdir()}
+
+
 def test_a_resumed_run_owns_the_files_in_a_new_process_too(tmp_path):
     arguments = {"interval": 1, "max_keep_ckpts": 2, "create_symlink": False}
     run(tmp_path, CheckpointHook(**arguments), 3)
