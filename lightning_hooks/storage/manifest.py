@@ -54,8 +54,6 @@ class _Known(NamedTuple):
     entries: list[Entry]
     lines: dict[int, str]
     """The text of an entry, by the entry's id, if this process has written the entry."""
-    seen: set[int]
-    """The ids of the entries whose files the run has seen since its beginning."""
 
 
 _WRITTEN: dict[str, _Known] = {}
@@ -74,8 +72,7 @@ class Manifest:
         self.path, self.directory = path, path.removesuffix(NAME)
         known = _WRITTEN.get(path)
         if known is None or known.contents != contents:
-            entries = [] if contents is None else self._parsed(contents)
-            known = _Known(contents, entries, {}, set())
+            known = _Known(contents, [] if contents is None else self._parsed(contents), {})
         self._known = known
         self.entries = [*known.entries]
 
@@ -132,20 +129,17 @@ class Manifest:
     def write(self) -> None:
         """Write the list to the file, if the entries have changed."""
         if self.entries != self._known.entries:
-            known = self._known
-            lines = {id(e): known.lines.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
+            known = self._known.lines
+            lines = {id(e): known.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
             listing = ",\n".join(lines[id(entry)] for entry in self.entries)
             contents = f'{{"version": 1, "files": [\n{listing}\n]}}\n'.encode()
             files.write_bytes(self.path, contents)
-            seen = known.seen & lines.keys()
-            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines, seen)
+            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines)
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
     ) -> list[str]:
         """Delete old files of a series, and outdated entries.
-
-        A run looks for each file once: when the run begins, or when the file is written.
 
         Args:
             run: The run.
@@ -158,14 +152,9 @@ class Manifest:
             The names of the chosen files.
         """
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
-        existing, seen = own, self._known.seen
-        if resumed_at is not None:
-            seen.clear()
+        existing = own
         if choose_old is not None:
-            existing = [
-                e for e in own if id(e) in seen or not flaw(self.directory, e, in_full=False)
-            ]
-            seen.update(map(id, existing))
+            existing = [entry for entry in own if not flaw(self.directory, entry, in_full=False)]
         if not existing or resumed_at not in (None, existing[-1].iter):
             return []
         newest = existing[-1]

@@ -181,24 +181,6 @@ def test_a_save_opens_the_list_once_and_writes_it_again_after_a_deletion(tmp_pat
     assert {path.name for path in tmp_path.iterdir()} == {"2.pth", manifest.NAME}
 
 
-def test_a_save_looks_at_the_new_file_and_at_those_to_delete_alone(tmp_path, monkeypatch):
-    looked, size_of = [], files.size_of
-
-    def note(path: str) -> int | None:
-        looked.append(os.path.basename(path))
-        return size_of(path)
-
-    monkeypatch.setattr(files, "size_of", note)
-    keep = partial(superseded, limit=20)
-    for done in range(1, 23):
-        looked.clear()
-        content = {"meta": {"epoch": done, "iter": done}}
-        run_and_series = "0123456789ab", "series"
-        target = checkpoints.Target(str(tmp_path), f"{done}.pth", *run_and_series, choose_old=keep)
-        checkpoints.save(content, target)
-    assert {*looked} == {"2.pth", "22.pth"}
-
-
 # -- whose files are deleted -------------------------------------------------------------------
 
 
@@ -222,6 +204,17 @@ def test_a_replaced_file_is_not_deleted(tmp_path):
         trainer.fit(trainer.lightning_module, make_loader())
     assert (tmp_path / "epoch_1.pth").read_text() == "mine"
     assert [e.name for e in manifest.read(str(tmp_path))] == ["epoch_2.pth"]
+
+
+def test_a_file_that_is_gone_is_none_of_those_that_are_kept(tmp_path):
+    target = checkpoints.Target(str(tmp_path), "1.pth", "0123456789ab", "series")
+    keep_two = partial(superseded, limit=2)
+    for done in (1, 2, 3):
+        target = dataclasses.replace(target, name=f"{done}.pth", choose_old=keep_two)
+        checkpoints.save({"meta": {"epoch": done, "iter": done}}, target)
+        if done == 2:
+            (tmp_path / "2.pth").unlink()
+    assert {"1.pth", "3.pth"} <= {path.name for path in tmp_path.iterdir()}
 
 
 def test_a_resumed_run_owns_the_files_in_a_new_process_too(tmp_path):
