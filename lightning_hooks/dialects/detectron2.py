@@ -710,6 +710,12 @@ class TorchMemoryStats(HookBase):
 _LAST = "last_checkpoint"
 
 
+def saves_here(checkpointer: Any) -> bool:
+    """Return whether a checkpointer saves in this process, which by default only rank 0 does."""
+    saves = getattr(checkpointer, "save_to_disk", None)
+    return is_first_rank() if saves is None else bool(saves)
+
+
 class Checkpointer:
     """Saves a model and other objects to ``{save_dir}/{name}.pth``, and loads them.
 
@@ -766,8 +772,7 @@ class Checkpointer:
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save now, with ``kwargs`` as further entries of the file."""
-        saves = is_first_rank() if self.save_to_disk is None else self.save_to_disk
-        if not self.save_dir or not saves:
+        if not self.save_dir or not saves_here(self):
             return
         state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
         state.update({key: entry.state_dict() for key, entry in self.checkpointables.items()})
@@ -926,7 +931,8 @@ class PeriodicCheckpointer(HookBase):
         extra = {"iteration": iteration, **kwargs}
         if (iteration + 1) % self.period == 0:
             self.checkpointer.save(self.name(iteration), **extra)
-            if self.max_to_keep is not None:
+            # on other ranks the newest file may be another, or a file that is no longer
+            if self.max_to_keep is not None and saves_here(self.checkpointer):
                 self._remove_oldest(self.checkpointer.get_checkpoint_file(), self.max_to_keep)
         if self.max_iter is not None and iteration >= self.max_iter - 1:
             self.checkpointer.save(f"{self.file_prefix}_final", **extra)
