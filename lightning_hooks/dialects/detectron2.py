@@ -47,6 +47,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import load_weights, weights_
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.hooks.profiling.profiler import refuse_another
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.arguments import check_int, shown
 
@@ -358,9 +359,13 @@ class TorchProfiler(HookBase):
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
         output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
             tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
-            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+            operations are listed in ``profiler-summary-iter{iteration}.txt``. Rank 0 alone writes
+            them, and each rank writes for TensorBoard.
         activities: Profiled activities; by default the CPU, and the GPU if available.
         save_tensorboard: Whether the files are for TensorBoard.
+
+    Raises:
+        RuntimeError: at a profiled step, if another of torch's profilers is running.
     """
 
     def __init__(
@@ -378,15 +383,16 @@ class TorchProfiler(HookBase):
         self._profiler: Any = None
 
     def before_step(self) -> None:
-        """Start a profiler if ``enable_predicate`` selects this step."""
-        if self._is_enabled(self.trainer):
+        """Start a profiler if ``enable_predicate`` selects this step; not in a fast_dev_run."""
+        if self._is_enabled(self.trainer) and self.trainer.native_runner.may_write:
+            refuse_another(self.trainer.native_runner.trainer)
             self._profiler = self._make_profiler()
             self._profiler.__enter__()
 
     def after_step(self) -> None:
         """Stop the profiler, and write the files."""
         profiler = self._stop()
-        if profiler is not None:
+        if profiler is not None and self.trainer.is_writer:
             os.makedirs(self._output_dir, exist_ok=True)
             self._write(profiler)
 
