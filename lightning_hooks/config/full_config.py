@@ -9,6 +9,7 @@ import os
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.config.trainer_args import validation
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
 from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.registry import HOOKS
@@ -32,8 +33,9 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     ``momentum_config``, ``timer_config``, ``custom_hooks``, ``evaluation``, ``workflow``,
     ``runner``, ``total_epochs``, ``total_iters`` and ``work_dir`` become the arguments of
     :func:`register_training_hooks`, the modules of ``custom_imports`` are imported first, and the
-    rest (the model, the data) is ignored. Of MMEngine's keys ``param_scheduler``, ``custom_hooks``
-    and the length in ``train_cfg`` count; a warning names its other keys with hooks::
+    rest (the model, the data) is ignored. Of MMEngine's keys ``param_scheduler``, ``custom_hooks``,
+    and the length and ``val_interval`` in ``train_cfg`` count; a warning names what hooks and
+    Trainer could follow besides::
 
         hooks = hooks_from_config("configs/resnet50_8xb32.py")
         L.Trainer(callbacks=[hooks], **hooks.trainer_kwargs)
@@ -77,44 +79,55 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
         )
     _import(cfg.get("custom_imports"))
     given = {name: cfg[key] for key, name in KEYS.items() if key in cfg}
-    if "param_scheduler" in cfg or _length_of_mmengine(cfg):
+    if "param_scheduler" in cfg or _loop_of_mmengine(cfg):
         given |= _of_mmengine(cfg)
     given.update(arguments)
     _warn_of_misspelt_keys(cfg)
     if val_dataloader is not None and isinstance(given.get("evaluation"), Mapping):
         given["evaluation"] = {"dataloader": val_dataloader, **given["evaluation"]}
-    return register_training_hooks(**given)
+    hooks = register_training_hooks(**given)
+    interval = _loop_of_mmengine(cfg).get("val_interval")
+    if interval is not None and not given.keys() & {"evaluation", "workflow"}:
+        by_epoch = "max_steps" not in hooks.trainer_kwargs
+        every = validation(None, by_epoch=by_epoch, interval=interval)
+        hooks.trainer_kwargs = dict(sorted({**hooks.trainer_kwargs, **every}.items()))
+    return hooks
 
 
 def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the arguments for MMEngine's ``param_scheduler`` and ``train_cfg``."""
+    """Return the arguments for MMEngine's ``param_scheduler``, ``train_cfg``, ``custom_hooks``."""
+    from lightning_hooks.dialects.mmengine.averages import with_own_average
     from lightning_hooks.dialects.mmengine.param_scheduler import hooks_of_param_scheduler
 
-    length = _length_of_mmengine(cfg)
+    loop = _loop_of_mmengine(cfg)
+    length = {key: loop[key] for key in ("max_epochs", "max_iters") if key in loop}
     kind = "IterBasedRunner" if "max_iters" in length else "EpochBasedRunner"
     schedulers = cfg.get("param_scheduler")
     hooks = [] if schedulers is None else hooks_of_param_scheduler(schedulers, **length)
     unused = [key for key in ("default_hooks", "log_processor", "optim_wrapper") if key in cfg]
+    unused += [f"train_cfg's {key}" for key in ("val_begin", "dynamic_intervals") if key in loop]
     if unused:
         rank_zero_warn(
             f"not used of MMEngine's config: {', '.join(unused)}; write their hooks, and their "
             "arguments of the Trainer, yourself"
         )
     several = cfg.get("custom_hooks") or []
+    several = several if isinstance(several, (list, tuple)) else [several]
     return {
         "custom_hooks_config": [
             *((hook, default_priority(HOOKS.build(hook))) for hook in hooks),
-            *(several if isinstance(several, (list, tuple)) else [several]),
+            *(with_own_average(hook, f"custom_hooks[{i}]") for i, hook in enumerate(several)),
         ],
         **({"runner": {"type": kind, **length}} if length else {}),
     }
 
 
-def _length_of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the length of the run in MMEngine's ``train_cfg``; mmcv's projects have another."""
+def _loop_of_mmengine(cfg: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return MMEngine's ``train_cfg``, with the run's length; mmcv's projects have another."""
     loop = cfg.get("train_cfg")
-    found = loop if isinstance(loop, Mapping) else {}
-    return {key: found[key] for key in ("max_epochs", "max_iters") if key in found}
+    if isinstance(loop, Mapping) and loop.keys() & {"max_epochs", "max_iters"}:
+        return loop
+    return {}
 
 
 def from_file(path: str, **arguments: Any) -> ConfiguredHooks:

@@ -47,6 +47,7 @@ from lightning_hooks.engine.runner.mmcv_checkpoint import load_weights, weights_
 from lightning_hooks.engine.runner.model_wrapper import unwrap
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
+from lightning_hooks.hooks.profiling.profiler import refuse_another
 from lightning_hooks.storage import files, torch_files
 from lightning_hooks.utils.arguments import check_int, shown
 
@@ -358,9 +359,13 @@ class TorchProfiler(HookBase):
         enable_predicate: Function of the trainer, called before each step; True profiles the step.
         output_dir: Directory of the files: ``profiler-trace-iter{iteration}.json`` for Chrome's
             tracing page, or ``log/*.pt.trace.json`` for TensorBoard. On a GPU the slowest
-            operations are listed in ``profiler-summary-iter{iteration}.txt``.
+            operations are listed in ``profiler-summary-iter{iteration}.txt``. Rank 0 alone writes
+            them, and each rank writes for TensorBoard.
         activities: Profiled activities; by default the CPU, and the GPU if available.
         save_tensorboard: Whether the files are for TensorBoard.
+
+    Raises:
+        RuntimeError: at a profiled step, if another of torch's profilers is running.
     """
 
     def __init__(
@@ -378,15 +383,16 @@ class TorchProfiler(HookBase):
         self._profiler: Any = None
 
     def before_step(self) -> None:
-        """Start a profiler if ``enable_predicate`` selects this step."""
-        if self._is_enabled(self.trainer):
+        """Start a profiler if ``enable_predicate`` selects this step; not in a fast_dev_run."""
+        if self._is_enabled(self.trainer) and self.trainer.native_runner.may_write:
+            refuse_another(self.trainer.native_runner.trainer)
             self._profiler = self._make_profiler()
             self._profiler.__enter__()
 
     def after_step(self) -> None:
         """Stop the profiler, and write the files."""
         profiler = self._stop()
-        if profiler is not None:
+        if profiler is not None and self.trainer.is_writer:
             os.makedirs(self._output_dir, exist_ok=True)
             self._write(profiler)
 
@@ -710,6 +716,12 @@ class TorchMemoryStats(HookBase):
 _LAST = "last_checkpoint"
 
 
+def saves_here(checkpointer: Any) -> bool:
+    """Return whether a checkpointer saves in this process, which by default only rank 0 does."""
+    saves = getattr(checkpointer, "save_to_disk", None)
+    return is_first_rank() if saves is None else bool(saves)
+
+
 class Checkpointer:
     """Saves a model and other objects to ``{save_dir}/{name}.pth``, and loads them.
 
@@ -766,8 +778,7 @@ class Checkpointer:
 
     def save(self, name: str, **kwargs: Any) -> None:
         """Save now, with ``kwargs`` as further entries of the file."""
-        saves = is_first_rank() if self.save_to_disk is None else self.save_to_disk
-        if not self.save_dir or not saves:
+        if not self.save_dir or not saves_here(self):
             return
         state: dict[str, Any] = {"model": torch_files.to_cpu(self.model.state_dict())}
         state.update({key: entry.state_dict() for key, entry in self.checkpointables.items()})
@@ -926,7 +937,8 @@ class PeriodicCheckpointer(HookBase):
         extra = {"iteration": iteration, **kwargs}
         if (iteration + 1) % self.period == 0:
             self.checkpointer.save(self.name(iteration), **extra)
-            if self.max_to_keep is not None:
+            # on other ranks the newest file may be another, or a file that is no longer
+            if self.max_to_keep is not None and saves_here(self.checkpointer):
                 self._remove_oldest(self.checkpointer.get_checkpoint_file(), self.max_to_keep)
         if self.max_iter is not None and iteration >= self.max_iter - 1:
             self.checkpointer.save(f"{self.file_prefix}_final", **extra)

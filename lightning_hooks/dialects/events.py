@@ -189,6 +189,8 @@ class EventStorage:
 
     with_iterations = False
     """Whether ``latest()`` returns values with iterations."""
+    may_write = True
+    """Whether writers write files and to servers: not in ``Trainer(fast_dev_run=True)``."""
 
     def __init__(self, start_iter: int = 0) -> None:
         self._iter = start_iter
@@ -521,6 +523,8 @@ class JSONWriter(_WindowWriter):
     def write(self, **epochs: Any) -> None:
         """Append the scalars."""
         storage = self.storage()
+        if not storage.may_write:
+            return
         if storage.with_iterations:
             rows = _by_iteration(self._new_scalars())
             self._append({**row, "iteration": iteration} for iteration, row in rows.items())
@@ -560,13 +564,15 @@ class TensorboardXWriter(_WindowWriter):
 
     def write(self, **epochs: Any) -> None:
         """Write the new scalars, the images and the histograms."""
+        storage = self.storage()
+        if not storage.may_write:
+            return
         if self._writer is None:
             from torch.utils.tensorboard import SummaryWriter
 
             self._writer = SummaryWriter(**self._arguments)
         for name, value, iteration in self._new_scalars():
             self._writer.add_scalar(name, value, iteration)
-        storage = self.storage()
         for name, image, iteration in storage.vis_data:
             self._writer.add_image(name, image, iteration)
         storage.clear_images()
@@ -597,9 +603,11 @@ class VisdomWriter(_WindowWriter):
 
     def write(self, **epochs: Any) -> None:
         """Draw the new scalars and show the images."""
+        storage = self.storage()
+        if not storage.may_write:
+            return
         for iteration, row in sorted(_by_iteration(self._new_scalars()).items()):
             self._page.send(iteration, scalars=row)
-        storage = self.storage()
         for name, image, iteration in storage.vis_data:
             self._page.send_image(iteration, name, image)
         storage.clear_images()

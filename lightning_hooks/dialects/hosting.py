@@ -80,6 +80,12 @@ class Hosted(HostedHook):
         return any(has_base(self.foreign_hook, name) for name in self.dialect.owners)
 
     @property
+    def cumulative_iters(self) -> int:
+        """Iterations of a step that the hook makes: ``accumulate_grad_steps`` of cvpods' hooks."""
+        declared = getattr(self.foreign_hook, "accumulate_grad_steps", 1)
+        return declared if isinstance(declared, int) else 1
+
+    @property
     def priority(self) -> int:
         """The hook's own priority; NORMAL in a dialect without priorities."""
         own = getattr(self.foreign_hook, "priority", None) if self.dialect.has_priority else None

@@ -62,6 +62,7 @@ class StepFacade(Facade):
         self.step_outputs: dict[str, Any] = {}
         self._library = _library_of(dialect, self.hosted_hooks())
         self.storage = self.new_storage(self.start_iter + self.first_iter)
+        self.storage.may_write = runner.may_write
         self._entered_storages = contextlib.ExitStack()
         self._loading_since: float | None = None
 

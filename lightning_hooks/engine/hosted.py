@@ -48,6 +48,11 @@ class HostedHook:
         """Return whether the hook calls ``backward`` and steps the optimizer."""
         raise NotImplementedError
 
+    @property
+    def cumulative_iters(self) -> int:
+        """Iterations of a step that the hook makes."""
+        return 1
+
 
 def foreign(hook: Any) -> Any:
     """Return the hook inside a :class:`HostedHook`; any other object is returned unchanged."""

@@ -9,7 +9,7 @@ rule of                     here
 mmcv                        ``EMAHook(momentum, warm_up)``: ``ema_momentum``
 mmdetection                 ``ExpMomentumEMAHook``, ``LinearMomentumEMAHook``; ``BaseEMAHook``
                             with a ``momentum_fun``, any function of the step
-MMEngine                    ``EMAHook(warm_up=0)``; ``MomentumAnnealingEMAHook``;
+MMEngine                    ``EMAHook(warm_up=0, begin_iter=1)``; ``MomentumAnnealingEMAHook``;
                             ``StochasticWeightAverageHook``
 Lightning                   ``EMAHook(1 - decay, warm_up=0, begin_iter=1)``
 timm                        ``MomentumAnnealingEMAHook(1 - decay, gamma=1, power=2 / 3)``

@@ -34,6 +34,27 @@ def test_the_points_come_as_in_cvpods_loop(tmp_path: Path) -> None:
     assert hook.calls == [("before_train", 0), *each, ("after_train", 8)]
 
 
+def test_the_length_of_a_run_with_accumulated_steps_is_in_iterations(tmp_path: Path) -> None:
+    """The Trainer's ``max_steps`` counts the steps of the optimizer, of three iterations each."""
+    path, seen = tmp_path / "metrics.json", []
+
+    class Seen(cvpods.HookBase):
+        def after_step(self) -> None:
+            seen.append((self.trainer.iter, self.trainer.max_iter))
+
+    hooks = [
+        cvpods.OptimizationHook(accumulate_grad_steps=3),
+        cvpods.EvalHook(0, lambda: {"AP": 0.5}),
+        cvpods.PeriodicWriter([cvpods.JSONWriter(str(path))], period=4),
+        Seen(),
+    ]
+    trainer = fit(tmp_path, *hooks, max_epochs=-1, max_steps=2)
+    assert trainer.global_step == 2
+    assert seen == [(i, 6) for i in range(6)]
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [(row["iteration"], "AP" in row) for row in rows] == [(0, False), (3, False), (5, True)]
+
+
 def test_the_storage_gives_values_without_iterations(tmp_path: Path) -> None:
     with cvpods.EventStorage() as storage:
         for value in (1.0, 2.0, 6.0):

@@ -294,6 +294,18 @@ def test_torch_profiler_writes_traces_of_selected_steps(tmp_path: Path, tensorbo
     assert re.fullmatch(wanted if tensorboard else r"profiler-trace-iter1\.json", names[0])
 
 
+def test_a_second_profiler_of_torch_is_refused(tmp_path: Path) -> None:
+    """Two end the process without a word."""
+    hooks = [d2.TorchProfiler(lambda trainer: True, str(tmp_path / name)) for name in "ab"]
+    with pytest.raises(RuntimeError, match="another of torch's profilers is running: that of a"):
+        fit(tmp_path, *hooks, max_epochs=1)
+
+
+def test_a_fast_dev_run_is_not_profiled(tmp_path: Path) -> None:
+    fit(tmp_path, d2.TorchProfiler(lambda _: True, str(tmp_path / "prof")), fast_dev_run=True)
+    assert not (tmp_path / "prof").exists()
+
+
 def test_memory_stats_log_the_gpu(
     tmp_path: Path, caplog: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -271,6 +271,22 @@ def test_two_ranks_call_all_and_write_once(tmp_path: Path) -> None:
     assert rows[-1]["train_loss"] == pytest.approx(rows[-1]["total_loss"])
 
 
+def test_a_hook_writes_into_a_new_work_dir(tmp_path: Path) -> None:
+    """As with mmcv, whose runner makes the folder."""
+
+    class Notes:
+        def before_run(self, runner: Any) -> None:
+            Path(runner.work_dir, "notes.txt").write_text("begun")
+
+        def after_run(self, runner: Any) -> None:
+            pass
+
+    folder = tmp_path / "new" / "run"
+    adapter = HookAdapter([Notes()], dialect="mmcv", work_dir=str(folder))
+    make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(1))
+    assert (folder / "notes.txt").read_text() == "begun"
+
+
 def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:
     calls: list[Any] = []
 

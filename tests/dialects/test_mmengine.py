@@ -470,6 +470,25 @@ def test_a_scheduler_of_both_hook_and_lightning_is_refused(by_name: bool, tmp_pa
         make_trainer(tmp_path, adapter).fit(module, make_loader(3))
 
 
+@pytest.mark.parametrize("has_scheduler", [False, True])
+def test_a_hook_of_schedulers_without_any_is_told(
+    has_scheduler: bool, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class ParamSchedulerHook(Hook):
+        """Named as mmengine's, and as silent where the runner has no schedulers."""
+
+        def after_train_epoch(self, runner: Any) -> None:
+            assert not runner.param_schedulers
+
+    module = TinyModule()
+    sgd = torch.optim.SGD(module.parameters(), lr=0.1)
+    both = [sgd], [torch.optim.lr_scheduler.StepLR(sgd, 2)] * has_scheduler
+    module.configure_optimizers = lambda: both  # type: ignore[assignment,method-assign]
+    make_trainer(tmp_path, HookAdapter([ParamSchedulerHook()])).fit(module, make_loader(3))
+    told = "ParamSchedulerHook steps no scheduler: HookAdapter(attributes="
+    assert (told in caplog.text) is not has_scheduler
+
+
 def test_message_hub_and_schedulers_resume(tmp_path: Path) -> None:
     def run(epochs: int, ckpt: Any = None) -> tuple[Any, Any]:
         module, hook = TinyModule(), Steps()

@@ -15,6 +15,7 @@ from lightning_hooks.schedules import sample
 WARM_UP = {"type": "LinearLR", "start_factor": 0.001, "by_epoch": False, "begin": 0, "end": 501}
 STEPS = {"type": "MultiStepLR", "begin": 0, "end": 12, "by_epoch": True, "milestones": [8, 11]}
 COSINE = {"type": "CosineAnnealingLR", "T_max": 8, "eta_min": 0.1, "end": 8, "by_epoch": True}
+RESTART = {"type": "CosineRestartLR", "periods": [4]}
 
 
 def test_a_list_becomes_a_hook_for_each_quantity() -> None:
@@ -45,6 +46,10 @@ def test_what_stays_after_a_scheduler_is_its_last_value() -> None:
         ([{"type": "PolyLR", "by_epoch": False}], "a PolyLR of param_scheduler needs an end"),
         ([{**WARM_UP, "type": "LinearMomentum"}], "a warm-up of momentum .* has no counterpart"),
         ([{"type": "CosineRestartMomentum", "periods": [12]}], "CosineRestartMomentum of param_s"),
+        (
+            [COSINE, {"type": "CosineRestartLR", "periods": [1], "begin": 8, "end": 9}],
+            "single step",
+        ),
         ([COSINE, {**COSINE, "begin": 8, "end": 12, "eta_min_ratio": 0.1}], "set eta_min"),
         ([{"type": "OneCycleLR", "eta_max": 1}], "set begin=0 and convert_to_iter_based=True"),
         ([3], r"param_scheduler\[0\] must be a dict"),
@@ -96,3 +101,15 @@ def test_what_of_a_config_of_mmengine_is_not_used_is_told() -> None:
     assert hooks.trainer_kwargs["max_epochs"] == 7  # also without a param_scheduler
     of_mmdet = hooks_from_config({"train_cfg": {"rpn": {}}, "total_epochs": 3})
     assert of_mmdet.trainer_kwargs["max_epochs"] == 3
+
+
+def test_the_validations_of_a_config_of_mmengine() -> None:
+    loop = {"max_epochs": 300, "val_interval": 10, "dynamic_intervals": [(280, 1)], "val_begin": 5}
+    with pytest.warns(UserWarning, match="train_cfg's val_begin, train_cfg's dynamic_intervals;"):
+        hooks = hooks_from_config({"train_cfg": loop})
+    assert hooks.trainer_kwargs == {"check_val_every_n_epoch": 10, "max_epochs": 300}
+    hooks = hooks_from_config({"train_cfg": {"max_iters": 80, "val_interval": 20}})
+    expected = {"max_epochs": -1, "max_steps": 80, "check_val_every_n_epoch": None}
+    assert hooks.trainer_kwargs == {**expected, "val_check_interval": 20}
+    hooks = hooks_from_config({"train_cfg": {"max_epochs": 9}}, evaluation={"interval": 3})
+    assert hooks.trainer_kwargs["check_val_every_n_epoch"] == 3

@@ -45,6 +45,20 @@ def test_checkpointer_loads_model_and_checkpointables(tmp_path: Path) -> None:
     assert sorted(rest) == ["iteration", "optimizer"]
 
 
+def test_a_rank_that_saves_nothing_deletes_nothing(tmp_path: Path) -> None:
+    """On it ``last_checkpoint`` may still name an older file, such as the best."""
+    writing = d2.Checkpointer(TinyModule(), str(tmp_path))
+    other = d2.PeriodicCheckpointer(
+        d2.Checkpointer(TinyModule(), str(tmp_path), save_to_disk=False), 1, max_to_keep=1
+    )
+    writing.save("model_best")
+    for iteration in range(3):  # ahead of the rank that saves
+        other.step(iteration)
+        writing.save(other.name(iteration))
+    kept = [Path(path).name for path in writing.get_all_checkpoint_files()]
+    assert kept == ["model_0000000.pth", "model_0000001.pth", "model_0000002.pth", "model_best.pth"]
+
+
 def zoo_file(path: Path, form: str) -> None:
     """Write the weights of a net with five classes, as other programs do."""
     weights = Parts(classes=5).state_dict()

@@ -107,3 +107,12 @@ def test_a_model_stores_scalars_outside_of_a_run_too(library: Any, tmp_path: Pat
     assert len(set(map(id, seen))) == 5
     with pytest.raises(AssertionError, match="works inside"):
         library.get_event_storage()
+
+
+def test_a_fast_dev_run_writes_no_files(library: Any, tmp_path: Path) -> None:
+    folder, length = tmp_path / "written", (2,) if library is pet else ()
+    writers = [library.JSONWriter(str(folder / "m.json")), d2.TensorboardXWriter(str(folder))]
+    fit(tmp_path, library.PeriodicWriter(writers, *length, 1), fast_dev_run=2)
+    assert not folder.exists()
+    fit(tmp_path, library.PeriodicWriter(writers, *length, 1))
+    assert len([*folder.iterdir()]) == 2

@@ -243,6 +243,10 @@ def _phases(
         if not is_share and policy["policy"] != "fixed":
             if window.kind == "CosineAnnealing":
                 policy.setdefault("total", length)
+            if window.kind == "CosineRestart" and length == 1:
+                raise ValueError(
+                    "a CosineRestartLR of param_scheduler over a single step has no counterpart"
+                )
             if length > 1:
                 phases.append({**policy, "length": length - 1})
             phases.append({"policy": "fixed", "length": 1})

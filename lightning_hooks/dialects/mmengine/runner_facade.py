@@ -16,6 +16,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_hooks.dialects.dialect import Dialect
 from lightning_hooks.dialects.hosting import (
     Facade,
+    Hosted,
     has_base,
     load_state_of,
     scalars_of,
@@ -23,6 +24,7 @@ from lightning_hooks.dialects.hosting import (
 )
 from lightning_hooks.dialects.mmengine.loops import TestLoop, TrainLoop, ValLoop
 from lightning_hooks.dialects.mmengine.message_hub import MessageHub, library_hubs
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api.model_state import keep_train_flags
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import files, torch_files
@@ -410,9 +412,20 @@ class RunnerFacade(Facade):
         for hosted in self.hosted_hooks():
             has_hook |= has_base(hosted.foreign_hook, "RuntimeInfoHook")
             if has_base(hosted.foreign_hook, "ParamSchedulerHook"):
-                self.check_stepped_once(hosted, _each(self.param_schedulers))
+                self._check_schedulers(hosted)
         self._info = None if has_hook else RuntimeInfo(self)
         library_hubs()[self.message_hub.instance_name] = self.message_hub
+
+    def _check_schedulers(self, hosted: Hosted) -> None:
+        """Check that a hook steps each scheduler alone; warn where no scheduler is stepped."""
+        if self.param_schedulers:
+            self.check_stepped_once(hosted, _each(self.param_schedulers))
+        elif not self.native_runner.trainer.lr_scheduler_configs:
+            self.native_runner.logger.warning(
+                "%s steps no scheduler: HookAdapter(attributes={'param_schedulers': [...]}) gives "
+                "it the schedulers",
+                class_name(hosted),
+            )
 
     def end(self) -> None:
         """Remove the message hub from mmengine."""

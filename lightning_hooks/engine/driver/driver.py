@@ -318,6 +318,8 @@ class Driver(Callback):
         self.calls.capture_train_mode()
         runner.announce()
         self._run_state.warn_of_left_rates()
+        if runner.may_write and runner.work_dir and files.is_local(runner.work_dir):
+            files.make_directory(runner.work_dir)  # as mmcv does: old hooks write into it
         self.begin_hooks()
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:

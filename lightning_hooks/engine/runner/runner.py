@@ -19,7 +19,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.hosted import class_name
+from lightning_hooks.engine.hosted import HostedHook, class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.logged_values import CallbackValues
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
@@ -772,6 +772,9 @@ class EpochRunner(Runner):
             steps = self._iters_of_steps(self.trainer.max_steps)
             for hook in natives_with("_iterations_of", self.hooks):
                 steps = hook._iterations_of(steps, self.trainer)
+            if self.hooks_own_step:
+                hosted = (hook for hook in self.hooks if isinstance(hook, HostedHook))
+                steps *= max((hook.cumulative_iters for hook in hosted), default=1)
             limits.append(steps)
         return min(limits, default=None)
 

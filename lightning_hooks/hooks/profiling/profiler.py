@@ -22,7 +22,7 @@ from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.utils.arguments import check_bool, check_count, check_dict, check_path, shown
 
-__all__ = ["ProfilerHook"]
+__all__ = ["ProfilerHook", "refuse_another"]
 
 
 @HOOKS.register_module()
@@ -130,7 +130,7 @@ class ProfilerHook(Hook):
             raise ValueError(f"profile_iters={self.profile_iters}, but the run has {end} {unit}")
         if runner.rank != 0:
             return
-        _refuse_another(runner.trainer)
+        refuse_another(runner.trainer)
         self._first = runner.epoch if self.by_epoch else runner.iter
         present = profiler.supported_activities()  # type: ignore[no-untyped-call]  # torch's
         self.profiler = profiler.profile(
@@ -212,11 +212,11 @@ def _activities(names: Sequence[str]) -> list[profiler.ProfilerActivity]:
     return [known[name.lower()] for name in names]
 
 
-def _refuse_another(trainer: Any) -> None:
+def refuse_another(trainer: Any) -> None:
     """Raise RuntimeError if a profiler of torch is running: two end the process silently."""
     if is_profiling() or isinstance(trainer.profiler, PyTorchProfiler):
         raise RuntimeError(
-            "another of torch's profilers is running: a second ProfilerHook, or "
+            "another of torch's profilers is running: that of a second hook, or of "
             'Trainer(profiler="pytorch"); torch can run one at a time'
         )
 
