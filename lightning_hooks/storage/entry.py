@@ -157,10 +157,11 @@ def _misplaced(directory: str, entry: Entry) -> str:
     """Return the reason not to follow the name of an entry, or an empty string."""
     if not files.is_local(directory):
         return ""
-    real = os.path.realpath(files.plain(directory))
-    path = os.path.join(real, *entry.name.split("/"))
-    if os.path.realpath(path) != path:
-        return "is behind a symbolic link"
+    path = files.plain(directory)
+    for part in entry.name.split("/"):
+        path = os.path.join(path, part)
+        if os.path.islink(path):
+            return "is behind a symbolic link"
     if os.path.lexists(path) and not (os.path.isfile(path) or os.path.isdir(path)):
         return "is no regular file"
     return ""

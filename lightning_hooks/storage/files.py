@@ -7,6 +7,7 @@ import errno
 import functools
 import os
 import posixpath
+import stat
 import threading
 from collections.abc import Iterator
 from typing import IO, Any
@@ -103,6 +104,9 @@ def size_of(path: str) -> int | None:
     Raises:
         FileNotFoundError: for a missing path.
     """
+    if is_local(path):  # without fsspec: a save looks at each file that it keeps
+        found = os.stat(plain(path))
+        return found.st_size if stat.S_ISREG(found.st_mode) else None
     fs, target = filesystem(path)
     info = fs.info(target)
     return None if info["type"] in ("directory", "other") else int(info["size"])
