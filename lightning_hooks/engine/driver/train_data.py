@@ -163,6 +163,8 @@ class TrainData:
                 )
         elif progress.was_ended_early(trainer):
             self._runner.logger.warning("%s", _left_out(trainer))
+            if progress.has_fewer_batches(trainer):
+                return  # the loaders stood where their passes do not come any more
         resumed.loader_places.begin(resumed.places())
 
     def _iterate(self, for_run: bool) -> None:
@@ -209,10 +211,13 @@ def _new_pass(trainer: L.Trainer, reason: str) -> str:
 def _left_out(trainer: L.Trainer) -> str:
     """Return the warning for a run that goes on after an epoch that was ended early."""
     done, epoch = progress.batches(trainer).current.processed, trainer.current_epoch
+    of = trainer.num_training_batches
+    reason = f"the run that wrote the file ended within epoch {epoch}, after {done} batches of {of}"
+    if progress.has_fewer_batches(trainer):
+        reason = f"the file has {done} batches of epoch {epoch}, and an epoch of this run has {of}"
     return (
-        f"the run that wrote the file ended within epoch {epoch}, after {done} batches of "
-        f"{trainer.num_training_batches}; to Lightning that epoch is done, and the run goes on "
-        f"with epoch {epoch + 1} and a new pass over the data"
+        f"{reason}; to Lightning that epoch is done, and the run goes on with epoch {epoch + 1} "
+        "and a new pass over the data"
     )
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "forget_minimum",
     "goes_on_in_epoch",
     "has_batch_left",
+    "has_fewer_batches",
     "has_lost_validation",
     "is_at_end",
     "is_last_batch",
@@ -110,6 +111,13 @@ def was_ended_early(trainer: L.Trainer) -> bool:
     progress = batches(trainer)
     is_between = not is_resuming_mid_epoch(trainer)
     return bool(is_between and progress.current.processed and not progress.is_last_batch)
+
+
+def has_fewer_batches(trainer: L.Trainer) -> bool:
+    """Whether an epoch of the resumed run has no more batches than the file's epoch had done."""
+    progress = batches(trainer)
+    is_enough = progress.current.processed >= trainer.num_training_batches
+    return bool(is_enough and not progress.is_last_batch)
 
 
 def ends_epoch(trainer: L.Trainer) -> bool:
@@ -197,7 +205,8 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
 
     With ``max_steps`` set Lightning would add a batch to the finished epoch, or end the run: the
     loops wait for the rest of the epoch. An epoch that an error has kept from beginning would have
-    no batches, and one whose last validation this run does not have, another batch.
+    no batches, and one whose last validation this run does not have, another batch. One that has
+    fewer batches by now than were done would have another batch, or all.
     """
     loop: Any = trainer.fit_loop
     validated = loop.epoch_loop.val_loop.batch_progress.total
@@ -208,7 +217,8 @@ def leave_resumed_epoch(trainer: L.Trainer) -> None:
     if restarted(loop, "on_epoch_start"):
         loop.epoch_loop.restarting = False
     lacks_validation = begins_with_last_validation(trainer) and not validates_next(trainer)
-    if lacks_validation or restarted_at_epoch_end(loop):
+    lacks_batches = is_resuming_mid_epoch(trainer) and has_fewer_batches(trainer)
+    if lacks_validation or lacks_batches or restarted_at_epoch_end(loop):
         leave_epoch(loop)
 
 
