@@ -11,7 +11,7 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import Callback
 
-from lightning_hooks import HookAdapter, dialects
+from lightning_hooks import HookAdapter, IterTimerHook, dialects
 from lightning_hooks.dialects import DIALECTS, cvpods, detect, mmengine, pet, pointrix
 from lightning_hooks.dialects import detectron2 as d2
 from lightning_hooks.engine.points import STAGES
@@ -285,6 +285,8 @@ def test_a_hook_writes_into_a_new_work_dir(tmp_path: Path) -> None:
     adapter = HookAdapter([Notes()], dialect="mmcv", work_dir=str(folder))
     make_trainer(tmp_path, adapter).fit(TinyModule(), make_loader(1))
     assert (folder / "notes.txt").read_text() == "begun"
+    make_trainer(tmp_path / "other", IterTimerHook()).fit(TinyModule(), make_loader(1))
+    assert not (tmp_path / "other").exists()  # this package's hooks make what they write into
 
 
 def test_a_hook_registers_another_of_its_dialect(tmp_path: Path) -> None:

@@ -318,8 +318,9 @@ class Driver(Callback):
         self.calls.capture_train_mode()
         runner.announce()
         self._run_state.warn_of_left_rates()
-        if runner.may_write and runner.work_dir and files.is_local(runner.work_dir):
-            files.make_directory(runner.work_dir)  # as mmcv does: old hooks write into it
+        new = runner.work_dir if runner.may_write and has_foreign(runner.hooks) else ""
+        if new and files.is_local(new):
+            files.make_directory(new)  # as mmcv does: old hooks write into it
         self.begin_hooks()
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:

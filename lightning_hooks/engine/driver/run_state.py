@@ -14,6 +14,7 @@ from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.lightning_api import data, progress
+from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
@@ -198,7 +199,8 @@ class RunState:
     def warn_of_left_rates(self) -> None:
         """Warn of rates that a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        updaters = [hook for hook in runner.hooks if is_family(hook, "LrUpdaterHook")]
+        family = "LrUpdaterHook", "StochasticWeightAveraging"
+        updaters = [c for c in (*runner.hooks, *callbacks_of(trainer)) if is_family(c, *family)]
         if not self or updaters or trainer.lr_scheduler_configs or has_foreign(runner.hooks):
             return
         groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import re
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 
 from lightning_hooks import (
     CheckpointHook,
@@ -99,8 +101,15 @@ def test_a_rate_that_no_schedule_sets_any_more_is_told(tmp_path: Path, caplog: A
     ]
 
 
-def test_a_scheduler_of_lightnings_in_place_of_a_hook_is_no_missing_one(
-    tmp_path: Path, caplog: Any
+@pytest.mark.parametrize(
+    ("module", "callbacks"),
+    [
+        (Scheduled, []),
+        (Configured, [partial(StochasticWeightAveraging, swa_lrs=0.1, swa_epoch_start=3)]),
+    ],
+)
+def test_what_sets_the_rate_in_place_of_the_hook_is_no_missing_schedule(
+    tmp_path: Path, module: Any, callbacks: list[Any], caplog: Any
 ) -> None:
-    resumed(tmp_path, [], Scheduled(), [cosine])
+    resumed(tmp_path, callbacks, module(), [cosine])
     assert "learning rate stays" not in caplog.text
