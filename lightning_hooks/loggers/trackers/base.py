@@ -309,7 +309,7 @@ class TrackerHook(LoggerHook):
             return
         is_begun, has_prefix = runner.mode is not None, self._names != "lightning"
         if not has_prefix:
-            name = name.removeprefix(f"{self.get_mode(runner) if is_begun else 'train'}/")
+            name = name.removeprefix(f"{runner.samples.mode}/")
         step = runner.iter if has_prefix and not is_begun else self.get_iter(runner)
         self._session.append(step, **{kind: {name: sample}})
 

@@ -374,13 +374,16 @@ def test_samples_outside_of_the_epochs(
         def on_train_start(self) -> None:
             log_image(self, "first", IMAGE)
 
+        def on_train_epoch_end(self) -> None:  # after the validation
+            log_image(self, "last", IMAGE)
+
         def on_fit_end(self) -> None:
             log_image(self, "result", IMAGE)
 
     fit(work, TensorboardLoggerHook(interval=1, names=names), module=Early(), epochs=1)
     events = read_tensorboard(work / "tf_logs")[1]
-    name = "train/first" if names == "mmcv" else "first"
-    assert events.Tags()["images"] == [name]
-    assert [image.step for image in events.Images(name)] == [0]
+    prefix = "train/" if names == "mmcv" else ""
+    assert events.Tags()["images"] == [f"{prefix}first", f"{prefix}last"]
+    assert [image.step for image in events.Images(f"{prefix}first")] == [0]
     told = [text for text in warnings_in(caplog) if "is not logged: a fit's samples" in text]
     assert [text.split()[1].rpartition("/")[2] for text in told] == ["setup", "result"]
