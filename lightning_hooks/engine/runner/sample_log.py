@@ -39,6 +39,13 @@ class SampleLog:
         self.waiting: list[tuple[str, Sample]] = []
         """The names and samples of an evaluation outside of a fit."""
 
+    @property
+    def mode(self) -> str:
+        """``train``, ``val`` or ``test``: of the module's ``on_train_epoch_end``, ``train``."""
+        trainer = self._runner.trainer
+        in_fit = "train" if trainer.training else self._runner.mode or "train"
+        return _OUTSIDE.get(trainer.state.fn, in_fit)
+
     def holds(self, kind: str) -> bool:
         """Whether a logger of the run holds a kind, such as ``images``.
 
@@ -64,8 +71,8 @@ class SampleLog:
         """Log the first rank's sample as ``train/name``, ``val/name`` or ``test/name``."""
         trainer = self._runner.trainer
         if trainer.is_global_zero and not trainer.sanity_checking:
-            mode = _OUTSIDE.get(trainer.state.fn, self._runner.mode or "train")
-            self.log_as(name if name.startswith(f"{mode}/") else f"{mode}/{name}", make())
+            prefix = f"{self.mode}/"
+            self.log_as(name if name.startswith(prefix) else prefix + name, make())
 
     def log_as(self, name: str, sample: Sample) -> None:
         """Log a sample of the first rank under a name, at the current iteration."""

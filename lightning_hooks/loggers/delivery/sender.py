@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
+import importlib
 import logging
+import sys
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -79,6 +82,10 @@ class Sender:
         self._refusals = self._sent_before = 0  # refused in a row; sent before
         self._files: Sequence[tuple[str, str]] = ()
         name = f"lightning_hooks {writer_class.name}"
+        if writer_class.imports_ipython and "matplotlib" in sys.modules:
+            # each new figure reads sys.modules["IPython"], which a thread would fill meanwhile
+            with contextlib.suppress(ImportError):
+                importlib.import_module("IPython")
         threading.Thread(target=self._run, name=name, daemon=True).start()
 
     # -- called by the training thread -----------------------------------------------------

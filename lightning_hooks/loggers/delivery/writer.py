@@ -60,6 +60,9 @@ class Writer:
     """The largest number of records sent twice after a kill of the process; small for a backend
     that stores duplicates."""
 
+    imports_ipython: bool = False
+    """Whether the client imports IPython, if installed."""
+
     slow_start: float = 0.0
     """Seconds until the first record, for which the end of a short run waits."""
 

@@ -298,10 +298,20 @@ class TrackerHook(LoggerHook):
 
     def _log_sample(self, runner: Runner, name: str, sample: Sample) -> None:
         """Append an image, a table or a histogram to the spool, if supported by the backend."""
-        if (kind := kind_of(sample)) in self._takes and self._session is not None:
-            if self._names == "lightning":
-                name = name.removeprefix(f"{self.get_mode(runner)}/")
-            self._session.append(self.get_iter(runner), **{kind: {name: sample}})
+        if (kind := kind_of(sample)) not in self._takes:
+            return
+        if self._session is None or (in_fit(runner) and not self._peers):
+            runner.warn_once(
+                f"{type(self).__name__}: {name} is not logged: a fit's samples are logged from the "
+                "module's on_train_start, and the hooks' before_train_epoch, to the last "
+                "on_train_epoch_end"
+            )
+            return
+        is_begun, has_prefix = runner.mode is not None, self._names != "lightning"
+        if not has_prefix:
+            name = name.removeprefix(f"{runner.samples.mode}/")
+        step = runner.iter if has_prefix and not is_begun else self.get_iter(runner)
+        self._session.append(step, **{kind: {name: sample}})
 
     def _log_all(self, runner: Runner) -> None:
         super()._log_all(runner)

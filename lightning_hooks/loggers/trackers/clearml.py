@@ -49,6 +49,7 @@ class ClearMLWriter(Writer):
     """
 
     name = "clearml"
+    imports_ipython = True
     shows_state = True
     replayed: Mapping[str, Any] = {"init": {"project_name": _PROJECT, **_QUIET}, "after": 0}
     chunk = 8
@@ -130,7 +131,7 @@ class ClearMLWriter(Writer):
                 iteration=record.step,
                 xlabels=[f"{middle:.3g}" for middle in middles],
             )
-        elif isinstance(value, (str, Audio, Video)) and (file := encoded(value)):
+        elif _is_file(value) and (file := encoded(value)):
             ending, content = file
             self.logger.report_media(
                 *(name, name, record.step), stream=io.BytesIO(content), file_extension=f".{ending}"
@@ -323,6 +324,12 @@ class ClearMLLoggerHook(TrackerHook):
             "run_id": None if chosen else self._tracked.run_id or self._tracked.key,
             "after": self._tracked.after,
         }
+
+
+def _is_file(value: Any) -> bool:
+    """Whether a sample is sent as a file: the client writes images as JPEG, without an alpha."""
+    has_alpha = isinstance(value, np.ndarray) and len(value) == 4
+    return has_alpha or isinstance(value, (str, Audio, Video))
 
 
 def has_clearml_server() -> bool:

@@ -47,6 +47,7 @@ class LightningWriter(Writer):
     """
 
     name = "lightning"
+    imports_ipython = True
     chunk = 8
     slow_start = 60.0
 

@@ -91,6 +91,7 @@ class MlflowWriter(Writer):
     """
 
     name = "mlflow"
+    imports_ipython = True
     shows_state = True
     takes = ("images", "tables", "texts", "audios", "videos", "checkpoints")
     batch = 256

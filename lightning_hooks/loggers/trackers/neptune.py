@@ -55,6 +55,7 @@ class NeptuneWriter(Writer):
     """
 
     name = "neptune"
+    imports_ipython = True
     replayed: Mapping[str, Any] = {"init": _QUIET}
     chunk = 8
     takes = ("images", "texts", "audios", "videos")

@@ -26,6 +26,7 @@ class TrackioWriter(Writer):
     """A run in Trackio."""
 
     name = "trackio"
+    imports_ipython = True
     run_options: Mapping[str, str] = {"project": "project", "run_id": "name"}
     replayed: Mapping[str, Any] = {"init": {"project": "lightning_hooks"}, "after": 0}
     chunk = 8

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import importlib
 import json
 import os
 import pickle
@@ -891,3 +892,26 @@ def test_a_full_temporary_folder_costs_a_warning_at_most(
     fit(tmp_path, made)
     assert made.kept.closed == [False]
     assert ("cannot be given the run's files" in caplog.text) == (hook is NoFolder)
+
+
+def test_a_figure_may_be_made_while_a_client_imports_ipython(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each new figure reads ``IPython.version_info``, once IPython is among the modules."""
+    pytest.importorskip("matplotlib")
+    from matplotlib.figure import Figure
+
+    (tmp_path / "IPython.py").write_text("import time\ntime.sleep(1)\nversion_info = 9, 0\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    monkeypatch.setattr(Kept, "imports_ipython", True)
+
+    def connect() -> Kept:
+        importlib.import_module("IPython")
+        return Kept()
+
+    class Draws(TinyModule):
+        def on_train_batch_start(self, batch: Any, batch_idx: int) -> None:
+            Figure()
+
+    fit(tmp_path, KeepHook(connect), module=Draws(), batches=3)

@@ -11,8 +11,9 @@ from typing import Any
 
 import pytest
 import torch
+from PIL import Image
 
-from lightning_hooks import ClearMLLoggerHook, Hook
+from lightning_hooks import ClearMLLoggerHook, Hook, log_image
 from lightning_hooks.loggers.trackers.clearml import ClearMLWriter, has_clearml_server
 from support.logs.trackers import (
     REAL_CLIENTS,
@@ -179,3 +180,20 @@ def test_the_task_is_open_for_calls_of_the_module(work: Path) -> None:
     hook = ClearMLLoggerHook(timeout=60.0)
     module = fit(work, hook, module=Current(), epochs=1)
     assert module.task is hook.task
+
+
+def test_an_image_with_alpha_is_a_png(work: Path) -> None:
+    """The client writes images as JPEG, and would drop it."""
+
+    class Shows(TinyModule):
+        def on_train_start(self) -> None:
+            log_image(self, "clear", torch.rand(4, 6, 5))
+            log_image(self, "plain", torch.rand(3, 6, 5))
+
+    fit(work, ClearMLLoggerHook(interval=1), module=Shows(), epochs=1)
+    found = [path for path in (work / "clearml").rglob("*") if "train" in path.as_posix()]
+    by_kind = {path.suffix: Image.open(path) for path in found if path.is_file()}
+    assert {kind: (image.mode, image.size) for kind, image in by_kind.items()} == {
+        ".png": ("RGBA", (5, 6)),
+        ".jpeg": ("RGB", (5, 6)),
+    }

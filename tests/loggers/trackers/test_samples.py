@@ -361,3 +361,29 @@ def test_what_is_no_table_is_refused_with_what_to_write(tmp_path: Path, table: A
     assert message.startswith("the table 'x' must be a dict of columns, such as {'id': [1, 2]}")
     message = refusal_of(tmp_path, log_table, {"id": [1], "loss": [0.1, 0.2]})
     assert message.startswith("the columns of table 'x' must have one length, got {'id': 1")
+
+
+@pytest.mark.parametrize("names", ["mmcv", "lightning"])
+def test_samples_outside_of_the_epochs(
+    names: Any, work: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Early(TinyModule):
+        def on_fit_start(self) -> None:
+            log_image(self, "setup", IMAGE)
+
+        def on_train_start(self) -> None:
+            log_image(self, "first", IMAGE)
+
+        def on_train_epoch_end(self) -> None:  # after the validation
+            log_image(self, "last", IMAGE)
+
+        def on_fit_end(self) -> None:
+            log_image(self, "result", IMAGE)
+
+    fit(work, TensorboardLoggerHook(interval=1, names=names), module=Early(), epochs=1)
+    events = read_tensorboard(work / "tf_logs")[1]
+    prefix = "train/" if names == "mmcv" else ""
+    assert events.Tags()["images"] == [f"{prefix}first", f"{prefix}last"]
+    assert [image.step for image in events.Images(f"{prefix}first")] == [0]
+    told = [text for text in warnings_in(caplog) if "is not logged: a fit's samples" in text]
+    assert [text.split()[1].rpartition("/")[2] for text in told] == ["setup", "result"]
