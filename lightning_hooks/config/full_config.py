@@ -14,7 +14,7 @@ from lightning_hooks.config.training_hooks import ConfiguredHooks, register_trai
 from lightning_hooks.engine.priority import default_priority
 from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.usage_errors import parameter_names
-from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -88,6 +88,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     hooks = register_training_hooks(**given)
     interval = _loop_of_mmengine(cfg).get("val_interval")
     if interval is not None and not given.keys() & {"evaluation", "workflow"}:
+        check_int("val_interval", interval, 1)
         by_epoch = "max_steps" not in hooks.trainer_kwargs
         every = validation(None, by_epoch=by_epoch, interval=interval)
         hooks.trainer_kwargs = dict(sorted({**hooks.trainer_kwargs, **every}.items()))

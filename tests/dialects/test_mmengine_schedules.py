@@ -111,5 +111,7 @@ def test_the_validations_of_a_config_of_mmengine() -> None:
     hooks = hooks_from_config({"train_cfg": {"max_iters": 80, "val_interval": 20}})
     expected = {"max_epochs": -1, "max_steps": 80, "check_val_every_n_epoch": None}
     assert hooks.trainer_kwargs == {**expected, "val_check_interval": 20}
+    with pytest.raises(ValueError, match="val_interval must be at least 1, got 0"):
+        hooks_from_config({"train_cfg": {"max_epochs": 9, "val_interval": 0}})
     hooks = hooks_from_config({"train_cfg": {"max_epochs": 9}}, evaluation={"interval": 3})
     assert hooks.trainer_kwargs["check_val_every_n_epoch"] == 3
