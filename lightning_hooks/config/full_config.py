@@ -11,8 +11,6 @@ from typing import Any
 
 from lightning_hooks.config.trainer_args import validation
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
-from lightning_hooks.engine.priority import default_priority
-from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.usage_errors import parameter_names
 from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
@@ -114,10 +112,11 @@ def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
         )
     several = cfg.get("custom_hooks") or []
     several = several if isinstance(several, (list, tuple)) else [several]
+    several = [with_own_average(hook, f"custom_hooks[{i}]") for i, hook in enumerate(several)]
     return {
         "custom_hooks_config": [
-            *((hook, default_priority(HOOKS.build(hook))) for hook in hooks),
-            *(with_own_average(hook, f"custom_hooks[{i}]") for i, hook in enumerate(several)),
+            hook if hook is None or isinstance(hook, tuple) else (hook, None)  # None: its own
+            for hook in [*hooks, *several]
         ],
         **({"runner": {"type": kind, **length}} if length else {}),
     }
