@@ -11,10 +11,8 @@ from typing import Any
 
 from lightning_hooks.config.trainer_args import validation
 from lightning_hooks.config.training_hooks import ConfiguredHooks, register_training_hooks
-from lightning_hooks.engine.priority import default_priority
-from lightning_hooks.engine.registry import HOOKS
 from lightning_hooks.engine.usage_errors import parameter_names
-from lightning_hooks.utils.arguments import shown
+from lightning_hooks.utils.arguments import check_int, shown
 from lightning_hooks.utils.config_files import read_config
 from lightning_hooks.utils.secrets import masked
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -88,6 +86,7 @@ def hooks_from_config(cfg: Any, *, val_dataloader: Any = None, **arguments: Any)
     hooks = register_training_hooks(**given)
     interval = _loop_of_mmengine(cfg).get("val_interval")
     if interval is not None and not given.keys() & {"evaluation", "workflow"}:
+        check_int("val_interval", interval, 1)
         by_epoch = "max_steps" not in hooks.trainer_kwargs
         every = validation(None, by_epoch=by_epoch, interval=interval)
         hooks.trainer_kwargs = dict(sorted({**hooks.trainer_kwargs, **every}.items()))
@@ -113,10 +112,11 @@ def _of_mmengine(cfg: Mapping[str, Any]) -> dict[str, Any]:
         )
     several = cfg.get("custom_hooks") or []
     several = several if isinstance(several, (list, tuple)) else [several]
+    several = [with_own_average(hook, f"custom_hooks[{i}]") for i, hook in enumerate(several)]
     return {
         "custom_hooks_config": [
-            *((hook, default_priority(HOOKS.build(hook))) for hook in hooks),
-            *(with_own_average(hook, f"custom_hooks[{i}]") for i, hook in enumerate(several)),
+            hook if hook is None or isinstance(hook, tuple) else (hook, None)  # None: its own
+            for hook in [*hooks, *several]
         ],
         **({"runner": {"type": kind, **length}} if length else {}),
     }

@@ -18,7 +18,7 @@ from lightning_hooks.config.trainer_args import (
     run_length,
     validation,
 )
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import default_priority, is_family
 from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS, build_with_order
 from lightning_hooks.engine.usage_errors import check_names, check_python_lists, parameter_names
 from lightning_hooks.hooks.optimizer.optimizer import OptimizerHook
@@ -97,6 +97,7 @@ class ConfiguredHooks(HookAdapter):
             if isinstance(config, Mapping):
                 config = copied({**default, **config})
                 hook, priority = build_with_order(HOOKS, config, priority)
+            priority = default_priority(hook) if priority is None else priority
             self.configs.append((config, priority))
             entry = self._entry(hook, priority)
         except Exception as error:

@@ -65,6 +65,12 @@ def test_the_hook_of_this_package_in_such_a_config_stays() -> None:
     assert hooks.configs[-1][0] == {"type": "EMAHook", "momentum": 0.1, "warm_up": 100}
 
 
+@pytest.mark.parametrize("count", ["begin_iter", "begin_epoch", "interval"])
+def test_a_count_of_another_type_is_named(count: str) -> None:
+    with pytest.raises(TypeError, match=f"{count} must be an int, got '7'"):
+        hooks_from_config(config(**{count: "7"}))
+
+
 def test_an_average_without_a_counterpart_is_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -111,5 +111,16 @@ def test_the_validations_of_a_config_of_mmengine() -> None:
     hooks = hooks_from_config({"train_cfg": {"max_iters": 80, "val_interval": 20}})
     expected = {"max_epochs": -1, "max_steps": 80, "check_val_every_n_epoch": None}
     assert hooks.trainer_kwargs == {**expected, "val_check_interval": 20}
+    with pytest.raises(ValueError, match="val_interval must be at least 1, got 0"):
+        hooks_from_config({"train_cfg": {"max_epochs": 9, "val_interval": 0}})
     hooks = hooks_from_config({"train_cfg": {"max_epochs": 9}}, evaluation={"interval": 3})
     assert hooks.trainer_kwargs["check_val_every_n_epoch"] == 3
+
+
+def test_a_hook_of_mmengine_has_its_own_priority() -> None:
+    """As in MMEngine; in mmcv's configs a hook without a priority is NORMAL."""
+    hooks = pytest.importorskip("mmengine.hooks")
+    stopping = {"type": hooks.EarlyStoppingHook, "monitor": "acc", "rule": "greater"}
+    several = [stopping, hooks.ProfilerHook(), {**stopping, "priority": "LOW"}]
+    made = hooks_from_config({"train_cfg": {"max_epochs": 1}, "custom_hooks": several})
+    assert [priority for _, priority in made.configs[1:]] == [100, 90, "LOW"]

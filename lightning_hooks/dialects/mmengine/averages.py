@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from lightning_hooks.utils.arguments import check_int
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
 __all__ = ["with_own_average"]
@@ -37,6 +38,7 @@ def with_own_average(config: Any, where: str) -> Any:
 
     Raises:
         UnknownNameError: for an ``ema_type`` that has no counterpart, with the closest name.
+        TypeError, ValueError: for a count of another type, or out of range.
 
     >>> with_own_average(dict(type="EMAHook", momentum=0.001), "custom_hooks[0]")
     {'type': 'EMAHook', 'momentum': 0.001, 'warm_up': 0, 'begin_iter': 1}
@@ -53,6 +55,8 @@ def with_own_average(config: Any, where: str) -> Any:
     if name not in HOOKS_BY_TYPE:
         hint = suggest(name, HOOKS_BY_TYPE)
         raise UnknownNameError(f"{where}: no hook follows ema_type={name!r}; {hint}")
+    for name_of_count, least in (("begin_iter", 0), ("begin_epoch", 0), ("interval", 1)):
+        check_int(name_of_count, config.get(name_of_count, least), least)
     averages_buffers = arguments.pop("update_buffers", False)
     begins = {unit: arguments.pop(f"begin_{unit}", 0) for unit in ("iter", "epoch")}
     begins = {f"begin_{unit}": count - 1 for unit, count in begins.items() if count > 1}
