@@ -177,7 +177,7 @@ class Saves:
         return took
 
 
-def run(rounds: int = 15) -> Iterator[Bench]:
+def run(rounds: int = 9) -> Iterator[Bench]:
     """Measure all cases in turns."""
     torch.set_num_threads(1)  # the writer has one more
     directory = Path(tempfile.mkdtemp())

@@ -29,14 +29,19 @@ class Counted(Meter):
     """Makes callgrind, under which this process runs, write its counts to a file."""
 
     def mark(self, step: int) -> None:
-        """Forget what was counted at the first mark, write it down at the last."""
-        if step in (FIRST, LAST):
-            subprocess.run(command(step), check=True, stdout=subprocess.DEVNULL)
+        """Begin to count at the first mark, write down the counts at the last."""
+        mark(step)
 
 
-def command(step: int) -> list[str]:
-    """Return the command by which callgrind begins to count, or writes down what it counted."""
-    return ["callgrind_control", "--zero" if step == FIRST else "--dump", str(os.getpid())]
+def mark(step: int) -> None:
+    """Have callgrind begin to count at the first step, and write down its counts at the last.
+
+    In between two countings the program runs ten times as fast.
+    """
+    actions = {FIRST: ("--instr=on", "--zero"), LAST: ("--dump", "--instr=off")}
+    for action in actions.get(step, ()):
+        command = ["callgrind_control", action, str(os.getpid())]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
 
 
 def has_callgrind() -> bool:
@@ -53,7 +58,8 @@ def count(module: str, runs: int) -> Figures:
     """
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory, "counted")
-        valgrind = ["valgrind", "--tool=callgrind", f"--callgrind-out-file={out}"]
+        valgrind = ["valgrind", "--tool=callgrind", "--instr-atstart=no"]
+        valgrind += [f"--callgrind-out-file={out}"]
         program = [sys.executable, "-W", "ignore", "-m", module]
         subprocess.run([*valgrind, *program], check=True, capture_output=True)
         found = []

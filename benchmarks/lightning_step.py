@@ -15,7 +15,6 @@ import functools
 import gc
 import inspect
 import logging
-import subprocess
 import tempfile
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -26,8 +25,8 @@ import torch
 from lightning.pytorch.loops import training_epoch_loop
 from lightning.pytorch.profilers import PassThroughProfiler
 
-from benchmarks.defaults import FIRST, LAST
-from benchmarks.instructions import command, count, has_callgrind
+from benchmarks.defaults import LAST
+from benchmarks.instructions import count, has_callgrind, mark
 from benchmarks.loops import BARE, HAND, loops
 from benchmarks.measure import Bench
 from benchmarks.task import Meter, Task
@@ -43,8 +42,7 @@ class Counted(Meter):
         super().__init__([LAST])
 
     def at_step(self) -> bool:
-        if self.steps in (FIRST, LAST):
-            subprocess.run(command(self.steps), check=True, stdout=subprocess.DEVNULL)
+        mark(self.steps)
         return super().at_step()
 
 

@@ -142,7 +142,7 @@ class Switch(Callback):
             driver.runner.log_buffer.clear()
 
 
-def run(rounds: int = 150) -> Bench:
+def run(rounds: int = 90) -> Bench:
     """Measure all parts in turns."""
     torch.set_num_threads(1)
     switch = Switch()
