@@ -185,7 +185,7 @@ def cases() -> dict[str, Callable[[Meter], None]]:
     return found
 
 
-def run(rounds: int = 50) -> Bench:
+def run(rounds: int = 30) -> Bench:
     """Measure all sets in turns."""
     torch.set_num_threads(1)
 

@@ -221,7 +221,7 @@ def floor(kind: str) -> float:
     return least_time(one_batch)
 
 
-def run(rounds: int = 15) -> Bench:
+def run(rounds: int = 9) -> Bench:
     """Measure all cases in turns."""
     torch.set_num_threads(1)
     with tempfile.TemporaryDirectory() as directory:

@@ -1,7 +1,7 @@
 """The cost of a step in long runs and with many hooks, which should stay the same.
 
-One run of a million iterations of next to no work, with the usual hooks: the processor time of a
-step and the memory of the process are noted at the end of each tenth. And the six events of a
+One run of half a million iterations of next to no work, with the usual hooks: the processor time
+of a step and the memory of the process are noted at the end of each tenth. And the six events of a
 batch with 1 to 200 hooks.
 
     python -m benchmarks growth
@@ -26,7 +26,7 @@ from lightning_hooks import CheckInvalidLossHook, EMAHook, Hook, HookAdapter, It
 from lightning_hooks.hooks.updaters.anneal import CosineAnnealingLrUpdaterHook
 from lightning_hooks.loggers.text import TextLoggerHook
 
-ITERATIONS, PARTS = 1_000_000, 10
+ITERATIONS, PARTS = 500_000, 10
 
 
 class Counter:

@@ -163,7 +163,7 @@ if has("mmcv"):
     WAYS["mmcv"] = mmcvs
 
 
-def run(rounds: int = 8) -> Iterator[Bench]:
+def run(rounds: int = 5) -> Iterator[Bench]:
     """Measure all cases in turns."""
     torch.set_num_threads(1)
     cases = [(case, groups, False) for case in HOOK_CASES for groups in GROUPS]

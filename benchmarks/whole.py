@@ -150,7 +150,7 @@ def short_epoch(loop: Loop, saves: bool) -> float:
     return min(later - one for one, later in itertools.pairwise(meter.seconds)) * 1e3
 
 
-def run(rounds: int = 5) -> list[Bench]:
+def run(rounds: int = 4) -> list[Bench]:
     """Measure all loops in turns."""
     torch.set_num_threads(1)
     keep_freed_memory()
