@@ -903,7 +903,8 @@ def test_a_figure_may_be_made_while_a_client_imports_ipython(
 
     (tmp_path / "IPython.py").write_text("import time\ntime.sleep(1)\nversion_info = 9, 0\n")
     monkeypatch.syspath_prepend(tmp_path)
-    monkeypatch.delitem(sys.modules, "IPython", raising=False)
+    monkeypatch.setitem(sys.modules, "IPython", None)  # what was there comes back, or nothing
+    del sys.modules["IPython"]
     monkeypatch.setattr(Kept, "imports_ipython", True)
 
     def connect() -> Kept:

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 import torch
-from PIL import Image
 
 from lightning_hooks import ClearMLLoggerHook, Hook, log_image
 from lightning_hooks.loggers.trackers.clearml import ClearMLWriter, has_clearml_server
@@ -184,6 +183,7 @@ def test_the_task_is_open_for_calls_of_the_module(work: Path) -> None:
 
 def test_an_image_with_alpha_is_a_png(work: Path) -> None:
     """The client writes images as JPEG, and would drop it."""
+    from PIL import Image
 
     class Shows(TinyModule):
         def on_train_start(self) -> None:
