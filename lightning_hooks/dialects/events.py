@@ -44,10 +44,13 @@ __all__ = [
     "VisdomWriter",
     "gives_iterations",
     "in_library",
+    "last_of",
     "library_modules",
     "read_pending",
 ]
 
+
+T = TypeVar("T")
 
 _MAX_PENDING = 1000
 """Number of unread values, after which a buffer copies them from the device."""
@@ -134,13 +137,18 @@ class HistoryBuffer:
     def _last(self, window_size: int) -> list[_Scalar]:
         """Return the last values, copied to the host, with their iterations."""
         read_pending([self])
-        return [*islice(reversed(self._data), window_size)][::-1]
+        return last_of(self._data, window_size)
 
     def average_unread(self) -> None:
         """Add the values, copied by :func:`read_pending`, to the mean of all values."""
         for number, scalar in enumerate(self.unread, self._count - len(self.unread) + 1):
             self._global_avg += (scalar.value - self._global_avg) / number
         self.unread.clear()
+
+
+def last_of(values: deque[T], number: int) -> list[T]:
+    """Return the last values of a deque, the oldest first."""
+    return [*islice(reversed(values), number)][::-1]
 
 
 def read_pending(buffers: Iterable[HistoryBuffer]) -> None:

@@ -24,7 +24,7 @@ from lightning_hooks.utils.samples import as_image, is_image, is_scalar
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["LoggerHook", "by_kind", "has_rates", "in_fit", "is_scalar", "peak_memory"]
+__all__ = ["LoggerHook", "by_kind", "keys_of", "peak_memory"]
 
 
 def by_kind(tags: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -33,9 +33,7 @@ def log_image(module: L.LightningModule, name: str, image: Any) -> None:
     Raises:
         TypeError: for a value that is no image.
     """
-    runner = _runner_of(module, "log_image")
-    if runner is not None:
-        runner.log_image(name, image)
+    _call(module, "log_image", name, image)
 
 
 def log_table(
@@ -55,9 +53,7 @@ def log_table(
     Raises:
         TypeError, ValueError: for a value that is no table.
     """
-    runner = _runner_of(module, "log_table")
-    if runner is not None:
-        runner.log_table(name, rows)
+    _call(module, "log_table", name, rows)
 
 
 def log_figure(module: L.LightningModule, name: str, figure: Any) -> None:
@@ -73,9 +69,7 @@ def log_figure(module: L.LightningModule, name: str, figure: Any) -> None:
     Raises:
         TypeError: for a value that is no figure.
     """
-    runner = _runner_of(module, "log_figure")
-    if runner is not None:
-        runner.log_figure(name, figure)
+    _call(module, "log_figure", name, figure)
 
 
 def log_text(module: L.LightningModule, name: str, text: str) -> None:
@@ -92,9 +86,7 @@ def log_text(module: L.LightningModule, name: str, text: str) -> None:
     Raises:
         TypeError: for a value that is no str.
     """
-    runner = _runner_of(module, "log_text")
-    if runner is not None:
-        runner.log_text(name, text)
+    _call(module, "log_text", name, text)
 
 
 def log_audio(module: L.LightningModule, name: str, audio: Any, sample_rate: int) -> None:
@@ -111,9 +103,7 @@ def log_audio(module: L.LightningModule, name: str, audio: Any, sample_rate: int
         TypeError: for a value that is no sound.
         ValueError: if ``sample_rate`` is not positive.
     """
-    runner = _runner_of(module, "log_audio")
-    if runner is not None:
-        runner.log_audio(name, audio, sample_rate)
+    _call(module, "log_audio", name, audio, sample_rate)
 
 
 def log_video(module: L.LightningModule, name: str, video: Any, fps: float = 4) -> None:
@@ -132,29 +122,28 @@ def log_video(module: L.LightningModule, name: str, video: Any, fps: float = 4) 
         TypeError: for a value that is no video.
         ValueError: if ``fps`` is not positive.
     """
-    runner = _runner_of(module, "log_video")
-    if runner is not None:
-        runner.log_video(name, video, fps)
+    _call(module, "log_video", name, video, fps)
 
 
-def _runner_of(module: Any, function: str) -> Any:
+def _call(module: Any, function: str, name: str, *values: Any) -> None:
+    """Call the runner's method with the name of a function, or say why nothing is logged."""
     if not isinstance(module, L.LightningModule):
         raise TypeError(
             f"{function}(self, name, ...) begins with the LightningModule, got {shown(module)}"
         )
     if is_isolated(module):
-        return None
+        return
     try:
         trainer = module.trainer
     except RuntimeError:
         trainer = None
     if trainer is not None and validates_raw(trainer):
-        return None
+        return
     if trainer is not None and hook_callbacks_of(trainer):
-        return Driver.of(trainer).runner_for(trainer, module)
+        getattr(Driver.of(trainer).runner_for(trainer, module), function)(name, *values)
+        return
     reason = "is attached to no Trainer" if trainer is None else "has a Trainer without loggers"
     warn(
         f"{function}: {type(module).__name__} {reason} of this package, so nothing is logged; "
         "write Trainer(callbacks=[WandbLoggerHook()]), or another tracker",
     )
-    return None

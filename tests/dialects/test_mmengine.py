@@ -232,6 +232,13 @@ def test_message_hub_alone() -> None:
         hub.get_scalar("loss").statistics("median")
 
 
+def test_the_count_of_a_value_is_no_iteration() -> None:
+    hub = MessageHub()
+    for value in (2.0, 5.0):
+        hub.update_scalar("loss", value, count=3)
+    assert hub.get_scalar("loss").values() == [(2.0, 0), (5.0, 1)]
+
+
 def test_the_state_of_the_hub_has_copies_of_the_histories() -> None:
     hub = MessageHub()
     hub.update_scalar("loss", 2.0, count=3)

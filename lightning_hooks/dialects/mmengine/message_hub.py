@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import sys
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -28,9 +28,14 @@ class HistoryBuffer(events.HistoryBuffer):
     (2.0, 2.0, 1.0, 3.0)
     """
 
+    def __init__(self, max_length: int = 1_000_000) -> None:
+        super().__init__(max_length)
+        self._counts: deque[float] = deque(maxlen=max_length)
+
     def update(self, log_val: Any, count: float = 1) -> None:  # type: ignore[override]  # mmengine names the argument so
         """Add a value, the mean of ``count`` values."""
-        super().update(log_val, count)  # in the place of the iteration
+        super().update(log_val)
+        self._counts.append(count)
 
     @property
     def data(self) -> tuple[Any, Any]:
@@ -39,8 +44,9 @@ class HistoryBuffer(events.HistoryBuffer):
 
     def _last_data(self, window_size: int | None = None) -> tuple[Any, Any]:
         """Return the last values and their counts, as arrays; all by default."""
-        last = self._last(window_size or len(self._data))
-        return np.array([each.value for each in last]), np.array([each.iteration for each in last])
+        number = window_size or len(self._data)
+        values = [scalar.value for scalar in self._last(number)]
+        return np.array(values), np.array(events.last_of(self._counts, number))
 
     def current(self) -> float:
         """Return the last value."""

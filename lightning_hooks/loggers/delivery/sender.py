@@ -79,7 +79,7 @@ class Sender:
         self._abandoned = False
         self._begun, self._deadline, self._timeout = time.monotonic(), float("inf"), float("inf")
         self._failed = self._has_told_of_refusal = False
-        self._refusals = self._sent_before = 0  # refused in a row; sent before
+        self._refusals = 0  # in a row
         self._files: Sequence[tuple[str, str]] = ()
         name = f"lightning_hooks {writer_class.name}"
         if writer_class.imports_ipython and "matplotlib" in sys.modules:
@@ -215,13 +215,13 @@ class Sender:
         error = self._try("written to", functools.partial(writer.write, new), most)
         if error is None:
             self.sent += len(batch)
+            self._refusals = 0
             return True
         if self.given_up or self._abandoned:
             return False
         if len(batch) > 1:  # find the refused record
             return all(self._write(writer, [record]) for record in batch)
-        self._refusals = 0 if self.sent > self._sent_before else self._refusals + 1
-        self._sent_before = self.sent
+        self._refusals += 1
         if self._refusals > (_MAX_CONSECUTIVE_REFUSALS if self.sent else _MAX_FIRST_REFUSALS):
             self._give_up("written to", error)
             if not self.sent:

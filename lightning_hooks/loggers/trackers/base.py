@@ -343,7 +343,9 @@ class TrackerHook(LoggerHook):
         restored, self._restored = self._restored, None
         self._tracked = TrackedRun.restored(restored, self._resume, self._last_step(runner))
         peers = [hook for hook in runner.hooks if isinstance(hook, TrackerHook)]
-        is_new = self._tracked.after is None and runner.iter == 0 and in_fit(runner)
+        # a resumed run that its file does not name goes on in the folder, as in mmcv
+        has_begun = runner.iter > 0 and self._ended is None
+        is_new = in_fit(runner) and self._tracked.after is None and not has_begun
         if self._shares_folder(runner, peers) or (is_new and self._has_other_run(runner)):
             self._tracked = dataclasses.replace(self._tracked, apart=True)
         if not in_fit(runner):

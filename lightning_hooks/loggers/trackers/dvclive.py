@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.line import in_fit
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.delivery.writer import Writer
 from lightning_hooks.loggers.trackers.base import TrackerHook
@@ -131,6 +132,7 @@ class DvcliveLoggerHook(TrackerHook):
 
     The keys are the keys of ``get_loggable_tags``. Counted in epochs, the hook logs once an
     epoch: the average of the training steps, and the validation; the step is the epoch.
+    A new fit begins the folder anew, as DVCLive does; an evaluation adds to the folder.
 
     Args:
         model_file: A file for the model, saved after each epoch.
@@ -218,7 +220,8 @@ class DvcliveLoggerHook(TrackerHook):
 
     def _target(self, runner: Runner) -> dict[str, Any]:
         """Return a folder in the work dir, without git."""
-        resume = runner.iter > 0 and not self._tracked.apart
+        # else the client removes what is in the folder
+        resume = (runner.iter > 0 or not in_fit(runner)) and not self._tracked.apart
         options = {**_WITHOUT_GIT, "resume": resume, **self._live_options}
         if (folder := self._run_folder(runner)) is not None:
             options["dir"] = f"{folder}-{self._tracked.key}" if self._tracked.apart else folder

@@ -30,6 +30,7 @@ class TrackioWriter(Writer):
     run_options: Mapping[str, str] = {"project": "project", "run_id": "name"}
     replayed: Mapping[str, Any] = {"init": {"project": "lightning_hooks"}, "after": 0}
     chunk = 8
+    lag = 2.0  # the client writes twice a second
     takes = KINDS
 
     def __init__(self, run: Any, *, owned: bool = True) -> None:

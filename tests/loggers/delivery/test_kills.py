@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -62,8 +63,9 @@ VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_DISABL
 
 def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
     command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(work), tracker, halt]
+    variables = {**VARIABLES, "TRACKIO_DIR": str(work / "trackio")}
     with (work / "said").open("w") as file:
-        return subprocess.Popen(command, env=VARIABLES, stdout=file, stderr=file, cwd=work)
+        return subprocess.Popen(command, env=variables, stdout=file, stderr=file, cwd=work)
 
 
 @contextmanager
@@ -201,6 +203,26 @@ def test_a_kill_after_the_fit_costs_no_row_of_wandb(tmp_path: Path) -> None:
         assert spool is None  # all is delivered
         time.sleep(3)  # the client writes every second
     assert rows_of_wandb(tmp_path / "work").keys() == {2, 4, 5, 6, 8, 9}
+
+
+def test_a_kill_before_trackios_client_has_written_costs_nothing(tmp_path: Path) -> None:
+    pytest.importorskip("trackio")
+    work = tmp_path / "work"
+    with killed(work, "TrackioLoggerHook", "iteration 5") as spool:
+        assert spool is not None
+        end = time.monotonic() + 8  # the sender collects records for five seconds
+        while count_records(str(spool), rest=True) == 3 and time.monotonic() < end:
+            time.sleep(0.005)
+    train(work, "TrackioLoggerHook")
+    with sqlite3.connect(work / "trackio/work.db") as db:
+        rows = db.execute("select step, metrics from metrics order by step").fetchall()
+    steps = [(step, name) for step, row in rows for name in json.loads(row) if "loss" in name]
+    assert steps == [
+        *((step, "train/loss") for step in (2, 4)),
+        (5, "val/val_loss"),
+        *((step, "train/loss") for step in (6, 8)),
+        (9, "val/val_loss"),
+    ]
 
 
 def run_as_told(said: str, work: Path) -> None:

@@ -173,3 +173,14 @@ def test_the_path_of_mmcvs_first_releases_is_the_folder(work: Path, tmp_path: Pa
     assert read_dvclive(tmp_path / "live").keys() == {1}
     with pytest.raises(TypeError, match="path, mmcv's old name, and dir are the same"):
         DvcliveLoggerHook(path="a", dir="b")
+
+
+def test_an_evaluation_alone_keeps_the_values_of_a_fit(work: Path) -> None:
+    pytest.importorskip("dvclive")
+    fit(work, DvcliveLoggerHook())
+    of_fit = read_dvclive(work / "dvclive")
+    alone = make_trainer(work, HookAdapter([DvcliveLoggerHook()], work_dir=str(work)))
+    (scores,) = alone.validate(TinyModule(), make_loader(1), verbose=False)
+    assert read_dvclive(work / "dvclive") == {
+        **of_fit, 0: {"val/val_loss": pytest.approx(scores["val_loss"])}
+    }  # fmt: skip

@@ -152,6 +152,16 @@ def test_the_graph_is_drawn_on_request_and_changes_nothing(
     )
 
 
+def test_a_further_fit_of_a_trainer_draws_over_no_other_run(work: Path) -> None:
+    fit(work, TensorboardLoggerHook(interval=1))
+    module = fit(work, TensorboardLoggerHook(interval=1), epochs=1)
+    module.trainer.fit_loop.max_epochs = 2
+    module.trainer.fit(module, make_loader(4), make_loader(1))
+    folders = {path.parent for path in (work / "tf_logs").rglob("events.out.*")}
+    steps = sorted([*read_tensorboard(folder)[0]] for folder in folders)
+    assert steps == [[*range(1, 6)], [*range(1, 10)], [*range(5, 10)]]
+
+
 def test_departure_a_second_run_has_a_folder_of_its_own(
     work: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
