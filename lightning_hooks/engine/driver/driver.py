@@ -332,6 +332,7 @@ class Driver(Callback):
         if progress.goes_on_in_epoch(trainer):
             self._step.lost = self._run_state.restore_sums(self.fit)
         runner.start_iter = runner.iter  # a hook may have set it
+        runner.step_counts.begin_run()
         self._expect_batches()
         self.begin_cycle()
         for values in log_values:  # loggers clear the buffer when an epoch begins

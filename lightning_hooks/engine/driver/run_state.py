@@ -46,6 +46,7 @@ class RunState:
     in_end         whether the file is written in the events of an epoch's end
     end_is_left    whether the resumed run begins with the events of the epoch's end
     rates          of the last step, if a scheduler of the module has changed the rates since
+    waiting        iterations whose gradients wait for a step, and are in no file
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
@@ -148,6 +149,7 @@ class RunState:
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
+            waiting=runner.step_counts.waiting,
             in_end=progress.ends_epoch(trainer) and not end_is_left,
             end_is_left=end_is_left,
             logged=sorted(runner.callback_values.logged()),

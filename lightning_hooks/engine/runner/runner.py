@@ -482,6 +482,7 @@ class Runner:
         ]  # out of Lightning's wrapper
         if not all(isinstance(optimizer, torch.optim.Optimizer) for optimizer in many):
             self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
+            self.step_counts.stepped_at = None
             return
         self.trainer.optimizers = many
         if self.hooks_own_step:
