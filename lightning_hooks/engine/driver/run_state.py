@@ -239,7 +239,8 @@ class RunState:
         Returns:
             The names of values without a sum in the file; None for all.
         """
-        if "sums" not in self.saved:
+        of_ranks = self.saved.get("sums", [])
+        if not of_ranks or len(of_ranks) > self._runner.world_size:  # some ranks' have no place
             return None
         if not (sums := self._of_rank("sums")):  # of another rank, after an error
             return frozenset()
