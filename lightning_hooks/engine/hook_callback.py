@@ -83,6 +83,9 @@ class HookCallback(Callback):
         """
         return ()
 
+    _sets: str = ""
+    """The number of the parameter groups that the hook sets, such as ``"lr"``."""
+
     _averages_weights: bool = False
     """Whether the hook evaluates and saves an average of the weights."""
 

@@ -15,6 +15,7 @@ from lightning.pytorch.callbacks import ModelCheckpoint
 from torch.utils.data import DataLoader
 
 from lightning_hooks import CheckpointHook, Hook, HookAdapter, StepLrUpdaterHook, TrainStepModule
+from lightning_hooks.engine.points import STAGES
 from support import training
 from support.foreign_hooks import OldEMA, old
 from support.probes import Numbers, Recorder, SaveAt, Seen, equal, weights
@@ -229,6 +230,17 @@ def test_the_list_of_hooks_may_be_rewritten_in_any_way(way: str, tmp_path: Path)
 
     fit(tmp_path, old(before_run=rewrite, after_train_iter=lambda r: None))
     assert extra.points.count("after_train_iter") == 4
+
+
+@pytest.mark.parametrize("point", STAGES)
+def test_departure_a_hook_that_removes_itself_takes_no_point_from_the_next(
+    point: str, tmp_path: Path
+) -> None:
+    first, last = Recorder(), Recorder()
+    leaving = old(**{point: lambda runner: runner.hooks.remove(leaving)})
+    fit(tmp_path, first, leaving, last, val=1, max_epochs=2)
+    assert point in last.points
+    assert last.points == first.points
 
 
 @pytest.mark.parametrize("point", ["before_run", "after_train_iter"])

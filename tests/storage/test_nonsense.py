@@ -40,7 +40,7 @@ NONSENSE: list[tuple[list[Any], list[Any]]] = [
     ([("meta", "hook_msgs", "best_score")], ["x", None, [1]]),
     ([("loops", "fit_loop", "epoch_progress"), ("optimizer_states", 0, "state")], [5, [1], None]),
     ([("optimizer_states", 0, "param_groups", 0, "params")], [5, None]),
-    ([(OURS, "iter"), (OURS, "last_val_iter")], ["x", -1, 2**70, True, None]),
+    ([(OURS, "iter"), (OURS, "last_val_iter"), (OURS, "waiting")], ["x", -1, 2**70, True, None]),
     ([(OURS, "rng")], [5, {"a": 1}, [[1, 2]], [{"python": 1}]]),
     ([(OURS, "rng", 0, "python"), (OURS, "rng", 0, "numpy")], [5, [1], (3, 4, 5)]),
     ([(OURS, "rng", 0, "torch")], [5, [1], torch.zeros(2)]),

@@ -317,7 +317,7 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self._run_state.warn_of_left_rates()
+        self._run_state.warn_of_left_values()
         new = runner.work_dir if runner.may_write and has_foreign(runner.hooks) else ""
         if new and files.is_local(new):
             files.make_directory(new)  # as mmcv does: old hooks write into it
@@ -332,6 +332,7 @@ class Driver(Callback):
         if progress.goes_on_in_epoch(trainer):
             self._step.lost = self._run_state.restore_sums(self.fit)
         runner.start_iter = runner.iter  # a hook may have set it
+        runner.step_counts.begin_run()
         self._expect_batches()
         self.begin_cycle()
         for values in log_values:  # loggers clear the buffer when an epoch begins

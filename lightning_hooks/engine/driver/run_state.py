@@ -13,6 +13,7 @@ from lightning.fabric.utilities import move_data_to_device
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.error_notes import listed
+from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
@@ -22,6 +23,7 @@ from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
+from lightning_hooks.engine.runner.optimizers import moved_values
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.storage import manifest
 from lightning_hooks.utils import random_state, ranks
@@ -46,6 +48,7 @@ class RunState:
     in_end         whether the file is written in the events of an epoch's end
     end_is_left    whether the resumed run begins with the events of the epoch's end
     rates          of the last step, if a scheduler of the module has changed the rates since
+    waiting        iterations whose gradients wait for a step, and are in no file
     rng            the random state of every rank; rank 0 collects the states for one file, each
                    rank writes its own, places and generators too, into its part of a directory
     loaders        the places of every rank's training loaders (``loader_place.py``)
@@ -148,6 +151,7 @@ class RunState:
             run=runner.run_id,
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
+            waiting=runner.step_counts.waiting,
             in_end=progress.ends_epoch(trainer) and not end_is_left,
             end_is_left=end_is_left,
             logged=sorted(runner.callback_values.logged()),
@@ -196,24 +200,24 @@ class RunState:
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
 
-    def warn_of_left_rates(self) -> None:
-        """Warn of rates that a schedule of the file's run has set, and nothing sets in this run."""
+    def warn_of_left_values(self) -> None:
+        """Warn of what a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        family = "LrUpdaterHook", "StochasticWeightAveraging"
-        updaters = [c for c in (*runner.hooks, *callbacks_of(trainer)) if is_family(c, *family)]
-        if not self or updaters or trainer.lr_scheduler_configs or has_foreign(runner.hooks):
+        if not self or has_foreign(runner.hooks):
             return
-        groups = [group for optimizer in trainer.optimizers for group in optimizer.param_groups]
-        left = dict.fromkeys(
-            f"{float(group['lr']):.6g} (of {float(group['initial_lr']):.6g})"
-            for group in groups
-            if "initial_lr" in group and group["lr"] != group["initial_lr"]
-        )
-        if left:
+        names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
+        swa = any(is_family(c, "StochasticWeightAveraging") for c in callbacks_of(trainer))
+        if trainer.lr_scheduler_configs or swa:  # some set the momentum, too
+            names |= {"lr", "momentum"}
+        left: dict[str, list[str]] = {}
+        for optimizer in trainer.optimizers:
+            for name, first, now in moved_values(optimizer):
+                left.setdefault(name, []).append(f"{now:.6g} (of {first:.6g})")
+        for name in [name for name in left if name not in names]:
             runner.logger.warning(
-                "the learning rate stays where the schedule of the checkpoint's run has left it: "
-                "%s. No hook and no scheduler of this Trainer sets it",
-                listed([*left]),
+                "the %s stays where the schedule of the checkpoint's run has left it: %s. No hook "
+                "and no scheduler of this Trainer sets it",
+                *("learning rate" if name == "lr" else name, listed([*dict.fromkeys(left[name])])),
             )
 
     def restore_metrics(self) -> None:
@@ -235,7 +239,8 @@ class RunState:
         Returns:
             The names of values without a sum in the file; None for all.
         """
-        if "sums" not in self.saved:
+        of_ranks = self.saved.get("sums", [])
+        if not of_ranks or len(of_ranks) > self._runner.world_size:  # some ranks' have no place
             return None
         if not (sums := self._of_rank("sums")):  # of another rank, after an error
             return frozenset()

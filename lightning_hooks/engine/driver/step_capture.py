@@ -100,6 +100,7 @@ class StepCapture:
         calls, _ = ownership.inside_and_after_step(self._calls.calls_for("after_train_iter"))
         if outputs is None:
             calls = self._without_steppers(calls)
+            runner.step_counts.note_no_loss()
         self._inside = True
         try:
             self._calls.run("after_train_iter", calls)

@@ -129,6 +129,8 @@ class TrainData:
         if resumed and progress.begins_with_last_validation(trainer):
             return  # the data begin with the next epoch
         goes_on = bool(resumed) and self._goes_on
+        if resumed:
+            self._tell_of_lost_gradients()
         if resumed and not self._is_reloaded:
             self._begin_loaders()
             resumed.restore_generators()
@@ -154,18 +156,24 @@ class TrainData:
                 self._runner.logger.warning("%s", _new_pass(trainer, reason))
                 return
             data.say_nothing_of_passes(trainer, self._fit)
-            lost = progress.batches_in_window(trainer)
-            if lost:
-                self._runner.logger.warning(
-                    "the file was written between the batches of an accumulated step: the next "
-                    "step has no gradients of the %d batches before the file",
-                    lost,
-                )
         elif progress.was_ended_early(trainer):
             self._runner.logger.warning("%s", _left_out(trainer))
             if progress.has_fewer_batches(trainer):
                 return  # the loaders stood where their passes do not come any more
         resumed.loader_places.begin(resumed.places())
+
+    def _tell_of_lost_gradients(self) -> None:
+        """Warn of a file from between the batches of an accumulated step, as this run makes it."""
+        runner, trainer = self._runner, self._runner.trainer
+        lost = self._run_state.saved.get("waiting", 0)
+        if not lost and data.may_go_on_in_pass(trainer):
+            lost = progress.batches_in_window(trainer)
+        if lost:
+            runner.logger.warning(
+                "the file was written between the batches of an accumulated step: the next "
+                "step has no gradients of the %d batches before the file",
+                lost,
+            )
 
     def _iterate(self, for_run: bool) -> None:
         runner, trainer = self._runner, self._runner.trainer

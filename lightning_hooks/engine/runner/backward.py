@@ -139,6 +139,7 @@ class CountedOptimizer:
 
     def step(self, *args: Any, **kwargs: Any) -> Any:
         """Step the optimizer inside, through the strategy if Lightning adds something."""
+        self._runner.step_counts.note_step()
         if not self._runner.steps_directly:
             return self._wrapper.step(*args, **kwargs)
         result = self.optimizer.step(*args, **kwargs)

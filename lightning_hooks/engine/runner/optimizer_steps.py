@@ -33,6 +33,34 @@ class StepCounts:
         """Steps of a file resumed by a hook, not counted by Lightning."""
         self.at_epoch_start = 0
         """Steps made when the present epoch began."""
+        self.stepped_at: int | None = None
+        """Iterations done at the last step of hooks that own the steps; None if unknown."""
+
+    def begin_run(self) -> None:
+        """Mark the start of a run: no gradients wait for a step."""
+        runner = self._runner
+        self.stepped_at = runner.iter if runner.hooks_own_step else None
+
+    def note_step(self) -> None:
+        """Note that a hook has made a step in this iteration."""
+        self.stepped_at = self._runner.iter + 1
+
+    def note_no_loss(self) -> None:
+        """Note that this iteration, whose hooks own the step, has no gradients."""
+        if self.stepped_at == self._runner.iter:
+            self.note_step()
+
+    @property
+    def waiting(self) -> int:
+        """The iterations whose gradients wait for a step, and are in no file.
+
+        A module with manual optimization is assumed to step in each.
+        """
+        runner = self._runner
+        if self.stepped_at is not None:
+            return max(runner.iterations_done - self.stepped_at, 0)
+        waits = progress.accumulates(runner.trainer)
+        return progress.batches_in_window(runner.trainer) if waits else 0
 
     @property
     def made(self) -> int:

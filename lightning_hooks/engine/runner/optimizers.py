@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -14,7 +14,7 @@ from lightning_hooks.utils.plain_types import plain
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Rates", "StepRates", "by_optimizer", "rates", "with_modes"]
+__all__ = ["Rates", "StepRates", "by_optimizer", "moved_values", "rates", "with_modes"]
 
 _RATES = ("lr", "momentum", "betas")
 
@@ -49,6 +49,20 @@ def rates(optimizer: Any, what: str) -> Rates:
 
 def _value(group: dict[str, Any], what: str) -> Any:
     return group[what] if what == "lr" or what in group else group.get("betas", [0])[0]
+
+
+def moved_values(optimizer: Any) -> Iterator[tuple[str, float, float]]:
+    """Yield name, first and present value of each value that a schedule has moved, by group."""
+    for group in optimizer.param_groups:
+        for key in group:
+            name = str(key).removeprefix("initial_")
+            if name == key or not isinstance(group[key], (int, float, torch.Tensor)):
+                continue
+            entry, _, item = name.partition(".")
+            now = group.get(entry, group.get("betas", [None])[0] if entry == "momentum" else None)
+            now = now[int(item)] if item else now
+            if now is not None and float(now) != float(group[key]):
+                yield name, float(group[key]), float(now)
 
 
 def with_modes(optimizers: Iterable[Any]) -> list[Any]:

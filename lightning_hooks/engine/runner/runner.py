@@ -19,7 +19,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.hosted import HostedHook, class_name
+from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.logged_values import CallbackValues
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
@@ -57,7 +57,8 @@ class Runner:
         (mmcv raises AttributeError); calls of the model by a hook, outside of a training step owned
         by hooks, leave the random state unchanged (in mmcv the training draws on); a model assigned
         in training on several ranks is refused (in mmcv the ranks drift apart); a ``StopIteration``
-        raised by a hook becomes a RuntimeError (the epoch would end); ``register_hook`` without a
+        raised by a hook becomes a RuntimeError (the epoch would end); a hook that removes itself
+        takes no point from the next hook (mmcv skips the next); ``register_hook`` without a
         priority uses the priority of the hook's family (mmcv: NORMAL); ``max_iters`` is the
         iterations done and the epochs to come at the present length of the loader (mmcv takes that
         length for all epochs, so a cosine by iteration rises when a loader grows).
@@ -482,6 +483,7 @@ class Runner:
         ]  # out of Lightning's wrapper
         if not all(isinstance(optimizer, torch.optim.Optimizer) for optimizer in many):
             self._keeps_optimizer = True  # not one of torch's: hooks step the optimizer
+            self.step_counts.stepped_at = None
             return
         self.trainer.optimizers = many
         if self.hooks_own_step:
@@ -707,15 +709,23 @@ class Runner:
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
-        called: set[int] = set()  # a list sorted meanwhile would yield a hook twice
+        called: list[Any] = []  # a list sorted meanwhile has some again
         before, self.calls_hooks = self.calls_hooks, True
+        hooks, place = self._hooks, 0
         try:
-            for hook in self._hooks:
-                method = None if id(hook) in called else self._hooks.method_at(hook, fn_name)
-                called.add(id(hook))
+            while place < len(hooks):
+                hook = hooks[place]
+                place += 1
+                if is_one_of(hook, called):
+                    continue
+                called.append(hook)
+                method = hooks.method_at(hook, fn_name)
                 if method is not None:
                     with calling(hook, fn_name, self):
                         method(self)
+                # the place of a hook that has removed itself is the next hook's
+                places = (i for i, other in enumerate(hooks) if other is hook)
+                place = next(places, place - 2) + 1
         finally:
             self.calls_hooks = before
 

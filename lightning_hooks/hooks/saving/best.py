@@ -159,6 +159,7 @@ class BestFiles(DueFiles):
         self.ranking.current = None
         in_use = [best for best in best_files_of(runner.hooks) if best.is_used]
         self.ranking.is_first = next(iter(in_use), self) is self
+        self.ranking.begin(self.messages)
         self._require_distinct_keys()
 
     def open(self, *, make: bool) -> None:

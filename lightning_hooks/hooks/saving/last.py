@@ -215,8 +215,9 @@ class CheckpointHook(SavingHook, ModelCheckpoint):  # type: ignore[misc]
     says that a new pass begins. A file by iterations or minutes waits for the batch with which
     Lightning steps accumulated gradients. From a file at an exception the run goes on with the
     batch whose step has failed, and with the random numbers after the failed step's. Gradients are
-    in no file: after a file at an exception within a window of accumulated gradients the first step
-    lacks the window's earlier batches, and a line says how many.
+    in no file: after a file at an exception, or where a hook accumulates, within a window of
+    accumulated gradients the first step lacks the window's earlier batches, and a line says how
+    many.
 
     Lightning's ``AsyncCheckpointIO`` is replaced during a fit (``background`` writes in a thread).
     A ``CheckpointIO`` of the user's own class reads and writes the files itself; the hook waits

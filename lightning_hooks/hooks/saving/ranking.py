@@ -75,7 +75,9 @@ class Ranking:
     def ranked(self, messages: Mapping[str, Any], key: str) -> list[list[Any]]:
         """Return ``[score, path]`` by a key, best first; at most one in a run of mmcv's."""
         if "best_ckpts" in messages or "best_score" not in messages or self.suffix(key):
-            return [*messages.get("best_ckpts", {}).get(key, [])][: self.keep]
+            kept = messages.get("best_ckpts", {}).get(key, [])  # perhaps by another rule
+            is_greater = self.rule(key) == "greater"
+            return sorted(kept, key=operator.itemgetter(0), reverse=is_greater)[: self.keep]
         return [[messages["best_score"], messages.get("best_ckpt") or ""]]
 
     def insert(self, messages: dict[str, Any], key: str, value: Any, path: str) -> bool:
@@ -91,12 +93,23 @@ class Ranking:
         ranked = _ranked(before, score, path, better)[: self.keep]
         if ranked == before or [score, path] not in ranked:
             return False
-        messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: ranked}
-        suffix = self.suffix(key)
-        messages[f"best_score{suffix}"], messages[f"best_ckpt{suffix}"] = ranked[0]
+        self._put(messages, key, ranked)
         if key == self.key:
             self.current = score
         return True
+
+    def begin(self, messages: dict[str, Any]) -> None:
+        """Go on from a file whose run may have had other keys or rules, or have kept more files."""
+        for key in self.rules if "best_ckpts" in messages else ():
+            self._put(messages, key, self.ranked(messages, key))
+
+    def _put(self, messages: dict[str, Any], key: str, ranked: list[list[Any]]) -> None:
+        """Keep the best by a key, and show the first by mmcv's names."""
+        messages["best_ckpts"] = {**messages.get("best_ckpts", {}), key: ranked}
+        names = [f"{name}{self.suffix(key)}" for name in ("best_score", "best_ckpt")]
+        for name in names:
+            messages.pop(name, None)
+        messages.update(zip(names, *ranked[:1], strict=True) if ranked else ())
 
     def choose_old(self, messages: Mapping[str, Any], key: str, new: str = "") -> ChooseOld:
         """Return a function that chooses, of the listed files of a key, those to delete.

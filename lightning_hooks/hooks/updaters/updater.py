@@ -200,6 +200,10 @@ class Updater(Hook):
 
     # -- the quantity ------------------------------------------------------------------------
 
+    @property
+    def _sets(self) -> str:  # type: ignore[override]
+        return self._quantity.symbol
+
     def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
         key = f"initial_{self._quantity.symbol}"

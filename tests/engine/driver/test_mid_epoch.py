@@ -298,3 +298,18 @@ def test_a_line_tells_of_values_that_cannot_go_on(
     fit_epochs(tmp_path, module(), ckpt=tmp_path / f"iter_{start}.pth")
     told = [line for line in caplog.messages if "since the resume" in line]
     assert [line.partition(":")[0] for line in told] == [f"{names} of epoch 2"]
+
+
+def test_a_line_tells_of_values_of_ranks_that_are_gone(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    fit_epochs(tmp_path, LogsEpochs())
+    path = tmp_path / "iter_12.pth"
+    file = torch.load(path, weights_only=True)
+    of_two = file["lightning_hooks"]
+    of_two["sums"] *= 2  # as of a run of two ranks
+    torch.save(file, tmp_path / "of_two.pth")
+    found, _ = fit_epochs(tmp_path, LogsEpochs(), ckpt=tmp_path / "of_two.pth")
+    (line,) = [line for line in caplog.messages if "since the resume" in line]
+    assert line.partition(":")[0] == "loss_epoch, least, rare of epoch 2"
+    assert len(found) == 1

@@ -227,6 +227,60 @@ def test_the_bookkeeping_goes_on_in_a_resumed_run(tmp_path):
     assert messages["best_score_val_loss"] == 0.5
 
 
+def resumed_with(
+    tmp_path: Path, first: Any, then: Any, epochs: tuple[int, int], **scores: Any
+) -> Any:
+    """Train with a hook, then go on with another; return the paths and scores for other hooks."""
+    for hook, end, path in ((first, epochs[0], None), (then, epochs[1], "last")):
+        trainer = fit(
+            *(tmp_path, CheckpointHook(), hook),
+            module=Scores(**scores),
+            max_epochs=end,
+            ckpt_path=path,
+        )
+    return Driver.of(trainer).runner.meta["hook_msgs"]
+
+
+def test_resumed_with_another_key_the_old_best_is_not_the_new_keys(tmp_path):
+    scores = {"acc": [0.9, 0.5, 0.6, 0.6], "val_loss": [nan, nan, nan, 2.0]}
+    hook = BestCheckpointHook("val_loss")
+    messages = resumed_with(tmp_path, BestCheckpointHook("acc"), hook, (2, 3), **scores)
+    assert "best_score" not in messages
+    assert hook.best_model_score is None
+    assert hook.best_model_path.endswith("epoch_3.pth")  # the last, as without any best file
+    messages = resumed_with(tmp_path, hook, hook, (3, 4), **scores)
+    assert messages["best_score"] == hook.best_model_score == 2.0
+    assert best(tmp_path) == ["best_acc_epoch_1.pth", "best_val_loss_epoch_4.pth"]
+
+
+def test_resumed_with_the_keys_in_another_order_the_first_has_its_own_best(tmp_path):
+    scores = {"acc": [0.5, 0.25, 0.25], "auc": [0.75, 0.25, 0.25]}
+    first, then = (BestCheckpointHook(keys) for keys in (["acc", "auc"], ["auc", "acc"]))
+    messages = resumed_with(tmp_path, first, then, (2, 3), **scores)
+    assert (messages["best_score"], messages["best_score_acc"]) == (0.75, 0.5)
+    assert messages["best_ckpt"] == then.best_model_path == str(tmp_path / "best_auc_epoch_1.pth")
+
+
+def test_resumed_with_another_rule_the_best_are_by_the_new_rule(tmp_path):
+    first, then = (BestCheckpointHook("m", rule, keep_best=2) for rule in ("greater", "less"))
+    scores = {"m": [0.5, 0.75, 0.625, 0.25]}
+    messages = resumed_with(tmp_path, first, then, (3, 4), **scores)
+    assert [score for score, _ in messages["best_ckpts"]["m"]] == [0.25, 0.625]
+    assert messages["best_score"] == then.best_model_score == 0.25
+    assert best(tmp_path) == ["best_m_epoch_3.pth", "best_m_epoch_4.pth"]
+
+
+def test_resumed_with_more_files_to_keep_the_deleted_are_forgotten(tmp_path):
+    keeps = [BestCheckpointHook("acc", keep_best=keep) for keep in (3, 1, 3)]
+    scores = {"acc": [0.75, 0.5, 0.625, 0.25, 0.375, 0.125]}
+    resumed_with(tmp_path, *keeps[:2], (3, 4), **scores)
+    assert best(tmp_path) == ["best_acc_epoch_1.pth"]
+    resumed_with(tmp_path, keeps[1], keeps[2], (4, 6), **scores)
+    names = [f"best_acc_epoch_{epoch}.pth" for epoch in (1, 5, 6)]
+    assert best(tmp_path) == names
+    assert [Path(path).name for path in keeps[2].best_k_models] == names
+
+
 def test_a_new_run_in_the_directory_leaves_the_others_files(tmp_path):
     fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.5]), max_epochs=1)
     fit(tmp_path, BestCheckpointHook("acc"), module=Scores(acc=[0.1, 0.2, 0.3]), max_epochs=3)

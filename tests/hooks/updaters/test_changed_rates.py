@@ -102,6 +102,27 @@ def test_a_rate_that_no_schedule_sets_any_more_is_told(tmp_path: Path, caplog: A
 
 
 @pytest.mark.parametrize(
+    ("make", "told"),
+    [
+        (lambda: StepMomentumUpdaterHook(1), r"the momentum stays .* left it: [\d.]+ \(of 0.8\)"),
+        (
+            lambda: FieldUpdaterHook("weight_decay", policy="LinearAnnealing", end=0.25),
+            r"the weight_decay stays .* left it: 0.375 \(of 0.5\)",
+        ),
+    ],
+)
+def test_another_value_that_no_schedule_sets_any_more_is_told(
+    tmp_path: Path, make: Any, told: str, caplog: Any
+) -> None:
+    resumed(tmp_path, [cosine], Configured(), [cosine, make])
+    assert re.search(told, caplog.text)
+    assert caplog.text.count("has left it") == 1
+    caplog.clear()
+    resumed(tmp_path, [cosine, make], Configured())
+    assert "has left it" not in caplog.text
+
+
+@pytest.mark.parametrize(
     ("module", "callbacks"),
     [
         (Scheduled, []),
