@@ -19,7 +19,7 @@ import torch
 from lightning_hooks.engine.error_notes import calling
 from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.hook_list import HookList, hook_info
-from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
+from lightning_hooks.engine.hosted import HostedHook, class_name
 from lightning_hooks.engine.lightning_api import data, progress
 from lightning_hooks.engine.lightning_api.logged_values import CallbackValues
 from lightning_hooks.engine.lightning_api.sigterm import SharedSigterm
@@ -709,23 +709,22 @@ class Runner:
 
     def call_hook(self, fn_name: str) -> None:
         """Call a method of every hook with the method; the list may change meanwhile."""
-        called: list[Any] = []  # a list sorted meanwhile has some again
+        called: dict[int, Any] = {}  # a list sorted meanwhile has some again
         before, self.calls_hooks = self.calls_hooks, True
         hooks, place = self._hooks, 0
         try:
             while place < len(hooks):
                 hook = hooks[place]
+                if id(hook) not in called:
+                    called[id(hook)] = hook
+                    method = hooks.method_at(hook, fn_name)
+                    if method is not None:
+                        with calling(hook, fn_name, self):
+                            method(self)
+                if place >= len(hooks) or hooks[place] is not hook:
+                    # the place of a hook that has removed itself is the next hook's
+                    place = next((i for i, e in enumerate(hooks) if e is hook), place - 1)
                 place += 1
-                if is_one_of(hook, called):
-                    continue
-                called.append(hook)
-                method = hooks.method_at(hook, fn_name)
-                if method is not None:
-                    with calling(hook, fn_name, self):
-                        method(self)
-                # the place of a hook that has removed itself is the next hook's
-                places = (i for i, other in enumerate(hooks) if other is hook)
-                place = next(places, place - 2) + 1
         finally:
             self.calls_hooks = before
 

@@ -185,7 +185,8 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
     if len(names) > 1:
         start = ""
         if hook._base:  # not read yet in a run of the stand-in, whose loop calls before_run
-            start = f". {class_name(hook)} starts from {_bases(hook)}, {hook._base_origin}"
+            origin = hook._base_arguments or f"the groups' initial_{hook._quantity.symbol}"
+            start = f". {class_name(hook)} starts from {_bases(hook)}, {origin}"
             start += "; base_lr=... gives another base rate" * (hook._quantity.symbol == "lr")
         where = param_groups.describe_optimizers(own)
         rank_zero_warn(

@@ -320,7 +320,7 @@ class OneCycleMomentumUpdaterHook(MomentumUpdaterHook):
     def _bases_of(self, name: str, optimizer: Any) -> list[tuple[float, float]]:
         """Return the highest and the lowest momentum of each group."""
         self._keep_first_values(optimizer)
-        self._base_origin = "max_momentum and base_momentum"
+        self._base_arguments = "max_momentum and base_momentum"
         columns = [per_group(bound, self._bounds[bound], name, optimizer) for bound in self._bounds]
         bounds = list(zip(*columns, strict=True))
         for group, pair in zip(optimizer.param_groups, bounds, strict=True):

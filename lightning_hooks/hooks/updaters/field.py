@@ -172,7 +172,6 @@ class FieldUpdaterHook(Updater):
     def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the first value of each group; 0 for a group without the field."""
         self._keep_first_values(optimizer)
-        self._base_origin = f"the groups' initial_{self.name}"
         groups = optimizer.param_groups
         return [param_groups.as_number(group.get(f"initial_{self.name}", 0)) for group in groups]
 

@@ -124,9 +124,9 @@ class LrUpdaterHook(Updater):
         bases = param_groups.per_group("base_lr", self._given_base, name, optimizer)
         return self._use_bases(bases, "base_lr", optimizer)
 
-    def _use_bases(self, bases: list[float], origin: str, optimizer: Any) -> list[float]:
+    def _use_bases(self, bases: list[float], arguments: str, optimizer: Any) -> list[float]:
         """Return given base rates, and write them to groups without ``initial_lr``."""
-        self._base_origin = origin
+        self._base_arguments = arguments
         for group, base in zip(optimizer.param_groups, bases, strict=True):
             group.setdefault("initial_lr", base)
         return bases

@@ -122,8 +122,8 @@ class Updater(Hook):
     _base: Values = ()
     """The number of each group from which its values are computed."""
 
-    _base_origin = ""
-    """The source of ``base``, for messages."""
+    _base_arguments = ""
+    """The arguments from which the bases come; empty if they are the groups' own."""
 
     _configured: Mapping[Any, list[float | None]] = MappingProxyType({})
     """The bases of each optimizer before a resume; empty in a new run, and once reported."""
@@ -207,7 +207,6 @@ class Updater(Hook):
     def _bases_of(self, name: str, optimizer: Any) -> Sequence[Any]:
         """Return the ``initial_lr`` (``initial_momentum``) of each of an optimizer's groups."""
         key = f"initial_{self._quantity.symbol}"
-        self._base_origin = f"the groups' {key}"
         self._keep_first_values(optimizer)
         return [param_groups.as_number(group[key]) for group in optimizer.param_groups]
 
@@ -291,7 +290,7 @@ class Updater(Hook):
             for name, member in param_groups.optimizers_of(optimizer)
         }
         self._base = bases if isinstance(optimizer, dict) else next(iter(bases.values()))
-        if self._base_origin.startswith("the groups'"):
+        if not self._base_arguments:
             checks.report_restored_bases(self, runner)
         self._configured = {}
         self._forget_warmup_length()
