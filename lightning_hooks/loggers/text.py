@@ -191,12 +191,11 @@ class TextLoggerHook(LoggerHook):
         folder, only files with the run's timestamp as prefix are copied.
     """
 
-    _transient = ("_json", "_lines", "_resumed", "_loaded_epoch", "_before_validation")
+    _transient = ("_json", "_lines", "_resumed", "_before_validation")
     _reserved = _IN_HEAD
     start_iter = 0
     _json: LogFile | None = None
     _lines: LogFile | None = None
-    _loaded_epoch: int | None = None  # of the checkpoint of an evaluation, from 1
     _resumed: Mapping[str, Any] = MappingProxyType({})  # states of the files, by their names
     # the iteration of the last validation, and the states from before
     _before_validation: tuple[int, dict[str, Any]] = (-1, {})
@@ -306,17 +305,9 @@ class TextLoggerHook(LoggerHook):
             file.own_part.setdefault("text_logs", {}).update(states)
 
     def _take_from_file(self, file: CheckpointFile) -> None:
-        """Read the sizes of the text files; outside of a fit the epoch, which mmcv counts.
-
-        Lightning's own count does not change in an evaluation: 0 in a new process, else the last
-        fit's epoch.
-        """
+        """Read the sizes of the text files."""
         if file.resumes:
             self._resumed = file.own_part.get("text_logs", {})
-            return
-        epoch = (file.contents.get("meta") or {}).get("epoch")
-        self._loaded_epoch = epoch if isinstance(epoch, int) else None
-        Driver.of(file.trainer).fit.callback(setattr, self, "_loaded_epoch", None)
 
     def after_run(self, runner: Runner) -> None:
         """Copy the text files to ``out_dir``."""
@@ -334,10 +325,6 @@ class TextLoggerHook(LoggerHook):
         return fsspec.filesystem("file" if backend == "disk" else backend, **options)
 
     # -- lines -----------------------------------------------------------------------------
-
-    def get_epoch(self, runner: Runner) -> int:
-        """The number of the epoch, from 1; outside of a fit, of the evaluated checkpoint."""
-        return super().get_epoch(runner) if self._loaded_epoch is None else self._loaded_epoch
 
     def log(self, runner: Runner) -> dict[str, Any]:
         """Print and write the output."""

@@ -77,6 +77,9 @@ class Contents:
     buffers: HookBuffers
     """The buffers that hooks have added to the module."""
 
+    loaded_epoch: int | None = None
+    """Epochs done, by mmcv's ``meta``, in the file of the present or last evaluation."""
+
     _trainer: L.Trainer
     _after_fit: MethodPatch | None = None
 
@@ -87,6 +90,7 @@ class Contents:
         if self.run_state is not None and not self.run_state.is_of(trainer):
             self.run_state = None
         self._trainer, self.buffers = trainer, HookBuffers(trainer, module)
+        self.loaded_epoch = None
         fit.patch(module, "on_save_checkpoint", self.add)
         fit.patch(module, "on_load_checkpoint", self.take)
         fit.callback(self._go_on_after)
@@ -126,6 +130,9 @@ class Contents:
         file = CheckpointFile(checkpoint, own_part(checkpoint), self._trainer)
         rank = self._trainer.global_rank
         state_parts.from_parts(checkpoint, file.own_part, self._find_parts, rank)
+        if not file.resumes:
+            epoch = (checkpoint.get("meta") or {}).get("epoch")
+            self.loaded_epoch = epoch if isinstance(epoch, int) else None
         for participant in reversed(self.participants()):
             participant._take_from_file(file)
 

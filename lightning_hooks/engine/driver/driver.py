@@ -491,6 +491,7 @@ class Driver(Callback):
 
     def _log_evaluation(self, trainer: L.Trainer, module: L.LightningModule, mode: str) -> None:
         runner = self.runner_for(trainer, module)
+        runner.loaded_epoch = self._contents.loaded_epoch
         batches = trainer.num_test_batches if mode == "test" else trainer.num_val_batches
         values = validation.val_metrics(trainer)
         metrics.log_values(runner, mode, values, int(sum(batches)))

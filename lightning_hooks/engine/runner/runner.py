@@ -129,6 +129,9 @@ class Runner:
     own_max_iters: int | None = None
     """A limit set by a hook; in a run counted in epochs until the end of the epoch."""
 
+    loaded_epoch: int | None = None
+    """Epochs done in the file of the present or last evaluation; None without a file."""
+
     start_iter: int | None = None
     """Iterations done when the run began or was resumed; None from its first batch on."""
 
@@ -374,8 +377,13 @@ class Runner:
 
     @property
     def evaluated_epoch(self) -> int:
-        """The number of the epoch, from 1, of a validation; outside of a fit the epochs done."""
-        return self.trainer.current_epoch + in_fit(self)
+        """The number of the epoch, from 1, of a validation; outside of a fit the epochs done.
+
+        Lightning's own count does not change with the file of an evaluation.
+        """
+        if in_fit(self):
+            return self.trainer.current_epoch + 1
+        return self.trainer.current_epoch if self.loaded_epoch is None else self.loaded_epoch
 
     @property
     def inner_iter(self) -> int:

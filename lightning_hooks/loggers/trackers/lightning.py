@@ -6,7 +6,6 @@ import contextlib
 import importlib
 import inspect
 import json
-import math
 import os
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
@@ -134,9 +133,8 @@ class LightningWriter(Writer):
 
     @property
     def lag(self) -> float:  # type: ignore[override]
-        """Endless if a kill of the process costs values that a logger has taken."""
-        loses = (client_of(type(logger)).loses_at_kill(logger) for logger in self.run)
-        return math.inf if any(loses) else 0.0
+        """The longest lag of the loggers."""
+        return max((client_of(type(logger)).lag(logger) for logger in self.run), default=0.0)
 
     def flush(self) -> None:
         """Make the loggers save; the Trainer saves its own loggers."""

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import atexit
 import importlib
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from lightning_hooks.loggers.trackers.tensorboard import as_markdown
+from lightning_hooks.loggers.trackers.wandb import lag_of
 from lightning_hooks.utils.samples import as_picture
 
 __all__ = ["Client", "client_of"]
@@ -22,14 +24,14 @@ class Client:
         log: Log a sample, given with its name and step, by the kind of samples.
         begin: Begin the run in the calling thread; this takes the version's folder.
         check: Raise an error for a run that would drop values without an error.
-        loses_at_kill: Whether the run stores its values only at the end of the process.
+        lag: Seconds until the run has stored a value; infinite if only at the end of the process.
         end: End an open run, which a new logger would use again; None for other clients.
     """
 
     log: Mapping[str, Callable[[Any, str, Any, int], object]] = field(default_factory=dict)
     begin: Callable[[Any], object] = lambda logger: getattr(logger, "experiment", None)
     check: Callable[[Any], object] = lambda logger: None
-    loses_at_kill: Callable[[Any], bool] = lambda logger: False
+    lag: Callable[[Any], float] = lambda logger: 0.0
     end: Callable[[Any], object] | None = None
 
 
@@ -93,18 +95,24 @@ _CLIENTS = {
         # Comet ends a run at the exit only if the main thread has begun the run
         begin=lambda logger: atexit.register(logger.experiment.end),
         check=_check_comet,
-        loses_at_kill=lambda logger: "OfflineExperiment" in _names(type(logger.experiment)),
+        lag=lambda logger: (
+            math.inf if "OfflineExperiment" in _names(type(logger.experiment)) else 0.0
+        ),
         end=lambda logger: logger.experiment.end(),
     ),
     "MLFlowLogger": Client({"images": _mlflow_image, "tables": _mlflow_table}),
     "SwanLabLogger": Client(
         {"images": _image, "tables": _swanlab_table},
-        loses_at_kill=lambda logger: getattr(logger.experiment, "mode", "online") != "online",
+        lag=lambda logger: (
+            math.inf if getattr(logger.experiment, "mode", "online") != "online" else 0.0
+        ),
         end=lambda logger: getattr(logger.experiment, "alive", True) and logger.experiment.finish(),
     ),
     "TensorBoardLogger": Client({"images": _tensorboard_image, "tables": _tensorboard_table}),
     "WandbLogger": Client(
-        {"images": _image, "tables": _wandb_table}, end=lambda logger: logger.experiment.finish()
+        {"images": _image, "tables": _wandb_table},
+        lag=lambda logger: lag_of(logger.experiment),
+        end=lambda logger: logger.experiment.finish(),
     ),
 }
 """The clients by the names of the loggers' classes: no client is imported for its class."""

@@ -39,7 +39,7 @@ from lightning_hooks.utils.samples import as_picture
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["AXIS", "WandbLoggerHook", "WandbWriter", "has_wandb_key", "media"]
+__all__ = ["AXIS", "WandbLoggerHook", "WandbWriter", "has_wandb_key", "lag_of", "media"]
 
 
 AXIS = "trainer/global_step"
@@ -78,8 +78,7 @@ class WandbWriter(Writer):
     def __init__(self, run: Any, *, owned: bool, with_step: bool = True, commit: bool = True):
         super().__init__(run, owned=owned)
         self._with_step = with_step and owned
-        # the client writes every 15 seconds by default, and a row after the next row's beginning
-        self.lag = 20.0 if owned and run.offline else 0.0
+        self.lag = lag_of(run)
         self._commit = commit
         self._on_axis: set[str] = set()
         self._file_names = Names(inner_path)
@@ -251,6 +250,15 @@ class WandbWriter(Writer):
             wandb.teardown()
         else:  # which the program may still use
             _end_at_exit(wandb.run)
+
+
+def lag_of(run: Any) -> float:
+    """Return the seconds until W&B has stored a row of a run.
+
+    By default the client writes an offline run every 15 seconds, and a row after the next row's
+    beginning.
+    """
+    return 20.0 if getattr(run, "offline", False) else 0.0
 
 
 def _end_at_exit(run: Any) -> None:

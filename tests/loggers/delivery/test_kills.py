@@ -56,23 +56,29 @@ wait("after the fit")
 """
 
 
+OPEN_RUN = """
+import wandb
+
+wandb.init(mode="offline", id="mine", resume="allow", settings={"console": "off"})
+"""
+
 PATIENCE = 300.0  # seconds: on a busy machine the imports alone take a minute
 
 VARIABLES = environment(WANDB_MODE="offline", WANDB_SILENT="true", MLFLOW_DISABLE_TELEMETRY="true")
 
 
-def start(work: Path, tracker: str, halt: str) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-W", "ignore", "-c", PROGRAM, str(work), tracker, halt]
+def start(work: Path, tracker: str, halt: str, first: str = "") -> subprocess.Popen[bytes]:
+    command = [sys.executable, "-W", "ignore", "-c", first + PROGRAM, str(work), tracker, halt]
     variables = {**VARIABLES, "TRACKIO_DIR": str(work / "trackio")}
     with (work / "said").open("w") as file:
         return subprocess.Popen(command, env=variables, stdout=file, stderr=file, cwd=work)
 
 
 @contextmanager
-def killed(work: Path, tracker: str, halt: str) -> Iterator[Path | None]:
+def killed(work: Path, tracker: str, halt: str, first: str = "") -> Iterator[Path | None]:
     """Start a training that waits at a place, yield its spool there, and kill the process."""
     work.mkdir(exist_ok=True)
-    process, end = start(work, tracker, halt), time.monotonic() + PATIENCE
+    process, end = start(work, tracker, halt, first), time.monotonic() + PATIENCE
     while not (work / "here").exists() and process.poll() is None and time.monotonic() < end:
         time.sleep(0.05)
     try:
@@ -82,9 +88,9 @@ def killed(work: Path, tracker: str, halt: str) -> Iterator[Path | None]:
         process.wait()
 
 
-def train(work: Path, tracker: str) -> str:
+def train(work: Path, tracker: str, first: str = "") -> str:
     """Train to the end; return what the process says."""
-    process = start(work, tracker, "nowhere")
+    process = start(work, tracker, "nowhere", first)
     try:
         assert process.wait(PATIENCE) == 0, (work / "said").read_text()
     finally:
@@ -151,6 +157,17 @@ def test_offline_rows_are_complete_up_to_the_checkpoint(tmp_path: Path) -> None:
     rows = rows_of_wandb(work)
     assert {step: [*row] for step, row in rows.items() if step <= 5} == WHOLE
     assert {6, 8, 9} <= rows.keys()
+
+
+def test_offline_rows_in_a_run_of_the_program_are_complete(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    work = tmp_path / "work"
+    with killed(work, "WandbLoggerHook", "iteration 5", OPEN_RUN):
+        time.sleep(8)  # the client has all and writes after 15 seconds
+    train(work, "WandbLoggerHook", OPEN_RUN)
+    files = work.glob("wandb/offline-run-*/run-mine.wandb")
+    rows = (row for file in files for row in history(inspect_wandb(file)).values())
+    assert {2, 4, 5, 6, 8, 9} == {row["global_step"] for row in rows}
 
 
 def losses_of_wandb(work: Path) -> list[list[int]]:

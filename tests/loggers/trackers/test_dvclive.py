@@ -13,7 +13,13 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_hooks import DvcliveLoggerHook, Hook, HookAdapter, NeptuneLoggerHook
+from lightning_hooks import (
+    CheckpointHook,
+    DvcliveLoggerHook,
+    Hook,
+    HookAdapter,
+    NeptuneLoggerHook,
+)
 from lightning_hooks.loggers.delivery.record import Record
 from lightning_hooks.loggers.trackers.dvclive import DvcliveWriter
 from lightning_hooks.loggers.trackers.table import arguments_of
@@ -184,3 +190,17 @@ def test_an_evaluation_alone_keeps_the_values_of_a_fit(work: Path) -> None:
     assert read_dvclive(work / "dvclive") == {
         **of_fit, 0: {"val/val_loss": pytest.approx(scores["val_loss"])}
     }  # fmt: skip
+
+
+class Hits(TinyModule):
+    def test_step(self, batch: Any, batch_idx: int) -> None:
+        self.log("hits", 1.0)
+
+
+def test_an_evaluation_has_the_epoch_of_its_file(work: Path) -> None:
+    pytest.importorskip("dvclive")
+    fit(work, CheckpointHook(interval=1), DvcliveLoggerHook())
+    alone = make_trainer(work, HookAdapter([DvcliveLoggerHook()], work_dir=str(work)))
+    alone.test(Hits(), make_loader(1), ckpt_path=str(work / "epoch_1.pth"), verbose=False)
+    rows = read_dvclive(work / "dvclive")
+    assert [step for step, row in rows.items() if "test/hits" in row] == [1]
