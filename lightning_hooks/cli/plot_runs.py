@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import itertools
 import json
 import math
@@ -84,6 +85,12 @@ class RunLog:
             return max(int(row["iter"]) for row in self.rows if row["mode"] in modes)
         return None
 
+    @functools.cached_property
+    def _lengths(self) -> dict[int, int]:
+        """Iterations of each epoch whose end is logged: a loader, or its batches, may change."""
+        ends = (row for row in self.rows if row["mode"] == "train_epoch")
+        return {row["epoch"]: row["iter"] for row in ends if row["iter"] > 0}
+
     @property
     def _validates_within(self) -> bool:
         """Whether a validation is within an epoch, so that the rows count training iterations.
@@ -113,15 +120,25 @@ class RunLog:
                 positions are iterations.
         """
         lines: dict[tuple[str, str], Series] = {}
-        batches, within = self.batches, {"train"}
+        batches, lengths, within = self.batches, self._lengths, {"train"}
         if self._validates_within:
             within.add("val")
+
+        @functools.cache
+        def before(epoch: int) -> int:
+            """Return the iterations before an epoch."""
+            usual = batches or 0
+            changes = (length - usual for each, length in lengths.items() if each < epoch)
+            return (epoch - 1) * usual + sum(changes)
+
         for row in self.rows:
             at = float(row["iter"])
             if batches is not None:
-                at = (row["epoch"] - 1) * batches
-                at += row["iter"] if row["mode"] in within and _is_of_fit(row) else batches
-                at /= batches if in_epochs else 1
+                epoch, length = row["epoch"], lengths.get(row["epoch"], batches)
+                done = row["iter"] if row["mode"] in within and _is_of_fit(row) else length
+                at = before(epoch) + done
+                if in_epochs:
+                    at = ((epoch - 1) * length + done) / length
             for key, value in _numbers(row):
                 if row["mode"] == "val" and key.partition(".")[0] in RATES:
                     continue  # repeats the training's value

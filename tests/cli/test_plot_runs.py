@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from lightning_hooks import StepLrUpdaterHook, TextLoggerHook
+from lightning_hooks import CheckpointHook, StepLrUpdaterHook, TextLoggerHook
 from lightning_hooks.cli import main, plot_runs
 from lightning_hooks.cli.plot_runs import read_run
 from support.training import TinyModule, fit, make_loader
@@ -95,6 +95,25 @@ def test_validations_within_epochs_lie_within_them(tmp_path: Path) -> None:
     assert lines["mean", "train_epoch"].at == [1.0, 2.0]
     assert lines["val_loss", "val"].at == [0.5, 1.0, 1.5, 2.0, 2.0]
     assert lines["val_loss", "test"].at == [2.0]
+
+
+def test_epochs_of_other_lengths_lie_at_their_own_places(tmp_path: Path) -> None:
+    class Trained(TinyModule):
+        def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+            loss = super().training_step(batch, batch_idx)
+            self.log("mean", loss, on_step=False, on_epoch=True)
+            return loss
+
+    hooks = TextLoggerHook(interval=2), CheckpointHook(interval=1)
+    run = {"module": Trained, "val": 1, "val_check_interval": 0.5}
+    fit(tmp_path, *hooks, batches=8, max_epochs=1, **run)
+    fit(tmp_path, *hooks, batches=4, max_epochs=3, ckpt_path="last", **run)
+    log = read_run(tmp_path)
+    lines = log.series(in_epochs=True)
+    assert lines["mean", "train_epoch"].at == [1.0, 2.0, 3.0]
+    assert lines["val_loss", "val"].at == [0.5, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert lines["loss", "train"].at == [0.25, 0.5, 0.75, 1.0, 1.5, 2.0, 2.5, 3.0]
+    assert log.series(in_epochs=False)["mean", "train_epoch"].at == [8.0, 12.0, 16.0]
 
 
 def test_the_only_validation_of_an_epoch_may_lie_within_it(tmp_path: Path) -> None:

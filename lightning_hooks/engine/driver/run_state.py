@@ -72,6 +72,8 @@ class RunState:
     saved: Mapping[str, Any] = MappingProxyType({})
     """This package's part of the resumed file; empty without a file."""
     _meta: Mapping[str, Any] = saved
+    _global_step: int | None = None
+    """Lightning's count of steps in the resumed file."""
     _before_validation: dict[str, Any] | None = None
     """The random state from before the last validation of the fit."""
 
@@ -164,6 +166,7 @@ class RunState:
             self.saved, self._meta = file.own_part, dict(file.contents.get("meta") or {})
             end_is_left = self.saved.get("end_is_left", False)
             check_file(file.contents, end_is_left)
+            self._global_step = file.contents.get("global_step")
             if end_is_left:
                 progress.begin_with_epoch_end(file.contents)
 
@@ -183,6 +186,8 @@ class RunState:
         self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
         runner.start_iter = runner.iter
+        if self._global_step is not None:
+            progress.go_on_from_step(trainer, self._global_step)
         runner.step_counts.before = 0
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))

@@ -32,6 +32,7 @@ __all__ = [
     "epoch_end_is_left",
     "epoch_is_over",
     "forget_minimum",
+    "go_on_from_step",
     "goes_on_in_epoch",
     "has_batch_left",
     "has_fewer_batches",
@@ -372,6 +373,21 @@ def keep_global_step(trainer: L.Trainer) -> None:
     loop = trainer.fit_loop.epoch_loop
     total = loop.automatic_optimization.optim_progress.optimizer.step.total
     total.ready = total.completed = loop.manual_optimization.optim_step_progress.total.completed
+
+
+def go_on_from_step(trainer: L.Trainer, steps: int) -> None:
+    """Count on from the steps of a file, by whichever optimization they were made.
+
+    Automatic and manual optimization have counts of their own, and ``trainer.global_step`` reads
+    either: a resumed run may make its steps otherwise than the run that wrote the file.
+    """
+    if trainer.global_step == steps:
+        return
+    loop, automatic = trainer.fit_loop.epoch_loop, trainer.lightning_module.automatic_optimization
+    counts: Any = loop.manual_optimization.optim_step_progress
+    if automatic:
+        counts = loop.automatic_optimization.optim_progress.optimizer.step
+    counts.total.ready = counts.total.completed = steps
 
 
 def set_epoch(trainer: L.Trainer, done: int) -> None:

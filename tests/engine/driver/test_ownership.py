@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import job
+import lightning as L
 import pytest
 import torch
 from lightning.pytorch.callbacks import (
@@ -22,9 +23,10 @@ from lightning.pytorch.callbacks import (
 from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import SimpleProfiler
 
-from lightning_hooks import Hook, HookAdapter, TrainStepModule
+from lightning_hooks import CosineAnnealingLrUpdaterHook, Hook, HookAdapter, TrainStepModule
 from support import training
 from support.foreign_hooks import OptimizerHook
+from support.probes import SaveAt
 from support.training import NoValidation, TinyModule, make_loader, make_trainer
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
@@ -554,3 +556,23 @@ def test_the_optimizer_of_hooks_is_used_as_torchs(tmp_path: Path) -> None:
     assert hook.pickled is torch.optim.SGD
     assert hook.text.startswith("SGD (")
     assert trainer.optimizers[0].param_groups[0]["lr"] == pytest.approx(module.lr / 8)
+
+
+@pytest.mark.parametrize("to_hooks", [True, False])
+def test_steps_are_counted_on_where_a_resumed_run_makes_them_otherwise(
+    to_hooks: bool, tmp_path: Path
+) -> None:
+    def train(owned: bool, *hooks: Any, ckpt: Any = None, **limits: Any) -> L.Trainer:
+        rates = CosineAnnealingLrUpdaterHook(min_lr=0, by_epoch=False, by_step=True)
+        owner = [OptimizerHook()] if owned else []
+        trainer = make_trainer(tmp_path, HookAdapter([*owner, rates, *hooks]), **limits)
+        trainer.fit(NoValidation(), make_loader(4), ckpt_path=ckpt)
+        return trainer
+
+    path = tmp_path / "a.ckpt"
+    whole = train(not to_hooks, SaveAt("on_train_epoch_end", path), max_epochs=3)
+    resumed = train(to_hooks, max_epochs=3, ckpt=path)
+    assert resumed.global_step == whole.global_step == 12
+    rate, other = (each.optimizers[0].param_groups[0]["lr"] for each in (resumed, whole))
+    assert rate == other
+    assert train(to_hooks, max_epochs=-1, max_steps=6, ckpt=path).fit_loop.total_batch_idx == 5
