@@ -19,7 +19,6 @@ from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
-from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
@@ -143,7 +142,7 @@ class RunState:
             of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
         if trainer.world_size > 1:
             of_rank = move_data_to_device(of_rank, "cpu")
-        if trainer.interrupted or writes_directories(trainer.strategy):
+        if trainer.interrupted or file.in_parts:
             of_ranks = [of_rank]
         else:
             of_ranks = ranks.collected(of_rank, trainer.world_size)
