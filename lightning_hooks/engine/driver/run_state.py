@@ -120,14 +120,40 @@ class RunState:
             runner.agree_to_stop()
         done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
-        is_cut = trainer.interrupted and trainer.validating
-        validation_is_left = progress.validation_is_left(trainer)
-        end_is_left = not validation_is_left and progress.epoch_end_is_left(trainer)
-        if validation_is_left:
-            progress.begin_with_validation(file.contents, is_cut)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
+        is_cut = trainer.interrupted and trainer.validating
+        validation_is_left = progress.validation_is_left(trainer)
+        end_is_left = not validation_is_left and progress.epoch_end_is_left(trainer)
+        in_end = progress.ends_epoch(trainer) and not end_is_left
+        if validation_is_left:
+            progress.begin_with_validation(file.contents, is_cut)
+        of_rank = self._state_of_rank(is_cut)
+        if trainer.interrupted or file.in_parts:
+            of_ranks = [of_rank]
+        else:
+            of_ranks = ranks.collected(of_rank, trainer.world_size)
+        file.own_part.update(
+            iter=done,
+            in_epoch=runner.in_epoch,
+            run=runner.run_id,
+            last_val_iter=runner.last_val_iter,
+            rates=runner.step_rates.state(),
+            waiting=runner.step_counts.waiting,
+            in_end=in_end,
+            end_is_left=end_is_left,
+            logged=sorted(runner.callback_values.logged()),
+            **{key: [states[key] for states in of_ranks] for key in of_rank},
+        )
+
+    def _state_of_rank(self, is_cut: bool) -> dict[str, Any]:
+        """Return what each rank has of its own, by the keys of ``layout.OF_RANKS``.
+
+        Args:
+            is_cut: Whether the file is of a cut validation.
+        """
+        runner, trainer = self._runner, self._runner.trainer
         of_rank = {
             "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
             "loaders": self.loader_places.saved(),
@@ -140,24 +166,7 @@ class RunState:
             # what is restored with the data
             kept = ("rng", "loaders", "data")
             of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
-        if trainer.world_size > 1:
-            of_rank = move_data_to_device(of_rank, "cpu")
-        if trainer.interrupted or file.in_parts:
-            of_ranks = [of_rank]
-        else:
-            of_ranks = ranks.collected(of_rank, trainer.world_size)
-        file.own_part.update(
-            iter=done,
-            in_epoch=runner.in_epoch,
-            run=runner.run_id,
-            last_val_iter=runner.last_val_iter,
-            rates=runner.step_rates.state(),
-            waiting=runner.step_counts.waiting,
-            in_end=progress.ends_epoch(trainer) and not end_is_left,
-            end_is_left=end_is_left,
-            logged=sorted(runner.callback_values.logged()),
-            **{key: [states[key] for states in of_ranks] for key in of_rank},
-        )
+        return move_data_to_device(of_rank, "cpu") if trainer.world_size > 1 else of_rank
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
