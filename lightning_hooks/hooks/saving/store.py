@@ -19,8 +19,9 @@ from lightning_hooks.storage import checkpoints, files, manifest, shards
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, wait_for_writer, writes_for
 from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.handover import Handover
-from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function
 from lightning_hooks.utils.fsdp import shares_state
