@@ -101,7 +101,7 @@ class RunState:
         loop: Any = self._runner.trainer.fit_loop.epoch_loop.val_loop
 
         def keep() -> None:
-            if self:
+            if self.saved:
                 self.restore_rng()
                 self.saved = {key: value for key, value in self.saved.items() if key != "rng"}
             self._before_validation = random_state.get_rng_state()
@@ -162,7 +162,7 @@ class RunState:
             "log_buffer": [runner.train_log.state_dict()],
             "metrics": [runner.callback_values.state() or []],
         }
-        if self:  # before the first batch of a resumed run
+        if self.saved:  # before the first batch of a resumed run
             # what is restored with the data
             kept = ("rng", "loaders", "data")
             of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
@@ -208,7 +208,7 @@ class RunState:
             runner.closed_epoch = trainer.current_epoch if closed else None
         else:
             runner.last_val_iter = saved.get("last_val_iter", runner.iter)
-        if self:
+        if self.saved:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
@@ -216,7 +216,7 @@ class RunState:
     def warn_of_left_values(self) -> None:
         """Warn of what a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        if not self or has_foreign(runner.hooks):
+        if not self.saved or has_foreign(runner.hooks):
             return
         names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
         swa = any(is_family(c, "StochasticWeightAveraging") for c in callbacks_of(trainer))
