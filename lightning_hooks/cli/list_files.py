@@ -29,7 +29,7 @@ def listed_files(directory: str) -> list[dict[str, Any]]:
             kinds[f"best {key}"] = find_checkpoints.best_valid(directory, key)
     rows = []
     for entry in entries.values():
-        flaw = manifest.flaw(directory, entry)
+        flaw = entry.flaw(directory)
         what = [kind for kind, path in kinds.items() if path and Path(path).name == entry.name]
         what += [f"damaged: {flaw}"] if flaw else []
         what += [] if entry.resumable else ["weights alone"]

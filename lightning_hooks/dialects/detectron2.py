@@ -49,6 +49,7 @@ from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.batch_norm.population_stats import bn_layers, update_bn_stats
 from lightning_hooks.hooks.profiling.profiler import refuse_another
 from lightning_hooks.storage import files, torch_files
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from lightning_hooks.utils.arguments import check_int, shown
 
 __all__ = [
@@ -819,7 +820,7 @@ class Checkpointer:
         state = torch_files.load_pickle(filename) if is_pickle else torch_files.load_torch(filename)
         if not isinstance(state, Mapping):
             kind = type(state).__name__
-            raise torch_files.DamagedCheckpointError(f"{filename} holds a {kind}, and no weights")
+            raise DamagedCheckpointError(f"{filename} holds a {kind}, and no weights")
         weights = weights_of(state)
         is_bare = weights.keys() == state.keys()
         rest = {} if is_bare else {k: v for k, v in state.items() if k != "state_dict"}

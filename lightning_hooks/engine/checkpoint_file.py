@@ -19,11 +19,13 @@ class CheckpointFile:
         contents: Lightning's dict; changes of the dict are changes of the file.
         own_part: The part of this package, ``contents["lightning_hooks"]``.
         trainer: The Trainer that writes or has read the file.
+        in_parts: Whether the strategy writes each rank's part, into a directory.
     """
 
     contents: dict[str, Any]
     own_part: dict[str, Any]
     trainer: L.Trainer
+    in_parts: bool
 
     @property
     def module(self) -> L.LightningModule:

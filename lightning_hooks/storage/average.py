@@ -16,7 +16,8 @@ from lightning_hooks.storage import (
     verification,
     weights,
 )
-from lightning_hooks.storage.entry import Entry, flaw
+from lightning_hooks.storage.entry import Entry
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from lightning_hooks.utils.arguments import check_path, shown
 
 __all__ = ["average_checkpoints", "best_files", "last_files"]
@@ -147,9 +148,9 @@ def _intact(directory: str, entries: Sequence[Entry], count: int, kind: str) -> 
         ValueError: if there are fewer.
     """
     for entry in entries[:count]:
-        if problem := flaw(directory, entry):
+        if problem := entry.flaw(directory):
             path = files.join(directory, entry.name)
-            raise verification.DamagedCheckpointError(f"{path} {problem}")
+            raise DamagedCheckpointError(f"{path} {problem}")
     if len(entries) < count:
         raise ValueError(
             f"{directory} has {len(entries)} {kind} files in its list {manifest.NAME}, not {count}"

@@ -16,8 +16,9 @@ import torch
 
 from lightning_hooks.storage import files, manifest
 from lightning_hooks.storage.checksum import checksum
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.locks import locked
-from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld, Entry
+from lightning_hooks.storage.manifest import LATEST, NAME, ChooseOld
 from lightning_hooks.utils.warn import warn
 
 __all__ = ["Target", "claim", "clean_up", "link_latest", "record", "save", "superseded"]

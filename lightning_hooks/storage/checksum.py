@@ -18,16 +18,17 @@ from zipfile import ZipFile, ZipInfo
 from lightning_hooks.storage import files
 
 __all__ = [
-    "ARCHIVE_HEAD",
     "checksum",
     "crc32_of_bytes",
     "damage",
-    "flaw_of_archive",
+    "flaw",
     "remembered",
 ]
 
 CHUNK = 1 << 20
 ARCHIVE_HEAD = b"PK\x03\x04"
+LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
+"""The pickled number at the beginning of files of torch before 1.6."""
 SETTLED = 2.0
 """Seconds after a change of a file from which a further change has another time of change."""
 MOST_REMEMBERED = 1000
@@ -98,7 +99,22 @@ def _damage(path: str, expected: str | None) -> str:
         return f"is damaged: its CRC-32 is {present}, it was written with {expected}"
     with files.opened(path) as file:
         is_archive = file.read(len(ARCHIVE_HEAD)) == ARCHIVE_HEAD
-        return (flaw_of_archive(file) or "") if is_archive else ""
+        return (_flaw_of_archive(file) or "") if is_archive else ""
+
+
+def flaw(path: str) -> str | None:
+    """Describe how a file of ``torch.save`` that is in no list differs from its own CRC-32s.
+
+    Returns:
+        An empty string for an intact file; None for a file without CRC-32s.
+    """
+    with files.opened(path) as file:
+        head = file.read(32)
+        if not head:
+            return "is an empty file"
+        if head.startswith(ARCHIVE_HEAD):
+            return _flaw_of_archive(file)
+        return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 
 
 def _crc32_of_table(file: IO[bytes]) -> str | None:
@@ -128,7 +144,7 @@ def _have_crc32(records: list[ZipInfo]) -> bool:
     return any(record.CRC for record in records)
 
 
-def flaw_of_archive(file: IO[bytes]) -> str | None:
+def _flaw_of_archive(file: IO[bytes]) -> str | None:
     """Describe the damage of an open zip file: compare each record with its CRC-32.
 
     Returns:

@@ -147,7 +147,7 @@ def _first_intact(directory: str, entries: Iterable[Entry]) -> Entry | None:
     intact, outcome = None, "no valid checkpoint is left"
     for entry in entries:
         path = files.join(directory, entry.name)
-        problem = manifest.flaw(directory, entry)
+        problem = entry.flaw(directory)
         if not problem:
             problems.pop(path, None)  # from the entry of a file that was never renamed
             intact, outcome = entry, f"{path} is taken instead"

@@ -16,20 +16,17 @@ import json
 import os
 import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import NamedTuple
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.entry import Entry, flaw, intact_of, parse, remove
+from lightning_hooks.storage.entry import Entry, intact_of, parse
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
     "LATEST",
     "NAME",
     "ChooseOld",
-    "Entry",
     "Manifest",
     "by_name",
-    "flaw",
     "is_run",
     "opened",
     "read",
@@ -47,16 +44,7 @@ ChooseOld = Callable[[list[Entry]], list[Entry]]
 """Choose, of the existing files of a series, oldest first, those to delete."""
 
 
-class _Known(NamedTuple):
-    """What a list is known to hold."""
-
-    contents: bytes | None
-    entries: list[Entry]
-    lines: dict[int, str]
-    """The text of an entry, by the entry's id, if this process has written the entry."""
-
-
-_WRITTEN: dict[str, _Known] = {}
+_WRITTEN: dict[str, tuple[bytes, list[Entry]]] = {}
 """What this process has last written, by the path of the list: parsing takes the longest."""
 
 
@@ -70,11 +58,11 @@ class Manifest:
 
     def __init__(self, path: str, contents: bytes | None) -> None:
         self.path, self.directory = path, path.removesuffix(NAME)
-        known = _WRITTEN.get(path)
-        if known is None or known.contents != contents:
-            known = _Known(contents, [] if contents is None else self._parsed(contents), {})
-        self._known = known
-        self.entries = [*known.entries]
+        written, listed = _WRITTEN.get(path, (None, []))
+        if contents != written:
+            listed = [] if contents is None else self._parsed(contents)
+        self._in_file = listed
+        self.entries = [*listed]
 
     def _parsed(self, contents: bytes) -> list[Entry]:
         try:
@@ -128,13 +116,12 @@ class Manifest:
 
     def write(self) -> None:
         """Write the list to the file, if the entries have changed."""
-        if self.entries != self._known.entries:
-            known = self._known.lines
-            lines = {id(e): known.get(id(e)) or json.dumps(vars(e)) for e in self.entries}
-            listing = ",\n".join(lines[id(entry)] for entry in self.entries)
+        if self.entries != self._in_file:
+            listing = ",\n".join([entry.line for entry in self.entries])
             contents = f'{{"version": 1, "files": [\n{listing}\n]}}\n'.encode()
             files.write_bytes(self.path, contents)
-            self._known = _WRITTEN[self.path] = _Known(contents, [*self.entries], lines)
+            self._in_file = [*self.entries]
+            _WRITTEN[self.path] = contents, self._in_file
 
     def prune(
         self, run: str, series: str, choose_old: ChooseOld | None, resumed_at: int | None = None
@@ -154,11 +141,11 @@ class Manifest:
         own = [entry for entry in self.entries if (entry.run, entry.series) == (run, series)]
         existing = own
         if choose_old is not None:
-            existing = [entry for entry in own if not flaw(self.directory, entry, in_full=False)]
+            existing = [entry for entry in own if not entry.flaw(self.directory, in_full=False)]
         if not existing or resumed_at not in (None, existing[-1].iter):
             return []
         newest = existing[-1]
-        if resumed_at is not None and flaw(self.directory, newest):
+        if resumed_at is not None and newest.flaw(self.directory):
             return []
         old: list[Entry] = []
         missing: list[Entry] = []
@@ -210,7 +197,7 @@ class Manifest:
         self.entries = [entry for entry in self.entries if id(entry) not in going]
         names = {entry.name for entry in self.entries}
         for entry in old:
-            problem = "" if entry.name in names else remove(self.directory, entry)
+            problem = "" if entry.name in names else entry.remove(self.directory)
             if problem:
                 warn(
                     f"{self.directory}{entry.name} {problem}, so it is not deleted; the list "

@@ -10,12 +10,10 @@ import numpy as np
 import torch
 
 from lightning_hooks.storage import files
-from lightning_hooks.storage.checksum import ARCHIVE_HEAD, flaw_of_archive
+from lightning_hooks.storage.checksum import flaw
 from lightning_hooks.storage.layout import DamagedCheckpointError
 
 __all__ = [
-    "DamagedCheckpointError",
-    "flaw",
     "load_pickle",
     "load_torch",
     "mentions",
@@ -94,25 +92,6 @@ class _ArrayUnpickler(pickle.Unpickler):
         if path not in known:
             raise pickle.UnpicklingError(f"{path} is neither an array nor a plain type")
         return known[path]
-
-
-LEGACY_HEAD = b"\x8a\nl\xfc\x9cF\xf9 j\xa8P\x19."
-"""The pickled number at the beginning of files of torch before 1.6."""
-
-
-def flaw(path: str) -> str | None:
-    """Describe how a file of ``torch.save`` differs from its own CRC-32s.
-
-    Returns:
-        An empty string for an intact file; None for a file without CRC-32s.
-    """
-    with files.opened(path) as file:
-        head = file.read(32)
-        if not head:
-            return "is an empty file"
-        if head.startswith(ARCHIVE_HEAD):
-            return flaw_of_archive(file)
-        return None if LEGACY_HEAD in head else f"is no checkpoint: it begins with {head!r}"
 
 
 def mentions(path: str, key: str) -> bool:

@@ -9,14 +9,13 @@ import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from lightning_hooks.storage import files, find_checkpoints, manifest, torch_files
+from lightning_hooks.storage import checksum, files, find_checkpoints, manifest, torch_files
 from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
 from lightning_hooks.storage.shards import is_folder_of_shards
 from lightning_hooks.utils.secrets import without_user
 from lightning_hooks.utils.warn import warn
 
 __all__ = [
-    "DamagedCheckpointError",
     "WeightsOnlyError",
     "check",
     "load",
@@ -231,11 +230,10 @@ def _flaw(path: str) -> str | None:
     directory, name = _listed_at(path)
     entries = [entry for entry in manifest.read(directory) if entry.name == name]
     flaws = {
-        manifest.flaw(directory, entry, in_full=entry.crc32 is not None): entry.crc32
-        for entry in entries
+        entry.flaw(directory, in_full=entry.crc32 is not None): entry.crc32 for entry in entries
     }
     if not flaws or ("" in flaws and flaws[""] is None):  # the list has no checksum
-        return None if os.path.isdir(path) else torch_files.flaw(path)
+        return None if os.path.isdir(path) else checksum.flaw(path)
     return "" if "" in flaws else [*flaws][-1]
 
 

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from lightning_hooks.storage import files, manifest
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.torch_files import save_torch, to_cpu
 from lightning_hooks.utils import dtensors
 from lightning_hooks.utils.packages import require
@@ -128,7 +129,7 @@ def _compact(state: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 # -- what a directory's list says of a file ------------------------------------------------
 
 
-def entry_of(path: str) -> manifest.Entry | None:
+def entry_of(path: str) -> Entry | None:
     """Return the last entry of a file in the list of its directory."""
     directory, name = os.path.split(path)
     return manifest.by_name(manifest.read(directory)).get(name)

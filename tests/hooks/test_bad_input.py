@@ -22,7 +22,7 @@ from lightning.pytorch.plugins import MixedPrecision
 
 from lightning_hooks import HOOKS, HookAdapter, InvalidLossError
 from lightning_hooks.engine.priority import is_family
-from lightning_hooks.storage.torch_files import DamagedCheckpointError
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support.contract import CASES, TRACKERS
 from support.torture.bad_input import arguments_of, odd, plausible, tried, tries
 from support.training import TinyNormModule, make_loader, make_trainer

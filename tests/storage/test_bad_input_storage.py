@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from lightning_hooks.storage import checkpoints, files, find_checkpoints, manifest, verification
 from lightning_hooks.storage.checksum import checksum
 from lightning_hooks.storage.entry import Entry
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support.torture.bad_input import NAMES, odd, tried, tries
 
 CONTENT = {
@@ -30,7 +31,7 @@ CONTENT = {
     "pytorch-lightning_version": "2.6",
     "meta": {"epoch": 1, "iter": 4, "names": ["a", "b"]},
 }
-REFUSED = (verification.DamagedCheckpointError, pickle.UnpicklingError)
+REFUSED = (DamagedCheckpointError, pickle.UnpicklingError)
 
 
 def saved(**how: Any) -> bytes:

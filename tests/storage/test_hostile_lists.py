@@ -20,7 +20,7 @@ from lightning_hooks import CheckpointHook, newest_valid
 from lightning_hooks.storage import manifest
 from lightning_hooks.storage.checkpoints import OWNER
 from lightning_hooks.storage.checksum import checksum
-from lightning_hooks.storage.entry import Entry, flaw, remove
+from lightning_hooks.storage.entry import Entry
 from support import training
 from support.training import NoValidation, make_loader, make_trainer
 
@@ -119,23 +119,23 @@ def listed(name: str, path: Path | None = None) -> Entry:
 def test_listed_files_are_deleted_and_links_are_not(mine: Path) -> None:
     mine = mine.resolve()
     for name in ("linked.txt", "link/file"):
-        assert "is behind a symbolic link" in remove(str(mine), listed(name, mine / name))
-        assert "is behind a symbolic link" in flaw(str(mine), listed(name, mine / name))
+        assert "is behind a symbolic link" in listed(name, mine / name).remove(str(mine))
+        assert "is behind a symbolic link" in listed(name, mine / name).flaw(str(mine))
     (mine / "3").mkdir()
     (mine / "3" / ".metadata").write_text("shards")
     (mine / "3" / "__0_0.distcp").write_text("a part")
     for name in ("notes.txt", "mine/precious.txt"):
-        assert remove(str(mine), listed(name, mine / name)) == ""
+        assert listed(name, mine / name).remove(str(mine)) == ""
         assert not (mine / name).exists()
-    assert flaw(str(mine), listed("3")) == ""
-    assert remove(str(mine), listed("3")) == ""
+    assert listed("3").flaw(str(mine)) == ""
+    assert listed("3").remove(str(mine)) == ""
     assert not (mine / "3").exists()
     for name in ("half", "empty", "shards", "mine"):
-        assert "is a folder with more in it" in remove(str(mine), listed(name))
-    assert remove(str(mine), listed("nothing")) == ""
+        assert "is a folder with more in it" in listed(name).remove(str(mine))
+    assert listed("nothing").remove(str(mine)) == ""
     os.mkfifo(mine / "pipe")
-    assert "no regular file" in remove(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
-    assert "no regular file" in flaw(str(mine), listed("pipe", mine / "half" / "thesis.tex"))
+    assert "no regular file" in listed("pipe", mine / "half" / "thesis.tex").remove(str(mine))
+    assert "no regular file" in listed("pipe", mine / "half" / "thesis.tex").flaw(str(mine))
 
 
 def test_a_link_by_the_name_of_a_temporary_file_is_not_followed(tmp_path: Path) -> None:
@@ -156,11 +156,11 @@ def test_in_a_remote_directory_the_size_decides() -> None:
     memory = fsspec.filesystem("memory")
     memory.pipe({"/lists/a.pth": b"ours", "/lists/dir/x": b"mine"})
     known = dataclasses.replace(listed("a.pth"), size=5)
-    assert remove("memory://lists", known) == "has 4 bytes of 5"
-    assert remove("memory://lists", listed("a.pth")) == "has no size in the list"
-    assert remove("memory://lists", dataclasses.replace(listed("dir"), size=4)) == "is a folder"
+    assert known.remove("memory://lists") == "has 4 bytes of 5"
+    assert listed("a.pth").remove("memory://lists") == "has no size in the list"
+    assert dataclasses.replace(listed("dir"), size=4).remove("memory://lists") == "is a folder"
     assert memory.find("/lists") == ["/lists/a.pth", "/lists/dir/x"]
-    assert remove("memory://lists", dataclasses.replace(known, size=4)) == ""
+    assert dataclasses.replace(known, size=4).remove("memory://lists") == ""
     assert memory.find("/lists") == ["/lists/dir/x"]
     memory.rm("/lists", recursive=True)
 

@@ -20,10 +20,11 @@ import torch
 from lightning_hooks import CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import checkpoints, files, manifest
 from lightning_hooks.storage.checkpoints import clean_up, link_latest, superseded
-from lightning_hooks.storage.entry import parse
+from lightning_hooks.storage.entry import Entry, parse
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from lightning_hooks.storage.locks import locked
-from lightning_hooks.storage.manifest import Entry, Manifest
-from lightning_hooks.storage.verification import DamagedCheckpointError, WeightsOnlyError
+from lightning_hooks.storage.manifest import Manifest
+from lightning_hooks.storage.verification import WeightsOnlyError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, EMAHook, TextLoggerHook
-from lightning_hooks.storage.layout import check_layout
-from lightning_hooks.storage.verification import DamagedCheckpointError, load
+from lightning_hooks.storage.layout import DamagedCheckpointError, check_layout
+from lightning_hooks.storage.verification import load
 from support.training import TinyModule, make_loader, make_trainer
 
 OURS = "lightning_hooks"

@@ -16,7 +16,8 @@ import torch
 
 from lightning_hooks import CheckpointHook, EMAHook, HookAdapter, newest_valid
 from lightning_hooks.storage import files, manifest
-from lightning_hooks.storage.verification import DamagedCheckpointError, load
+from lightning_hooks.storage.layout import DamagedCheckpointError
+from lightning_hooks.storage.verification import load
 from support import training
 
 pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")

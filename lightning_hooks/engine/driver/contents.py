@@ -111,12 +111,12 @@ class Contents:
     def add(self, checkpoint: dict[str, Any], *_: Any, **__: Any) -> None:
         """Fill a file."""
         own: dict[str, Any] = checkpoint.get(OWN_PART, {})
-        file = CheckpointFile(checkpoint, own, self._trainer)
+        file = self._file(checkpoint, own)
         for participant in self.participants():
             participant._add_to_file(file)
         if own:
             checkpoint[OWN_PART] = own
-        if writes_directories(self._trainer.strategy):
+        if file.in_parts:
             state_parts.in_parts(
                 checkpoint, own, self._trainer.global_rank, self._trainer.world_size
             )
@@ -127,7 +127,7 @@ class Contents:
         Raises:
             DamagedCheckpointError: for a value of another form than expected.
         """
-        file = CheckpointFile(checkpoint, own_part(checkpoint), self._trainer)
+        file = self._file(checkpoint, own_part(checkpoint))
         rank = self._trainer.global_rank
         state_parts.from_parts(checkpoint, file.own_part, self._find_parts, rank)
         if not file.resumes:
@@ -135,6 +135,10 @@ class Contents:
             self.loaded_epoch = epoch if isinstance(epoch, int) else None
         for participant in reversed(self.participants()):
             participant._take_from_file(file)
+
+    def _file(self, checkpoint: dict[str, Any], own: dict[str, Any]) -> CheckpointFile:
+        in_parts = writes_directories(self._trainer.strategy)
+        return CheckpointFile(checkpoint, own, self._trainer, in_parts)
 
     def _find_parts(self) -> tuple[str, dict[str, Any]]:
         """Return the path of a directory, rank 0's, and the module's state dict."""

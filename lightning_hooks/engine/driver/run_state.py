@@ -19,7 +19,6 @@ from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_epoch_sums
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
-from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
 from lightning_hooks.engine.priority import is_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
@@ -102,7 +101,7 @@ class RunState:
         loop: Any = self._runner.trainer.fit_loop.epoch_loop.val_loop
 
         def keep() -> None:
-            if self:
+            if self.saved:
                 self.restore_rng()
                 self.saved = {key: value for key, value in self.saved.items() if key != "rng"}
             self._before_validation = random_state.get_rng_state()
@@ -121,29 +120,17 @@ class RunState:
             runner.agree_to_stop()
         done = runner.iterations_done
         file.contents["meta"] = run_meta(runner, runner.epochs_done, done)
-        is_cut = trainer.interrupted and trainer.validating
-        validation_is_left = progress.validation_is_left(trainer)
-        end_is_left = not validation_is_left and progress.epoch_end_is_left(trainer)
-        if validation_is_left:
-            progress.begin_with_validation(file.contents, is_cut)
         if "optimizer_states" in file.contents:
             groups = [*map(plain_groups, file.contents["optimizer_states"])]
             file.contents["optimizer_states"] = groups
-        of_rank = {
-            "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
-            "loaders": self.loader_places.saved(),
-            "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
-            "sums": epoch_sums(trainer),
-            "log_buffer": [runner.train_log.state_dict()],
-            "metrics": [runner.callback_values.state() or []],
-        }
-        if self:  # before the first batch of a resumed run
-            # what is restored with the data
-            kept = ("rng", "loaders", "data")
-            of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
-        if trainer.world_size > 1:
-            of_rank = move_data_to_device(of_rank, "cpu")
-        if trainer.interrupted or writes_directories(trainer.strategy):
+        is_cut = trainer.interrupted and trainer.validating
+        validation_is_left = progress.validation_is_left(trainer)
+        end_is_left = not validation_is_left and progress.epoch_end_is_left(trainer)
+        in_end = progress.ends_epoch(trainer) and not end_is_left
+        if validation_is_left:
+            progress.begin_with_validation(file.contents, is_cut)
+        of_rank = self._state_of_rank(is_cut)
+        if trainer.interrupted or file.in_parts:
             of_ranks = [of_rank]
         else:
             of_ranks = ranks.collected(of_rank, trainer.world_size)
@@ -154,11 +141,32 @@ class RunState:
             last_val_iter=runner.last_val_iter,
             rates=runner.step_rates.state(),
             waiting=runner.step_counts.waiting,
-            in_end=progress.ends_epoch(trainer) and not end_is_left,
+            in_end=in_end,
             end_is_left=end_is_left,
             logged=sorted(runner.callback_values.logged()),
             **{key: [states[key] for states in of_ranks] for key in of_rank},
         )
+
+    def _state_of_rank(self, is_cut: bool) -> dict[str, Any]:
+        """Return what each rank has of its own, by the keys of ``layout.OF_RANKS``.
+
+        Args:
+            is_cut: Whether the file is of a cut validation.
+        """
+        runner, trainer = self._runner, self._runner.trainer
+        of_rank = {
+            "rng": (is_cut and self._before_validation) or random_state.get_rng_state(),
+            "loaders": self.loader_places.saved(),
+            "data": [*map(torch.Generator.get_state, data.train_generators(trainer))],
+            "sums": epoch_sums(trainer),
+            "log_buffer": [runner.train_log.state_dict()],
+            "metrics": [runner.callback_values.state() or []],
+        }
+        if self.saved:  # before the first batch of a resumed run
+            # what is restored with the data
+            kept = ("rng", "loaders", "data")
+            of_rank |= {key: self._of_rank(key) or of_rank[key] for key in kept}
+        return move_data_to_device(of_rank, "cpu") if trainer.world_size > 1 else of_rank
 
     def _take_from_file(self, file: CheckpointFile) -> None:
         """Keep the state of a resumed run; the counters and optimizers do not exist yet."""
@@ -200,7 +208,7 @@ class RunState:
             runner.closed_epoch = trainer.current_epoch if closed else None
         else:
             runner.last_val_iter = saved.get("last_val_iter", runner.iter)
-        if self:
+        if self.saved:
             runner.meta = {**self._meta, **(runner.meta or {})}
             if "hook_msgs" in self._meta:
                 runner.meta["hook_msgs"] = self._meta["hook_msgs"]
@@ -208,7 +216,7 @@ class RunState:
     def warn_of_left_values(self) -> None:
         """Warn of what a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        if not self or has_foreign(runner.hooks):
+        if not self.saved or has_foreign(runner.hooks):
             return
         names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
         swa = any(is_family(c, "StochasticWeightAveraging") for c in callbacks_of(trainer))

@@ -10,7 +10,6 @@ import torch
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
 from lightning_hooks.engine.hook_states import Identity, pair
-from lightning_hooks.engine.lightning_api.precision import writes_directories
 from lightning_hooks.storage import layout
 from lightning_hooks.utils import dtensors
 
@@ -65,10 +64,9 @@ def write_averages(file: CheckpointFile, averages: Iterable[SavedAverage]) -> No
     """
     checkpoint = file.contents
     state = checkpoint.get("state_dict", {})
-    is_directory = writes_directories(file.trainer.strategy)
 
     def in_file(tensors: Mapping[str, Any]) -> dict[str, Any]:
-        if is_directory:
+        if file.in_parts:
             tensors = {dtensors.uncompiled_key(key): value for key, value in tensors.items()}
         else:
             tensors = dtensors.gathered(tensors)

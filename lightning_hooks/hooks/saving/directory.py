@@ -11,8 +11,8 @@ import fsspec
 
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.storage import files, find_checkpoints, manifest, verification, weights
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.file_names import is_inside
-from lightning_hooks.storage.manifest import Entry
 from lightning_hooks.utils.arguments import LARGEST, check_path, shown
 from lightning_hooks.utils.secrets import without_user
 

@@ -180,9 +180,9 @@ class LastFiles(DueFiles):
         """Write a file, after the best files: the new file names them."""
         for best in self._best:
             best.write_due()
+        after = [best.store for best in self._best]
         target = self.store.target(due.name, self._series, self._choose_old)
         if not (self._others and self.store.claim(target, self._others)):
-            after = [best.store for best in self._best]
             self.store.write(target, f"Saving checkpoint at {due.moment}", after)
 
 

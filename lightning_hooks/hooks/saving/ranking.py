@@ -12,8 +12,9 @@ from typing import Any
 import torch
 
 from lightning_hooks.hooks.saving.lightning_view import BestFields
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.file_names import as_name
-from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError
 

@@ -19,8 +19,9 @@ from lightning_hooks.storage import checkpoints, files, manifest, shards
 from lightning_hooks.storage.background_save import BackgroundSaver
 from lightning_hooks.storage.checkpoint_io import AtomicCheckpointIO, wait_for_writer, writes_for
 from lightning_hooks.storage.checkpoints import Target
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.handover import Handover
-from lightning_hooks.storage.manifest import ChooseOld, Entry
+from lightning_hooks.storage.manifest import ChooseOld
 from lightning_hooks.utils import ranks
 from lightning_hooks.utils.arguments import check_bool, check_function
 from lightning_hooks.utils.fsdp import shares_state
@@ -109,7 +110,7 @@ class CheckpointStore:
         if self.in_parts:  # each rank writes to rank 0's directory, whatever its own is
             self.path = runner.trainer.strategy.broadcast(self.path)
         directory = self.path
-        _check_strategy(runner.trainer, directory, self.in_parts, self.save_optimizer)
+        self._check_strategy()
         if not runner.is_writer:
             return
         begun = [store.path for store in beside if store.reported == runner.run_id]
@@ -128,6 +129,28 @@ class CheckpointStore:
             if files.is_local(directory):
                 files.make_directory(directory)
             files.require_writable(directory)
+
+    def _check_strategy(self) -> None:
+        """Raise before the first step if the strategy cannot write the files.
+
+        Raises:
+            ValueError: for a remote directory, if checkpoints are directories; for the optimizer's
+                state, if torch cannot assign the state to parameters.
+        """
+        trainer = self.runner.trainer
+        name = type(trainer.strategy).__name__
+        if self.in_parts:
+            if not files.is_local(self.path):
+                raise ValueError(
+                    f"{name} writes checkpoints as directories, and local ones only, not "
+                    f"{self.path}: give a local out_dir, and take them elsewhere with on_saved"
+                )
+        elif self.save_optimizer and trainer.model is not None and shares_state(trainer.model):
+            raise ValueError(
+                f"{name} with use_orig_params=False cannot write the optimizer's state into one "
+                'file: give use_orig_params=True, state_dict_type="sharded", or '
+                "CheckpointHook(save_optimizer=False)"
+            )
 
     def clean_up(self, series: str, choose_old: ChooseOld | None, resumed_at: int) -> None:
         """Delete leftovers of killed processes, and superseded files; on rank 0."""
@@ -298,27 +321,3 @@ def _checksum_of_parts(trainer: L.Trainer, path: str, group: Any = None) -> str 
     own = shards.parts(path, trainer.global_rank, trainer.world_size)
     of_ranks = ranks.collected(own, trainer.world_size, group)
     return shards.checksum(part for parts in of_ranks for part in parts)
-
-
-def _check_strategy(
-    trainer: L.Trainer, directory: str, in_parts: bool, save_optimizer: bool
-) -> None:
-    """Raise before the first step if the strategy cannot write the files.
-
-    Raises:
-        ValueError: for a remote directory, if checkpoints are directories; for the optimizer's
-            state, if torch cannot assign the state to parameters.
-    """
-    name = type(trainer.strategy).__name__
-    if in_parts:
-        if not files.is_local(directory):
-            raise ValueError(
-                f"{name} writes checkpoints as directories, and local ones only, not {directory}: "
-                "give a local out_dir, and take them elsewhere with on_saved"
-            )
-    elif save_optimizer and trainer.model is not None and shares_state(trainer.model):
-        raise ValueError(
-            f"{name} with use_orig_params=False cannot write the optimizer's state into one file: "
-            'give use_orig_params=True, state_dict_type="sharded", or '
-            "CheckpointHook(save_optimizer=False)"
-        )

@@ -386,7 +386,7 @@ def test_the_last_and_the_best_in_one_callback(tmp_path, host, background):
     assert {p.name for p in tmp_path.glob("epoch_*.pth")} == last_two
     entries = manifest.read(str(tmp_path))
     assert {entry.name for entry in entries} == {*best(tmp_path), *last_two}
-    assert not any(manifest.flaw(str(tmp_path), entry) for entry in entries)
+    assert not any(entry.flaw(str(tmp_path)) for entry in entries)
     the_best = str(tmp_path / "best_acc_epoch_5.pth")
     if host:
         (adapter,) = (c for c in trainer.callbacks if isinstance(c, HookAdapter))

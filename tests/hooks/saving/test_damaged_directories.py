@@ -13,7 +13,7 @@ from torch.distributed.fsdp import fully_shard
 
 from lightning_hooks import CheckpointHook, newest_valid
 from lightning_hooks.storage import manifest
-from lightning_hooks.storage.verification import DamagedCheckpointError
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support.training import NoValidation, fit
 
 

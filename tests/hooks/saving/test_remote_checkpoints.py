@@ -14,7 +14,7 @@ import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook, HookAdapter, newest_valid
 from lightning_hooks.storage import checkpoints, files, manifest
-from lightning_hooks.storage.verification import DamagedCheckpointError
+from lightning_hooks.storage.layout import DamagedCheckpointError
 from support import training
 from support.training import TinyModule, make_loader, make_trainer
 
@@ -133,7 +133,7 @@ def test_the_last_and_the_best_in_one_callback_beside_the_training(tmp_path, rem
     assert listed(directory) == {"epoch_3.pth", "epoch_4.pth", manifest.NAME} | best
     assert trainer.checkpoint_callback.best_model_path == f"{directory}/best_val_loss_epoch_4.pth"
     assert {*told} >= {f"{directory}/{name}" for name in {"epoch_4.pth", *best}}
-    assert not any(manifest.flaw(directory, entry) for entry in manifest.read(directory))
+    assert not any(entry.flaw(directory) for entry in manifest.read(directory))
 
 
 def test_a_hosted_hooks_work_dir(tmp_path, remote):
@@ -159,11 +159,11 @@ def test_the_manifest_knows_a_file_before_it_is_there(remote, monkeypatch):
     assert seen == [(1, False)]
     (entry,) = manifest.read(remote)
     assert fs.info(there)["size"] == entry.size
-    assert manifest.flaw(remote, entry) == ""
+    assert entry.flaw(remote) == ""
     damaged = bytearray(fs.cat_file(there))
     damaged[len(damaged) // 2] ^= 1
     fs.pipe_file(there, bytes(damaged))
-    assert "is damaged" in manifest.flaw(remote, entry)
+    assert "is damaged" in entry.flaw(remote)
 
 
 def test_an_error_leaves_no_file(remote, monkeypatch):

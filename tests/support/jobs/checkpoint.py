@@ -15,7 +15,7 @@ import lightning as L
 import torch
 
 from lightning_hooks import BestCheckpointHook, CheckpointHook
-from lightning_hooks.storage import manifest
+from lightning_hooks.storage.entry import Entry
 from lightning_hooks.storage.layout import DamagedCheckpointError
 from support.processes import write_rank
 from support.training import NoValidation, TinyModule, fit, make_loader, two_ranks
@@ -68,13 +68,13 @@ def synced(directory: Path) -> list[float]:
 @contextlib.contextmanager
 def checksums(found: list[str]) -> Iterator[None]:
     """Note the files that this rank compares with their checksums."""
-    flaw = manifest.flaw
+    flaw = Entry.flaw
 
-    def note(directory: str, entry: Any, **kwargs: Any) -> str:
+    def note(entry: Entry, directory: str, **kwargs: Any) -> str:
         found.append(entry.name)
-        return flaw(directory, entry, **kwargs)
+        return flaw(entry, directory, **kwargs)
 
-    with mock.patch.object(manifest, "flaw", note):
+    with mock.patch.object(Entry, "flaw", note):
         yield
 
 
