@@ -20,7 +20,7 @@ from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import of_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.optimizers import moved_values
 from lightning_hooks.engine.runner.runner import Runner
@@ -219,7 +219,7 @@ class RunState:
         if not self.saved or has_foreign(runner.hooks):
             return
         names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
-        swa = any(is_family(c, "StochasticWeightAveraging") for c in callbacks_of(trainer))
+        swa = of_family(callbacks_of(trainer), "StochasticWeightAveraging")
         if trainer.lr_scheduler_configs or swa:  # some set the momentum, too
             names |= {"lr", "momentum"}
         left: dict[str, list[str]] = {}
@@ -262,7 +262,8 @@ class RunState:
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""
-        of_ranks, rank = self.saved.get(key, []), self._runner.rank if rank is None else rank
+        of_ranks = self.saved.get(key, [])
+        rank = self._runner.trainer.global_rank if rank is None else rank
         return of_ranks[rank] if rank < len(of_ranks) else []
 
     def restore_rng(self) -> None:
