@@ -150,11 +150,13 @@ class Driver(Callback):
     @classmethod
     def of(cls, trainer: L.Trainer) -> Driver:
         """Return the Trainer's driver; the first call adds a driver to the callbacks."""
-        drivers = _drivers(trainer)
-        if not drivers:
-            drivers = [cls()]
-            add(trainer, drivers[0])
-        return drivers[0]
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # not declared
+        for callback in callbacks:
+            if isinstance(callback, Driver):
+                return callback
+        driver = cls()
+        add(trainer, driver)
+        return driver
 
     @staticmethod
     def work_dir(trainer: L.Trainer) -> str:
@@ -282,10 +284,11 @@ class Driver(Callback):
             # a logger without info() is for hooks of pointrix; this package keeps its own logger
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
-        runner.hooks.clear()
-        runner.hooks.add(*self.roster.entries)
-        runner.hooks.on_change = self._on_hooks_change
-        check_order(runner.hooks, callbacks_of(trainer))
+        hooks = runner.hooks
+        hooks.clear()
+        hooks.add(*self.roster.entries)
+        hooks.on_change = self._on_hooks_change
+        check_order(hooks, callbacks_of(trainer))
         return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -317,11 +320,13 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self._run_state.warn_of_left_values()
-        new = runner.work_dir if runner.may_write and has_foreign(runner.hooks) else ""
+        with_foreign = has_foreign(runner.hooks)
+        if not with_foreign:  # foreign hooks may set any value
+            self._run_state.warn_of_left_values()
+        new = runner.work_dir if with_foreign and runner.may_write else ""
         if new and files.is_local(new):
             files.make_directory(new)  # as mmcv does: old hooks write into it
-        self.begin_hooks()
+        self.begin_hooks(with_foreign)
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
@@ -418,7 +423,8 @@ class Driver(Callback):
             for hook in natives:
                 if not is_one_of(hook, callbacks_of(self.runner.trainer)):
                     self._join_run(hook)
-            self.model_watch.guard()
+            if has_foreign(self.runner.hooks):
+                self.model_watch.guard()
             self._step.patch()
 
     def _join_run(self, hook: Any) -> None:
@@ -505,10 +511,11 @@ class Driver(Callback):
         self.end_hooks()
         self._in_run = False
 
-    def begin_hooks(self) -> None:
+    def begin_hooks(self, with_foreign: bool) -> None:
         """Call ``before_run``; isolate foreign hooks' calls of the model from here on."""
-        self.model_watch.guard()
-        with self._contents.buffers.added(has_foreign(self._runner.hooks)):
+        if with_foreign:
+            self.model_watch.guard()
+        with self._contents.buffers.added(with_foreign):
             self.calls.run_at_border("before_run")
 
     def begin_cycle(self) -> None:

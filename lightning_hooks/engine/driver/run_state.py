@@ -11,7 +11,6 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
-from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import data, progress
@@ -216,7 +215,7 @@ class RunState:
     def warn_of_left_values(self) -> None:
         """Warn of what a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        if not self.saved or has_foreign(runner.hooks):
+        if not self.saved:
             return
         names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
         swa = of_family(callbacks_of(trainer), "StochasticWeightAveraging")
