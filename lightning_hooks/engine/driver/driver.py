@@ -312,7 +312,8 @@ class Driver(Callback):
         runner.mode = None
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
-        self._run_state.restore_counters()
+        inside = progress.goes_on_in_epoch(trainer)
+        self._run_state.restore_counters(inside)
         self._run_state.restore_metrics()
         self._run_state.watch_validations(self.fit)
         log_values = self._run_state.log_values()  # cleared with the data
@@ -334,7 +335,7 @@ class Driver(Callback):
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
         runner.step_rates.resume(self._run_state.saved.get("rates", []))
-        if progress.goes_on_in_epoch(trainer):
+        if inside:
             self._step.lost = self._run_state.restore_sums(self.fit)
         runner.start_iter = runner.iter  # a hook may have set it
         runner.step_counts.begin_run()

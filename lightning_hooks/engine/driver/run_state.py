@@ -187,8 +187,12 @@ class RunState:
         if manifest.is_run(run):
             self._runner.run_id = str(run)
 
-    def restore_counters(self) -> None:
-        """Set the runner's counters, name and meta, in ``on_train_start``."""
+    def restore_counters(self, inside: bool) -> None:
+        """Set the runner's counters, name and meta, in ``on_train_start``.
+
+        Args:
+            inside: Whether the epoch in which the file was written ends in this run.
+        """
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
@@ -199,7 +203,6 @@ class RunState:
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
-        inside = progress.goes_on_in_epoch(trainer)
         runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
