@@ -257,8 +257,8 @@ class Driver(Callback):
         hosted = [hook for hook in hook_callbacks_of(trainer) if hook._hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
-        # so that ckpt_path="best" is a hook's
-        insert(trainer, self.roster.hosted, is_lightnings_default)
+        if self.roster.hosted:  # so that ckpt_path="best" is a hook's
+            insert(trainer, self.roster.hosted, is_lightnings_default)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
