@@ -62,17 +62,20 @@ def stop_iteration_error(error: StopIteration, hook: Any, point: str, runner: An
 class calling:  # noqa: N801  # a context manager, as contextlib.suppress
     """Name the hook and the point in whatever is raised inside; type and traceback stay.
 
-    Only a StopIteration becomes a RuntimeError.
+    Only a StopIteration becomes a RuntimeError. A block that calls several hooks sets ``hook``
+    before each.
     """
 
     def __init__(self, hook: Any, point: str, runner: Any) -> None:
-        self._where = hook, point, runner
+        self.hook, self._point, self._runner = hook, point, runner
 
-    def __enter__(self) -> None:
-        pass
+    def __enter__(self) -> calling:
+        return self
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
+        if error is None:
+            return
+        where = self.hook, self._point, self._runner
         if isinstance(error, StopIteration):
-            raise stop_iteration_error(error, *self._where) from error
-        if error is not None:
-            add_hook_note(error, *self._where)
+            raise stop_iteration_error(error, *where) from error
+        add_hook_note(error, *where)

@@ -8,11 +8,10 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from lightning_hooks.engine.hook_callback import HookCallback
-from lightning_hooks.engine.hook_order import arranged
-from lightning_hooks.engine.hosted import class_name, foreign
+from lightning_hooks.engine.hook_order import are_ordered, arranged
+from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.points import GENERIC, STAGES
 from lightning_hooks.engine.priority import default_priority, priority_name
-from lightning_hooks.engine.registry import ORDER_KEYS
 
 __all__ = ["HookList", "hook_info", "method_at"]
 
@@ -88,8 +87,7 @@ class HookList(list[Any]):
             while index and self.priority_of(self[index - 1]) > priority:
                 index -= 1
             self.insert(index, hook)
-        own = [foreign(hook) for hook in self]
-        if any(getattr(hook, key, ()) != () for hook in own for key in ORDER_KEYS):
+        if are_ordered(self):
             order = arranged(sorted(self, key=self.priority_of))
             if any(old is not new for old, new in zip(self, order, strict=True)):
                 self[:] = order

@@ -9,7 +9,7 @@ priority gives a correct place already.
 from __future__ import annotations
 
 import graphlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from lightning.pytorch import callbacks as lightnings
@@ -21,7 +21,13 @@ from lightning_hooks.engine.registry import HOOKS, ORDER_KEYS
 from lightning_hooks.utils.arguments import shown
 from lightning_hooks.utils.suggestions import UnknownNameError, suggest
 
-__all__ = ["arranged", "check_order"]
+__all__ = ["are_ordered", "arranged", "check_order"]
+
+
+def are_ordered(hooks: Iterable[Any]) -> bool:
+    """Whether a hook has a ``run_before`` or ``run_after``."""
+    own = [foreign(hook) for hook in hooks]
+    return any(getattr(hook, key, ()) != () for hook in own for key in ORDER_KEYS)
 
 
 def arranged(hooks: Sequence[Any]) -> list[Any]:
@@ -81,10 +87,10 @@ def check_order(hooks: Sequence[Any], callbacks: Sequence[Callback]) -> None:
         UnknownNameError: for the name of no hook and no callback, with the closest name.
         ValueError: if a callback of Lightning is on the wrong side of the hooks.
     """
+    if not are_ordered(hooks):
+        return
     hooks = [foreign(hook) for hook in hooks]
     named = [(hook, key, _named(hook, key)) for hook in hooks for key in ORDER_KEYS]
-    if not any(targets for _, _, targets in named):
-        return
     others = [(i, c) for i, c in enumerate(callbacks) if not isinstance(c, HookCallback)]
     first = next((i for i, c in enumerate(callbacks) if isinstance(c, HookCallback)), 0)
     present = {name for hook in [*hooks, *dict(others).values()] for name in _names(hook)}

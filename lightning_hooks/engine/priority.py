@@ -16,6 +16,7 @@ __all__ = [
     "get_priority",
     "is_family",
     "loggers_of",
+    "of_family",
     "priority_name",
 ]
 
@@ -89,12 +90,17 @@ def priority_name(value: int) -> str | int:
 
 def is_family(hook: object, *names: str) -> bool:
     """Whether a hook's class or a base class has one of the names, in mmcv or here."""
-    return any(base.__name__ in names for base in type(hook).__mro__)
+    return not {base.__name__ for base in type(hook).__mro__}.isdisjoint(names)
+
+
+def of_family(hooks: Iterable[Any], *names: str) -> list[Any]:
+    """Return the hooks, among some hooks, of the families with the names."""
+    return [hook for hook in hooks if is_family(hook, *names)]
 
 
 def loggers_of(hooks: Iterable[Any]) -> list[Any]:
     """Return the logger hooks among some hooks, those of mmcv too."""
-    return [hook for hook in hooks if is_family(hook, "LoggerHook")]
+    return of_family(hooks, "LoggerHook")
 
 
 def default_priority(hook: object) -> int:

@@ -150,11 +150,13 @@ class Driver(Callback):
     @classmethod
     def of(cls, trainer: L.Trainer) -> Driver:
         """Return the Trainer's driver; the first call adds a driver to the callbacks."""
-        drivers = _drivers(trainer)
-        if not drivers:
-            drivers = [cls()]
-            add(trainer, drivers[0])
-        return drivers[0]
+        callbacks: list[Any] = trainer.callbacks  # type: ignore[attr-defined]  # not declared
+        for callback in callbacks:
+            if isinstance(callback, Driver):
+                return callback
+        driver = cls()
+        add(trainer, driver)
+        return driver
 
     @staticmethod
     def work_dir(trainer: L.Trainer) -> str:
@@ -255,8 +257,8 @@ class Driver(Callback):
         hosted = [hook for hook in hook_callbacks_of(trainer) if hook._hosted_at is not None]
         take_out(trainer, [*_drivers(trainer), *hosted])  # also those of an adapter that is gone
         insert(trainer, [self], lambda callback: isinstance(callback, HookCallback))
-        # so that ckpt_path="best" is a hook's
-        insert(trainer, self.roster.hosted, is_lightnings_default)
+        if self.roster.hosted:  # so that ckpt_path="best" is a hook's
+            insert(trainer, self.roster.hosted, is_lightnings_default)
 
     def prepare(self, trainer: L.Trainer, pl_module: L.LightningModule) -> Runner:
         """Return the runner with the hooks of all participants, for a fit or an evaluation."""
@@ -282,10 +284,11 @@ class Driver(Callback):
             # a logger without info() is for hooks of pointrix; this package keeps its own logger
             takes_lines = name != "logger" or callable(getattr(value, "info", None))
             setattr(runner, name if takes_lines else "given_logger", value)
-        runner.hooks.clear()
-        runner.hooks.add(*self.roster.entries)
-        runner.hooks.on_change = self._on_hooks_change
-        check_order(runner.hooks, callbacks_of(trainer))
+        hooks = runner.hooks
+        hooks.clear()
+        hooks.add(*self.roster.entries)
+        hooks.on_change = self._on_hooks_change
+        check_order(hooks, callbacks_of(trainer))
         return runner
 
     def on_fit_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
@@ -309,7 +312,8 @@ class Driver(Callback):
         runner.mode = None
         runner.stop_requested = False
         runner.sigterm = share_sigterm(trainer, self.fit)
-        self._run_state.restore_counters()
+        inside = progress.goes_on_in_epoch(trainer)
+        self._run_state.restore_counters(inside)
         self._run_state.restore_metrics()
         self._run_state.watch_validations(self.fit)
         log_values = self._run_state.log_values()  # cleared with the data
@@ -317,11 +321,13 @@ class Driver(Callback):
         self._in_run, self._has_begun = True, False
         self.calls.capture_train_mode()
         runner.announce()
-        self._run_state.warn_of_left_values()
-        new = runner.work_dir if runner.may_write and has_foreign(runner.hooks) else ""
+        with_foreign = has_foreign(runner.hooks)
+        if not with_foreign:  # foreign hooks may set any value
+            self._run_state.warn_of_left_values()
+        new = runner.work_dir if with_foreign and runner.may_write else ""
         if new and files.is_local(new):
             files.make_directory(new)  # as mmcv does: old hooks write into it
-        self.begin_hooks()
+        self.begin_hooks(with_foreign)
         shown = attributes.get("data_loader")
         if shown is not None and runner.new_data_loader is shown:
             runner.new_data_loader = None  # for before_run alone, like a loader set before run()
@@ -329,7 +335,7 @@ class Driver(Callback):
         skip_unused_events(trainer, [self, *hook_callbacks_of(trainer)], self.fit)
         self._step.patch()
         runner.step_rates.resume(self._run_state.saved.get("rates", []))
-        if progress.goes_on_in_epoch(trainer):
+        if inside:
             self._step.lost = self._run_state.restore_sums(self.fit)
         runner.start_iter = runner.iter  # a hook may have set it
         runner.step_counts.begin_run()
@@ -418,7 +424,8 @@ class Driver(Callback):
             for hook in natives:
                 if not is_one_of(hook, callbacks_of(self.runner.trainer)):
                     self._join_run(hook)
-            self.model_watch.guard()
+            if has_foreign(self.runner.hooks):
+                self.model_watch.guard()
             self._step.patch()
 
     def _join_run(self, hook: Any) -> None:
@@ -505,10 +512,11 @@ class Driver(Callback):
         self.end_hooks()
         self._in_run = False
 
-    def begin_hooks(self) -> None:
+    def begin_hooks(self, with_foreign: bool) -> None:
         """Call ``before_run``; isolate foreign hooks' calls of the model from here on."""
-        self.model_watch.guard()
-        with self._contents.buffers.added(has_foreign(self._runner.hooks)):
+        if with_foreign:
+            self.model_watch.guard()
+        with self._contents.buffers.added(with_foreign):
             self.calls.run_at_border("before_run")
 
     def begin_cycle(self) -> None:

@@ -145,7 +145,7 @@ class IterCycle(EpochCycle):
         """Call ``before_epoch``."""
         runner, trainer = self._runner, self._runner.trainer
         runner.epoch = trainer.current_epoch
-        ended = progress.is_last_batch(trainer) and not progress.resumed_after_last_batch(trainer)
+        ended = progress.begins_with_last_validation(trainer)
         inside = progress.is_resuming_mid_epoch(trainer) and not ended
         if inside:
             self._train_data.restore_rng()

@@ -9,7 +9,6 @@ import lightning as L
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.lightning_api import model_state
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges, MethodPatch
 from lightning_hooks.engine.runner.model_wrapper import ModelWrapper, isolated_model_calls, unwrap
@@ -73,9 +72,9 @@ class ModelWatch:
             self.guard()
 
     def guard(self) -> None:
-        """Isolate foreign hooks' calls of the model's methods."""
+        """Isolate hooks' calls of the model's methods."""
         runner = self._runner
-        if self._guards is None and has_foreign(runner.hooks):
+        if self._guards is None:
             self._guards = self._fit.part()
             for part in dict.fromkeys((runner.module, unwrap(runner.model))):
                 for name in STEPS:

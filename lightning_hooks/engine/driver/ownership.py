@@ -13,7 +13,7 @@ from lightning_hooks.engine.hosted import HostedHook, class_name, is_one_of
 from lightning_hooks.engine.lightning_api import precision, progress
 from lightning_hooks.engine.lightning_api.events import adds_to_step, suspend_optimization
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import is_family, of_family
 from lightning_hooks.engine.runner.backward import (
     StrategyLoss,
     optimizers_of_hooks,
@@ -71,9 +71,11 @@ class Ownership:
     def __init__(self, runner: Runner, requested: bool | Literal["auto"] | None) -> None:
         self._runner = runner
         self.requested = requested
-        owners = [h for h in runner.hooks if self._owns(h)]
+        kinds = OPTIMIZER_HOOKS
+        asked = [h for h in runner.hooks if isinstance(h, HostedHook) or is_family(h, *kinds)]
+        owners = [h for h in asked if self._owns(h)]
         if requested is True and not owners:
-            owners = [h for h in runner.hooks if is_family(h, *OPTIMIZER_HOOKS)] or [
+            owners = of_family(runner.hooks, *kinds) or [
                 h for h in runner.hooks if not runs_no_user_code(h)
             ]
         self.owners: list[Any] = [] if requested is False else owners
@@ -87,11 +89,10 @@ class Ownership:
         self._optimizers: Any = None  # the Trainer's list behind the hooks' optimizers
 
     def _owns(self, hook: Any) -> bool:
-        is_hosted = isinstance(hook, HostedHook)
-        if not (is_hosted or is_family(hook, *OPTIMIZER_HOOKS)):
-            return False
-        asked = is_hosted or isinstance(hook, HookCallback)
-        return bool(hook._owns_backward(self._runner.module)) if asked else True
+        """Whether an optimizer hook, or a hook of another library, runs backward and steps."""
+        if isinstance(hook, (HostedHook, HookCallback)):
+            return bool(hook._owns_backward(self._runner.module))
+        return True
 
     def inside_and_after_step(self, calls: Sequence[Call]) -> tuple[Sequence[Call], Sequence[Call]]:
         """Return the calls inside the step, up to the last owner of backward, and the others."""

@@ -11,7 +11,6 @@ import torch
 from lightning.fabric.utilities import move_data_to_device
 
 from lightning_hooks.engine.checkpoint_file import CheckpointFile
-from lightning_hooks.engine.driver.ownership import has_foreign
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hook_callback import natives_with
 from lightning_hooks.engine.lightning_api import data, progress
@@ -20,7 +19,7 @@ from lightning_hooks.engine.lightning_api.epoch_sums import epoch_sums, restore_
 from lightning_hooks.engine.lightning_api.loader_place import LoaderPlaces, place_of_another_rank
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.engine.lightning_api.releases import after_skipped_validation, check_file
-from lightning_hooks.engine.priority import is_family
+from lightning_hooks.engine.priority import of_family
 from lightning_hooks.engine.runner.mmcv_checkpoint import run_meta
 from lightning_hooks.engine.runner.optimizers import moved_values
 from lightning_hooks.engine.runner.runner import Runner
@@ -188,8 +187,12 @@ class RunState:
         if manifest.is_run(run):
             self._runner.run_id = str(run)
 
-    def restore_counters(self) -> None:
-        """Set the runner's counters, name and meta, in ``on_train_start``."""
+    def restore_counters(self, inside: bool) -> None:
+        """Set the runner's counters, name and meta, in ``on_train_start``.
+
+        Args:
+            inside: Whether the epoch in which the file was written ends in this run.
+        """
         saved, runner, trainer = self.saved, self._runner, self._runner.trainer
         self.restore_name()  # read late from a sharded checkpoint
         runner.iter = saved.get("iter", progress.batches(trainer).total.processed)
@@ -200,7 +203,6 @@ class RunState:
         mid_epoch, last = progress.is_resuming_mid_epoch(trainer), progress.is_last_batch(trainer)
         runner.in_epoch = mid_epoch and bool(saved.get("in_epoch", not last))
         runner.inner_iter = progress.batch_idx(trainer) if runner.in_epoch else 0
-        inside = progress.goes_on_in_epoch(trainer)
         runner.begin_pass(progress.batches(trainer).current.processed if inside else 0)
         if runner.counts_epochs:
             # mid-epoch for Lightning, between epochs for mmcv: the closing validation was running
@@ -216,10 +218,10 @@ class RunState:
     def warn_of_left_values(self) -> None:
         """Warn of what a schedule of the file's run has set, and nothing sets in this run."""
         runner, trainer = self._runner, self._runner.trainer
-        if not self.saved or has_foreign(runner.hooks):
+        if not self.saved:
             return
         names = {updater._sets for updater in natives_with("_sets", runner.hooks)}
-        swa = any(is_family(c, "StochasticWeightAveraging") for c in callbacks_of(trainer))
+        swa = of_family(callbacks_of(trainer), "StochasticWeightAveraging")
         if trainer.lr_scheduler_configs or swa:  # some set the momentum, too
             names |= {"lr", "momentum"}
         left: dict[str, list[str]] = {}
@@ -262,7 +264,8 @@ class RunState:
 
     def _of_rank(self, key: str, rank: int | None = None) -> Any:
         """Return what was saved of a rank, by default of this; an empty list without."""
-        of_ranks, rank = self.saved.get(key, []), self._runner.rank if rank is None else rank
+        of_ranks = self.saved.get(key, [])
+        rank = self._runner.trainer.global_rank if rank is None else rank
         return of_ranks[rank] if rank < len(of_ranks) else []
 
     def restore_rng(self) -> None:

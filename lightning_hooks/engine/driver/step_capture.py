@@ -185,7 +185,7 @@ def _reads_step(hook: object) -> bool:
     """
     for base in type(hook).__mro__:
         if "_reads_step" in vars(base):
-            is_subclass = is_ours(base) and not runs_no_user_code(hook)
+            is_subclass = not runs_no_user_code(hook) and is_ours(base)
             return bool(vars(base)["_reads_step"]) or is_subclass
     return True
 

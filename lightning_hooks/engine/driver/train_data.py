@@ -57,7 +57,7 @@ class TrainData:
         trainer = self._runner.trainer
 
         def leave_unread() -> None:
-            if self._may_change() and not progress.iterates_anew(trainer):
+            if (self.is_resumed or self._may_change()) and not progress.iterates_anew(trainer):
                 self._before = _RandomState(trainer)
                 data.leave_unread(trainer)
 
@@ -87,32 +87,24 @@ class TrainData:
             data.before_reload(trainer, reload, self._fit)
 
     def _may_change(self) -> bool:
-        """Whether foreign hooks may replace data, or a checkpoint's random state is restored."""
+        """Whether foreign hooks may replace data."""
         hooks, points = self._runner.hooks, ("before_run", "before_train_epoch")
         foreign = [hook for hook in hooks if not runs_no_user_code(hook)]
-        changes = (hooks.method_at(hook, point) for hook in foreign for point in points)
-        return bool(self._run_state) or any(changes)
+        return any(hooks.method_at(hook, point) for hook in foreign for point in points)
 
     def restore_rng(self) -> None:
         """Restore a checkpoint's random state: an uninterrupted run has drawn nothing since."""
         trainer = self._runner.trainer
-        if not self._run_state or self._is_reloaded:
+        if self._is_reloaded or not self.is_resumed:
             return
-        if self._before is not None and not self._goes_on:
+        goes_on = data.may_go_on_in_pass(trainer) and not self._why_not()
+        if self._before is not None and not goes_on:
             for loader in data.train_loaders(trainer):
                 # loaders use up the state of a finished pass: the next pass begins anew
                 if hasattr(loader, "load_state_dict") and sized_len(loader) is not None:
                     with random_state.isolated():  # the state may be restored already
                         iter(loader)
         self._run_state.restore_rng()
-
-    @property
-    def _goes_on(self) -> bool:
-        """Whether a resumed run goes on within a pass, where the loaders stood.
-
-        The uninterrupted run has the iterators already, and draws no random numbers to remake them.
-        """
-        return data.may_go_on_in_pass(self._runner.trainer) and not self._why_not()
 
     def _why_not(self) -> str:
         """Return why a loader cannot go on where it stood; empty if all can."""
@@ -125,33 +117,43 @@ class TrainData:
         Args:
             for_run: Whether a hook's loader is for the rest of the run, not for a single epoch.
         """
-        runner, resumed, trainer = self._runner, self._run_state, self._runner.trainer
-        if resumed and progress.begins_with_last_validation(trainer):
+        is_resumed = self.is_resumed
+        if is_resumed and progress.begins_with_last_validation(self._runner.trainer):
             return  # the data begin with the next epoch
-        goes_on = bool(resumed) and self._goes_on
-        if resumed:
-            self._tell_of_lost_gradients()
-        if resumed and not self._is_reloaded:
-            self._begin_loaders()
+        begin = self._resume if is_resumed else self._iterate
+        begin(for_run)
+        self._runner.renew()  # the loader may be new
+
+    def _resume(self, for_run: bool) -> None:
+        """Iterate from where the file stands; forget the file's state."""
+        resumed, in_pass = self._run_state, data.may_go_on_in_pass(self._runner.trainer)
+        reason = self._why_not() if in_pass else ""
+        self._tell_of_lost_gradients(in_pass)
+        if not self._is_reloaded:
+            self._begin_loaders(in_pass, reason)
             resumed.restore_generators()
         self._iterate(for_run)
-        if goes_on:
+        if in_pass and not reason:
+            # the uninterrupted run has the iterators already, and draws nothing to remake them
             resumed.restore_rng()
             resumed.restore_generators()
-        runner.renew()  # the loader may be new
         resumed.clear()
 
-    def _begin_loaders(self) -> None:
-        """Have the next iterators begin where the loaders stood; warn if a loader cannot."""
+    def _begin_loaders(self, in_pass: bool, reason: str) -> None:
+        """Have the next iterators begin where the loaders stood; warn if a loader cannot.
+
+        Args:
+            in_pass: Whether a pass over the data that has begun has batches left.
+            reason: Why a loader cannot go on within the pass; empty if all can.
+        """
         trainer, resumed = self._runner.trainer, self._run_state
-        if difference := data.lost_of_workers(trainer):
+        if difference := data.lost_of_workers(trainer, in_pass):
             self._runner.logger.warning(
                 "a training loader with a state_dict() of its own saves no states of its workers: "
                 "%s may differ from the uninterrupted run's",
                 difference,
             )
-        if data.may_go_on_in_pass(trainer):
-            reason = self._why_not()
+        if in_pass:
             if reason:
                 self._runner.logger.warning("%s", _new_pass(trainer, reason))
                 return
@@ -162,11 +164,11 @@ class TrainData:
                 return  # the loaders stood where their passes do not come any more
         resumed.loader_places.begin(resumed.places())
 
-    def _tell_of_lost_gradients(self) -> None:
+    def _tell_of_lost_gradients(self, in_pass: bool) -> None:
         """Warn of a file from between the batches of an accumulated step, as this run makes it."""
         runner, trainer = self._runner, self._runner.trainer
         lost = self._run_state.saved.get("waiting", 0)
-        if not lost and data.may_go_on_in_pass(trainer):
+        if not lost and in_pass:
             lost = progress.batches_in_window(trainer)
         if lost:
             runner.logger.warning(
@@ -193,7 +195,7 @@ class TrainData:
         if progress.iterates_anew(trainer) or not (before or replace):
             return
         # a resumed run draws from the restored state
-        with before.restored() if before and not self._run_state else contextlib.nullcontext():
+        with before.restored() if before and not self.is_resumed else contextlib.nullcontext():
             data.renew_iterator(trainer)
 
     def end_epoch(self) -> None:

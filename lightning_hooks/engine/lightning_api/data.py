@@ -260,11 +260,16 @@ def save_without_draws(trainer: L.Trainer, fit: FitChanges) -> None:
     fit.patch(loop, "on_save_checkpoint", instead=isolated_states)
 
 
-def lost_of_workers(trainer: L.Trainer) -> str:
-    """Return what a resumed run lacks of the workers of loaders with a state of their own."""
+def lost_of_workers(trainer: L.Trainer, in_pass: bool) -> str:
+    """Return what a resumed run lacks of the workers of loaders with a state of their own.
+
+    Args:
+        trainer: The Trainer.
+        in_pass: Whether the run goes on within a pass over the data.
+    """
     stateful = [loader for loader in train_loaders(trainer) if hasattr(loader, "load_state_dict")]
     with_workers = [loader for loader in stateful if getattr(loader, "num_workers", 0)]
-    if may_go_on_in_pass(trainer):
+    if in_pass:
         return "random augmentations" if with_workers else ""
     persist = any(getattr(loader, "persistent_workers", False) for loader in with_workers)
     return "with persistent workers, the order of the data and random augmentations" * persist

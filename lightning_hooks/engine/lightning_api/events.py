@@ -18,7 +18,7 @@ from lightning.pytorch.plugins.precision import Precision
 from lightning.pytorch.profilers import PassThroughProfiler
 from lightning.pytorch.strategies import SingleDeviceStrategy, Strategy
 
-from lightning_hooks.engine.hook_callback import HookCallback
+from lightning_hooks.engine.hook_callback import HookCallback, natives_with
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
 from lightning_hooks.engine.lightning_api.method_patch import FitChanges
 from lightning_hooks.utils.origin import is_ours
@@ -54,19 +54,19 @@ def skip_unused_events(trainer: L.Trainer, callbacks: Sequence[Callback], fit: F
     """
     fit.callback(restore_events, callbacks)
     held = _held_by_users(trainer)
-    for callback in callbacks:
-        if id(callback) not in held:
-            skip_events(callback, *_unused_events(trainer, callback))
+    muted = [callback for callback in callbacks if id(callback) not in held]
+    for callback in muted:
+        kind = type(callback)
+        skip_events(callback, *[n for n in EVENTS if getattr(kind, n, None) is STOCK[n]])
+    for hook in natives_with("_unused_events", muted):
+        skip_events(hook, *_unused_events(trainer, hook))
 
 
-def _unused_events(trainer: L.Trainer, callback: Callback) -> set[str]:
-    kind = type(callback)
-    unused = {name for name, stock in STOCK.items() if getattr(kind, name, None) is stock}
-    if isinstance(callback, HookCallback):
-        owner = next(base for base in kind.__mro__ if "_unused_events" in vars(base))
-        declared = callback._unused_events(trainer)
-        unused |= {name for name in declared if getattr(kind, name) is getattr(owner, name)}
-    return unused
+def _unused_events(trainer: L.Trainer, hook: HookCallback) -> list[str]:
+    """Return the events that the class declares unused and no subclass overrides."""
+    kind, declared = type(hook), hook._unused_events(trainer)
+    owner = next(base for base in kind.__mro__ if "_unused_events" in vars(base))
+    return [name for name in declared if getattr(kind, name) is getattr(owner, name)]
 
 
 def _held_by_users(trainer: L.Trainer) -> set[int]:

@@ -143,8 +143,10 @@ def check_private_names(trainer: L.Trainer) -> None:
         trainer: A Trainer with a module, in ``setup``.
     """
     _off.clear()
-    for feature, names in PRIVATE_NAMES.items():
-        missing = [name for name in names if not _exists(trainer, name)]
+    known = {name for names in PRIVATE_NAMES.values() for name in names}
+    lacking = {name for name in known if not _exists(trainer, name)}
+    for feature, names in PRIVATE_NAMES.items() if lacking else ():
+        missing = [name for name in names if name in lacking]
         if missing:
             _off.add(feature)
             rank_zero_warn(

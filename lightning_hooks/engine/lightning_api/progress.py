@@ -156,8 +156,9 @@ def resumed_after_last_batch(trainer: L.Trainer) -> bool:
 
 def goes_on_in_epoch(trainer: L.Trainer) -> bool:
     """Whether the epoch in which the file was written ends in the resumed run."""
-    has_ended = is_last_batch(trainer) and resumed_after_last_batch(trainer)
-    return is_resuming_mid_epoch(trainer) and not has_ended
+    if not is_resuming_mid_epoch(trainer):
+        return False
+    return not (is_last_batch(trainer) and resumed_after_last_batch(trainer))
 
 
 def accumulates(trainer: L.Trainer) -> bool:

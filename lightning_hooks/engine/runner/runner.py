@@ -721,18 +721,18 @@ class Runner:
         before, self.calls_hooks = self.calls_hooks, True
         hooks, place = self._hooks, 0
         try:
-            while place < len(hooks):
-                hook = hooks[place]
-                if id(hook) not in called:
-                    called[id(hook)] = hook
-                    method = hooks.method_at(hook, fn_name)
-                    if method is not None:
-                        with calling(hook, fn_name, self):
+            with calling(None, fn_name, self) as call:
+                while place < len(hooks):
+                    hook = call.hook = hooks[place]
+                    if id(hook) not in called:
+                        called[id(hook)] = hook
+                        method = hooks.method_at(hook, fn_name)
+                        if method is not None:
                             method(self)
-                if place >= len(hooks) or hooks[place] is not hook:
-                    # the place of a hook that has removed itself is the next hook's
-                    place = next((i for i, e in enumerate(hooks) if e is hook), place - 1)
-                place += 1
+                    if place >= len(hooks) or hooks[place] is not hook:
+                        # the place of a hook that has removed itself is the next hook's
+                        place = next((i for i, e in enumerate(hooks) if e is hook), place - 1)
+                    place += 1
         finally:
             self.calls_hooks = before
 

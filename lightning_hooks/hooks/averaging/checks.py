@@ -105,7 +105,8 @@ def check_rivals(hook: Hook, trainer: L.Trainer) -> None:
     """
     name = class_name(hook)
     hooks = Driver.of(trainer).roster.hooks
-    arguments = [_arguments(other) for other in natives_with("_averages_weights", hooks)]
+    averages = natives_with("_averages_weights", hooks)
+    arguments = [*map(_arguments, averages)] if len(averages) > 1 else []
     for kind, _ in [given for i, given in enumerate(arguments) if given in arguments[:i]]:
         line = "two %ss of equal arguments keep equal averages; leave one out"
         Driver.of(trainer).runner.logger.warning(line, kind.__name__)

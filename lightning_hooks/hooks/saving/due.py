@@ -183,8 +183,8 @@ class SavingHook(Hook):
             fit.patch(strategy, "load_checkpoint", partial(lightning_view.verify, trainer))
         self._load_last(trainer)
         is_hosted = self._hosted_at is not None and isinstance(self, ModelCheckpoint)
-        has_default = any(map(is_lightnings_default, callbacks_of(trainer)))
-        if is_hosted and has_default and not self._warned:
+        warns = is_hosted and not self._warned
+        if warns and any(map(is_lightnings_default, callbacks_of(trainer))):
             self._warned = True
             warn(
                 f"Lightning's default ModelCheckpoint runs beside the {type(self).__name__} in a "

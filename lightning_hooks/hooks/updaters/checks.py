@@ -5,17 +5,16 @@ from __future__ import annotations
 import contextlib
 import itertools
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
-import lightning as L
 from lightning.pytorch.callbacks import LearningRateMonitor, StochasticWeightAveraging
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.error_notes import listed
 from lightning_hooks.engine.hosted import class_name
 from lightning_hooks.engine.lightning_api.callback_list import callbacks_of
-from lightning_hooks.engine.priority import FAMILIES, is_family
+from lightning_hooks.engine.priority import FAMILIES, of_family
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.utils.warn import rank_zero_warn
@@ -174,14 +173,15 @@ def report_restored_bases(hook: Updater, runner: Runner) -> None:
         )
 
 
-def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
+def warn_of_rivals(hook: Updater, runner: Runner) -> None:
     """Warn of hooks, schedulers and ``StochasticWeightAveraging`` for the same values.
 
     Args:
         hook: An :class:`~lightning_hooks.hooks.updaters.updater.Updater` in a run.
-        trainer: The hook's Trainer.
+        runner: The run.
     """
-    names, own = _rivals(hook, trainer), _optimizers(hook, Driver.of(trainer).runner)
+    own = _optimizers(hook, runner)
+    names = _rivals(hook, runner, own)
     if len(names) > 1:
         start = ""
         if hook._base:  # not read yet in a run of the stand-in, whose loop calls before_run
@@ -195,15 +195,16 @@ def warn_of_rivals(hook: Updater, trainer: L.Trainer) -> None:
         )
 
 
-def _rivals(hook: Updater, trainer: L.Trainer) -> list[str]:
-    """Return the names of all that set a hook's values; none unless the hook is the last."""
-    runner = Driver.of(trainer).runner
-    family, own = _family(hook).__name__, _optimizers(hook, runner)
+def _rivals(hook: Updater, runner: Runner, own: Mapping[str, Any]) -> list[str]:
+    """Return the names of all that set the values of a hook's own optimizers.
+
+    None unless the hook is the last.
+    """
+    trainer = runner.trainer
     hooks = [
         other
-        for other in runner.hooks
-        if is_family(other, family)
-        and not overrides(other, f"_set_{hook._quantity.symbol}")  # may set some groups only
+        for other in of_family(runner.hooks, _family(hook).__name__)
+        if not overrides(other, f"_set_{hook._quantity.symbol}")  # may set some groups only
         and own.keys() & _optimizers(other, runner).keys()
     ]
     if not hooks or hooks[-1] is not hook:  # the last hook warns for all
@@ -254,17 +255,16 @@ def overrides(hook: Any, *names: str) -> bool:
     )
 
 
-def warn_of_early_monitors(hook: Updater, trainer: L.Trainer) -> None:
+def warn_of_early_monitors(hook: Updater, runner: Runner) -> None:
     """Warn of a ``LearningRateMonitor`` before the hooks, with the rates of the last step.
 
     Args:
         hook: A hook for learning rates; only the first of a Trainer warns.
-        trainer: The hook's Trainer.
+        runner: The run.
     """
-    runner = Driver.of(trainer).runner
-    first = next(updater for updater in runner.hooks if is_family(updater, "LrUpdaterHook"))
+    first = of_family(runner.hooks, "LrUpdaterHook")[0]
     before = itertools.takewhile(
-        lambda callback: not isinstance(callback, Driver), callbacks_of(trainer)
+        lambda callback: not isinstance(callback, Driver), callbacks_of(runner.trainer)
     )
     if first is hook and any(isinstance(callback, LearningRateMonitor) for callback in before):
         rank_zero_warn(

@@ -321,9 +321,10 @@ class Updater(Hook):
 
     def on_train_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Warn of rivals, once every hook has its bases, and of early readers of the rates."""
-        checks.warn_of_rivals(self, trainer)
+        runner = Driver.of(trainer).runner
+        checks.warn_of_rivals(self, runner)
         if self._quantity.symbol == "lr":
-            checks.warn_of_early_monitors(self, trainer)
+            checks.warn_of_early_monitors(self, runner)
 
     def on_train_epoch_start(self, trainer: L.Trainer, pl_module: L.LightningModule) -> None:
         """Set the values of parameter groups added in the last epoch, too."""

@@ -121,7 +121,7 @@ class LoopDriver(Driver):
     As in mmcv, no call of a hook is isolated from the model's state.
     """
 
-    def begin_hooks(self) -> None:
+    def begin_hooks(self, with_foreign: bool) -> None:
         """Leave the points to the loop, and the loss to the setter of the runner's ``outputs``."""
         self.runner.wrap_outputs = None
 

@@ -423,6 +423,75 @@ def test_workers_that_run_before_the_fit_are_told_of(tmp_path: Path) -> None:
         make_trainer(tmp_path, EMAHook()).fit(NoValidation(), loader)
 
 
+class InOrder(Sampler[int]):
+    """Gives the indices in an order, which a new run may be given another of."""
+
+    def __init__(self, order: list[int]) -> None:
+        self.order = order
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(self.order)
+
+
+class Drawn(Sampler[int]):
+    """Draws each index from the generator of the process."""
+
+    def __iter__(self) -> Iterator[int]:
+        return (int(torch.randint(8, ())) for _ in range(8))
+
+
+class Batches:
+    """A loader that is none of torch's."""
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(plain())
+
+    def __len__(self) -> int:
+        return 4
+
+
+def plain(**arguments: Any) -> DataLoader[Any]:
+    return DataLoader(make_loader(4).dataset, 2, **arguments)
+
+
+CHANGED: dict[str, tuple[Any, Any, str]] = {
+    "another order": (
+        *(plain(sampler=InOrder([*range(8)])), plain(sampler=InOrder([*range(7, -1, -1)]))),
+        "InOrder gives other indices than in the run that wrote the file",
+    ),
+    "drawn one by one": (
+        *(plain(sampler=Drawn()), plain(sampler=Drawn())),
+        "Drawn draws random numbers for each batch from a generator of the process",
+    ),
+    "another number of workers": (
+        *(plain(num_workers=1), plain(num_workers=2)),
+        "a training loader has another number of workers than before the resume",
+    ),
+    "another kind of loader": (
+        *(Batches(), Batches()),
+        "The reason: Batches is no DataLoader of torch and saves no state",
+    ),
+    "a loader of torch's in its place": (
+        *(Batches(), plain()),
+        "The reason: the file does not have its place",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CHANGED)
+def test_a_line_says_why_the_rest_of_a_pass_may_have_other_samples(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, recwarn: pytest.WarningsRecorder, case: str
+) -> None:
+    *loaders, line = CHANGED[case]
+    for loader, ckpt in zip(loaders, (None, tmp_path / "iter_2.pth"), strict=True):
+        torch.manual_seed(0 if ckpt is None else 5)
+        hook = CheckpointHook(2, by_epoch=False)
+        trainer = make_trainer(tmp_path, hook, enable_checkpointing=True)
+        trainer.fit(Inputs(), loader, ckpt_path=ckpt)
+    told = [*caplog.messages, *(str(each.message) for each in recwarn)]
+    assert sum(line in each for each in told) == 1
+
+
 def stateful() -> Any:
     kind = pytest.importorskip("torchdata.stateful_dataloader").StatefulDataLoader
     return kind(loader_place.Augmented(), batch_size=2, shuffle=True)
