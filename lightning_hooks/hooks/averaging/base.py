@@ -422,7 +422,8 @@ class AveragingHook(Hook):
         assert average is not None
         if names := average.new_parameters():
             self._repair()
-            has_begun, average = average.has_begun, self._make(runner.module, average.saved())
+            has_begun = average.has_begun
+            average = self._make(runner.module, average.saved(), average)
             average.has_begun = has_begun
             line = "%s also averages the new %s from now on, beginning with their present values"
             runner.logger.info(line, class_name(self), listed(names))
@@ -443,14 +444,18 @@ class AveragingHook(Hook):
             return average
         return self._make(module, loaded)
 
-    def _make(self, module: L.LightningModule, saved: SavedAverage | None) -> ModuleAverage:
+    def _make(
+        self,
+        module: L.LightningModule,
+        saved: SavedAverage | None,
+        before: ModuleAverage | None = None,
+    ) -> ModuleAverage:
         require_device(self, self._device)
         estimated = self._buffers == "ignore" and self._precise_bn is not False
         buffers = "statistics" if estimated else self._buffers
         kind = FlatAverage if isinstance(module.trainer.strategy, FSDPStrategy) else ModuleAverage
-        self._average = kind(
-            module, saved, buffers, self._swap == "copy", self._check == "all", self._device
-        )
+        by_copy, check_all = self._swap == "copy", self._check == "all"
+        self._average = kind(module, saved, buffers, by_copy, check_all, self._device, before)
         return self._average
 
     def _know_first(self, trainer: L.Trainer) -> None:

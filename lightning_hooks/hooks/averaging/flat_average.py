@@ -44,6 +44,9 @@ class FlatAverage(ModuleAverage):
         others = [p for p in averaged(self.module) if id(p) not in joined]
         return [p for p in fsdp.flat_parameters(self._model) if p.requires_grad] + others
 
+    def _frozen(self, *_: Any) -> list[Any]:
+        return []  # a flat parameter has all from the beginning
+
     def _saved(self) -> set[int]:
         return {
             id(buffer)

@@ -32,9 +32,9 @@ class ModuleAverage:
     """A second set of values for a module's parameters and, if wanted, buffers.
 
     Parameters of floating-point or complex type are averaged on their device, in float32 where
-    their own type is lower (a step of 0.0002 is lost in bfloat16). Integers are never averaged, and
-    frozen parameters are the module's own until they are trained. The values of buffers in the
-    state dict:
+    their own type is lower (a step of 0.0002 is lost in bfloat16). Integers are never averaged.
+    Frozen parameters are the module's own until they are trained; a parameter frozen later is
+    averaged on, also in a resumed run. The values of buffers in the state dict:
 
     ================  ==========================================================================
     ``buffers``       values in the average
@@ -63,6 +63,7 @@ class ModuleAverage:
         check_all: Search for NaN everywhere, see
             :class:`~lightning_hooks.hooks.averaging.nan_safe_update.NanSafeUpdate`.
         device: The device of the average; None for the devices of the parameters.
+        before: The average so far, whose parameters have an average still.
     """
 
     has_begun = True
@@ -91,14 +92,17 @@ class ModuleAverage:
         by_copy: bool = False,
         check_all: bool = False,
         device: str | None = None,
+        before: ModuleAverage | None = None,
     ) -> None:
         self.module = module
         start = {} if saved is None else {**saved.tensors, **saved.exact}
         if saved is not None and start:
             self.steps, self.updates = saved.steps or 0, saved.updates
         self._check_all = check_all
+        known = [] if before is None else before._tensors[: before._first_buffer]
         parameters = self._find_parameters()
-        self._first_buffer = len(parameters)
+        parameters += self._frozen({*map(id, known)}, start, {*map(id, parameters)})
+        self._first_buffer: int = len(parameters)
         # the tensors that follow the parameters
         self._slots = _buffers(module, buffers, self._saved())
         self._copies = buffers == "copy"
@@ -134,6 +138,18 @@ class ModuleAverage:
         """Return the parameters to average."""
         self._reshard()
         return averaged(self.module)
+
+    def _frozen(
+        self, known: Collection[int], start: Mapping[str, Any], trained: set[int]
+    ) -> list[Any]:
+        """Return the frozen parameters that have an average: here, or another value in a file."""
+        found = {}
+        for key, tensor in self.module.state_dict(keep_vars=True).items():
+            value = start.get(key, start.get(dtensors.uncompiled_key(key)))
+            is_other = value is not None and _is_other(value, tensor)
+            if id(tensor) not in trained and (id(tensor) in known or is_other):
+                found[id(tensor)] = tensor
+        return [each for each in found.values() if isinstance(each, torch.nn.Parameter)]
 
     def _saved(self) -> set[int]:
         """Return the ids of the tensors in the state dict."""
@@ -405,6 +421,15 @@ class ModuleAverage:
 def averaged(module: torch.nn.Module) -> list[torch.nn.Parameter]:
     """Return the parameters of a module that are averaged."""
     return [parameter for _, parameter in trained(module) if _is_number(parameter)]
+
+
+def _is_other(value: torch.Tensor, parameter: Any) -> bool:
+    """Whether the average of a whole parameter is another value than the parameter."""
+    if not isinstance(parameter, torch.nn.Parameter) or not _is_number(parameter):
+        return False
+    if dtensors.any_sharded([parameter]) or value.shape != parameter.shape:
+        return False
+    return not torch.equal(value.to(parameter.device, parameter.dtype), parameter)
 
 
 def _is_number(value: torch.Tensor) -> bool:

@@ -12,8 +12,8 @@ import torch
 from lightning.pytorch.callbacks import Callback, ModelPruning
 from torch import nn
 
-from lightning_hooks import EMAHook, FreezeHook, StochasticWeightAverageHook
-from support.training import NoValidation, TinyModule, fit
+from lightning_hooks import CheckpointHook, EMAHook, FreezeHook, StochasticWeightAverageHook
+from support.training import NoValidation, TinyModule, TinyNormModule, fit
 
 BATCHES, EPOCHS = 2, 3
 HALF: Any = {"momentum": 0.5, "warm_up": 0, "after_fit": "raw"}
@@ -175,3 +175,49 @@ def test_a_toggled_off_optimizer_keeps_its_average(tmp_path: Path) -> None:
     for name, value in by_hand.average.items():
         if not name.startswith("net.0"):
             torch.testing.assert_close(hook.ema_state_dict()[name], value)
+
+
+class FreezesInTurn(NoValidation):
+    """Trains its layers in turn, and freezes each in the other's step, as GANs do by hand."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.automatic_optimization = False
+        self.other = nn.Linear(2, 2).requires_grad_(False)  # trained first
+
+    def training_step(self, batch: Any, batch_idx: int) -> None:
+        layers = self.other, self.net
+        for layer, frozen, optimizer in zip(layers, layers[::-1], self.optimizers(), strict=True):
+            layer.requires_grad_(True)
+            frozen.requires_grad_(False)
+            optimizer.zero_grad()
+            self.manual_backward(self.other(self.net(batch[0])).square().mean())
+            optimizer.step()
+
+    def configure_optimizers(self) -> Any:
+        return [torch.optim.SGD(part.parameters(), 0.1) for part in (self.other, self.net)]
+
+
+def test_what_is_frozen_while_another_layer_is_found_keeps_its_average(tmp_path: Path) -> None:
+    ema, by_hand = EMAHook(**HALF), ByHand()
+    fit(
+        tmp_path, ema, module=FreezesInTurn, batches=BATCHES, max_epochs=EPOCHS, callbacks=[by_hand]
+    )
+    found = ema.ema_state_dict()
+    assert found.keys() == by_hand.average.keys()
+    for name, value in by_hand.average.items():
+        torch.testing.assert_close(found[name], value)
+
+
+def test_what_a_resumed_run_freezes_keeps_its_average(tmp_path: Path) -> None:
+    ema, hooks = EMAHook(**HALF), [CheckpointHook()]
+    options: dict[str, Any] = {"module": TinyNormModule, "batches": BATCHES, "val": 1}
+    fit(tmp_path, ema, *hooks, max_epochs=1, **options)
+    before, resumed = ema.ema_state_dict(), EMAHook(**HALF)
+    freeze = FreezeHook("net.0")
+    trainer = fit(tmp_path, resumed, freeze, *hooks, max_epochs=2, ckpt_path="last", **options)
+    raw = trainer.lightning_module.state_dict()
+    after = resumed.ema_state_dict()
+    for key in ("net.0.weight", "net.0.bias"):  # two steps of half the way
+        torch.testing.assert_close(after[key], raw[key] + (before[key] - raw[key]) / 4)
+    assert not torch.equal(after["net.0.weight"], raw["net.0.weight"])
