@@ -15,7 +15,7 @@ from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.hook import Hook
 from lightning_hooks.engine.lightning_api.logged_values import RAW
 from lightning_hooks.engine.priority import loggers_of
-from lightning_hooks.engine.runner.line import Line, has_rates, in_fit
+from lightning_hooks.engine.runner.line import Line, in_fit
 from lightning_hooks.engine.runner.log_buffer import LogBuffer
 from lightning_hooks.loggers.as_lightning_logger import HooksLogger
 from lightning_hooks.utils.arguments import check_bool, check_int
@@ -432,7 +432,8 @@ class LoggerHook(Hook):
             add_mode: Whether names begin with the mode.
             tags_to_skip: Names to leave out.
         """
-        if self._line(runner).is_given:
+        line = self._line(runner)
+        if line.is_given:
             return {k: v for k, v in runner.log_buffer.output.items() if allow_scalar}
         prefix = f"{self.get_mode(runner)}/" if add_mode else ""
         keys, tags = _keys(runner, prefix), {}
@@ -444,7 +445,7 @@ class LoggerHook(Hook):
             if not allow_text and isinstance(value, str):
                 continue
             tags[keys[name]] = value
-        if not has_rates(runner):
+        if not line.rates:
             return tags
         return {**tags, **self.get_lr_tags(runner), **self.get_momentum_tags(runner)}
 
