@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import functools
 import itertools
@@ -123,22 +124,15 @@ class RunLog:
         batches, lengths, within = self.batches, self._lengths, {"train"}
         if self._validates_within:
             within.add("val")
-
-        @functools.cache
-        def before(epoch: int) -> int:
-            """Return the iterations before an epoch."""
-            usual = batches or 0
-            changes = (length - usual for each, length in lengths.items() if each < epoch)
-            return (epoch - 1) * usual + sum(changes)
-
+        usual, known = batches or 0, sorted(lengths)
+        changes = [0, *itertools.accumulate(lengths[epoch] - usual for epoch in known)]
         for row in self.rows:
             at = float(row["iter"])
             if batches is not None:
                 epoch, length = row["epoch"], lengths.get(row["epoch"], batches)
                 done = row["iter"] if row["mode"] in within and _is_of_fit(row) else length
-                at = before(epoch) + done
-                if in_epochs:
-                    at = ((epoch - 1) * length + done) / length
+                begun = (epoch - 1) * usual + changes[bisect.bisect_left(known, epoch)]
+                at = ((epoch - 1) * length + done) / length if in_epochs else begun + done
             for key, value in _numbers(row):
                 if row["mode"] == "val" and key.partition(".")[0] in RATES:
                     continue  # repeats the training's value
