@@ -54,15 +54,25 @@ def _value(group: dict[str, Any], what: str) -> Any:
 def moved_values(optimizer: Any) -> Iterator[tuple[str, float, float]]:
     """Yield name, first and present value of each value that a schedule has moved, by group."""
     for group in optimizer.param_groups:
-        for key in group:
+        for key, first in group.items():
             name = str(key).removeprefix("initial_")
-            if name == key or not isinstance(group[key], (int, float, torch.Tensor)):
-                continue
-            entry, _, item = name.partition(".")
-            now = group.get(entry, group.get("betas", [None])[0] if entry == "momentum" else None)
-            now = now[int(item)] if item else now
-            if now is not None and float(now) != float(group[key]):
-                yield name, float(group[key]), float(now)
+            now = _number(group, name)
+            if name != key and _is_number(first) and _is_number(now) and float(now) != float(first):
+                yield name, float(first), float(now)
+
+
+def _number(group: dict[str, Any], name: str) -> Any:
+    """Return an entry of a group; ``"betas.1"`` is the second of ``betas``."""
+    if name == "momentum" and name not in group:
+        name = "betas.0"
+    entry, _, item = name.partition(".")
+    if item.isdecimal() and isinstance(group.get(entry), (tuple, list)):
+        return dict(enumerate(group[entry])).get(int(item))
+    return group.get(name)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float, torch.Tensor))
 
 
 def with_modes(optimizers: Iterable[Any]) -> list[Any]:
