@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
+from numbers import Real
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
@@ -14,7 +15,7 @@ from lightning_hooks.utils.plain_types import plain
 if TYPE_CHECKING:
     from lightning_hooks.engine.runner.runner import Runner
 
-__all__ = ["Rates", "StepRates", "by_optimizer", "moved_values", "rates", "with_modes"]
+__all__ = ["Rates", "StepRates", "by_optimizer", "moved_values", "number_in", "rates", "with_modes"]
 
 _RATES = ("lr", "momentum", "betas")
 
@@ -54,25 +55,32 @@ def _value(group: dict[str, Any], what: str) -> Any:
 def moved_values(optimizer: Any) -> Iterator[tuple[str, float, float]]:
     """Yield name, first and present value of each value that a schedule has moved, by group."""
     for group in optimizer.param_groups:
-        for key, first in group.items():
+        for key in group:
             name = str(key).removeprefix("initial_")
-            now = _number(group, name)
-            if name != key and _is_number(first) and _is_number(now) and float(now) != float(first):
+            first, now = group[key], number_in(group, name)
+            is_first = name != key and isinstance(first, (int, float, torch.Tensor))
+            if is_first and now is not None and float(now) != float(first):
                 yield name, float(first), float(now)
 
 
-def _number(group: dict[str, Any], name: str) -> Any:
-    """Return an entry of a group; ``"betas.1"`` is the second of ``betas``."""
+def number_in(group: dict[str, Any], name: str) -> Any:
+    """Return a number of a parameter group; None without the number.
+
+    The name ``"betas.1"`` is the second of ``betas``; ``"momentum"`` is the first of ``betas`` in a
+    group without ``momentum``.
+
+    >>> number_in({"betas": (0.9, 0.99)}, "momentum"), number_in({"mode": "fast"}, "mode")
+    (0.9, None)
+    """
     if name == "momentum" and name not in group:
         name = "betas.0"
-    entry, _, item = name.partition(".")
-    if item.isdecimal() and isinstance(group.get(entry), (tuple, list)):
-        return dict(enumerate(group[entry])).get(int(item))
-    return group.get(name)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, (int, float, torch.Tensor))
+    key, _, item = name.partition(".")
+    entry = group.get(key)
+    if item:
+        items = enumerate(entry) if isinstance(entry, (tuple, list)) else ()
+        entry = next((each for i, each in items if str(i) == item), None)
+    is_number = isinstance(entry, (Real, torch.Tensor)) and not isinstance(entry, bool)
+    return entry if is_number else None
 
 
 def with_modes(optimizers: Iterable[Any]) -> list[Any]:

@@ -5,16 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from functools import partial
-from numbers import Real
 from operator import mul
 from typing import Any
 
 import lightning as L
-import torch
 
 from lightning_hooks.engine.driver.driver import Driver
 from lightning_hooks.engine.priority import loggers_of
 from lightning_hooks.engine.registry import HOOKS
+from lightning_hooks.engine.runner.optimizers import number_in
 from lightning_hooks.engine.runner.runner import Runner
 from lightning_hooks.hooks.updaters import param_groups
 from lightning_hooks.hooks.updaters.lr import LARGEST_RATE, LrUpdaterHook
@@ -32,25 +31,16 @@ OWN_HOOKS = {"lr": "LrUpdaterHook", "momentum": "MomentumUpdaterHook"}
 
 def field_of(name: str) -> Quantity:
     """Return an entry of a group as a quantity; ``"betas.1"`` is the second of ``betas``."""
-    key, _, item = name.partition(".")
-    is_share = key in ("betas", "alpha", "dampening")
+    is_share = name.partition(".")[0] in ("betas", "alpha", "dampening")
     return Quantity(
         name,
         name,
-        partial(_read, key, item),
+        partial(number_in, name=name),
         f"no {name}",
         highest=math.nextafter(1, 0) if is_share else LARGEST_RATE,
         valid_range="in [0, 1)" if is_share else f"between 0 and {LARGEST_RATE:.2g}",
         warm_up=mul,
     )
-
-
-def _read(key: str, item: str, group: dict[str, Any]) -> Any:
-    entry = group.get(key)
-    if item:
-        entry = dict(enumerate(entry)).get(int(item)) if isinstance(entry, (tuple, list)) else None
-    is_number = isinstance(entry, (Real, torch.Tensor)) and not isinstance(entry, bool)
-    return entry if is_number else None
 
 
 def _names_in(group: dict[str, Any]) -> Iterator[str]:

@@ -122,6 +122,19 @@ def test_another_value_that_no_schedule_sets_any_more_is_told(
     assert "has left it" not in caplog.text
 
 
+def test_a_text_of_a_group_is_no_value_that_a_schedule_has_left(
+    tmp_path: Path, caplog: Any
+) -> None:
+    class Named(Configured):
+        def configure_optimizers(self) -> Any:
+            group = {"params": self.parameters(), "mode": "fast", "initial_mode": 1.0}
+            return torch.optim.SGD([group], **self.options)
+
+    fit(tmp_path, cosine(), CheckpointHook(), module=Named(), max_epochs=2)
+    fit(tmp_path, CheckpointHook(), module=Named(), max_epochs=3, ckpt_path="last")
+    assert caplog.text.count("has left it") == 1
+
+
 @pytest.mark.parametrize(
     ("module", "callbacks"),
     [
