@@ -1,8 +1,8 @@
-"""Run all benches, or those named: ``python -m benchmarks``; each has a process of its own.
+"""Run all benches, or the named ones, each in a separate process: ``python -m benchmarks``.
 
-Prints the tables, and writes what the documentation shows: ``results.json`` with every round's
-figures, ``goals.md``, ``goals.png`` and ``tables.md``. Peers that are not installed do not take
-part; ``make bench`` builds an environment that has them.
+Prints the tables and writes the files that the documentation shows: ``results.json`` with every
+round's figures, ``goals.md``, ``goals.png`` and ``tables.md``. A peer that is not installed is left
+out; ``make bench`` builds an environment with all peers.
 
     python -m benchmarks [NAME ...] [--rounds N] [--results DIR]
 """
@@ -63,7 +63,7 @@ def run_here(name: str, rounds: int | None) -> list[Bench]:
 
 
 def run_apart(name: str, rounds: int | None) -> list[dict[str, Any]]:
-    """Run one bench in a process of its own, which prints its tables; return what it found."""
+    """Run one bench in a new process, where it prints its tables; return its results."""
     with tempfile.TemporaryDirectory() as directory:
         path = Path(directory, "found.json")
         python = CLIENTS if name == "logging" and CLIENTS.exists() else sys.executable

@@ -1,4 +1,4 @@
-"""Run jobs by turns, each up to its next mark, so that what slows the machine meets all alike."""
+"""Run jobs in turns, each up to its next mark: a slow moment of the machine slows all jobs."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ T = TypeVar("T")
 
 
 def alternately(jobs: Mapping[str, Callable[[Callable[[], None]], T]]) -> dict[str, T]:
-    """Run jobs in threads of which one at a time goes on; return their results.
+    """Run jobs in threads, one thread at a time; return the results of the jobs.
 
     Args:
-        jobs: Each takes a function that lets all others go on, and returns when it is its turn.
+        jobs: Functions by name. A job gets a function ``pass_on``; a call of ``pass_on`` runs the
+            other jobs and returns when the calling job's turn comes.
     """
     turns = {name: threading.Semaphore(0) for name in jobs}
     ring = list(jobs)

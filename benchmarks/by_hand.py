@@ -23,8 +23,8 @@ class ByHand(Muted):
     """Do everything in one callback: a cosine, two times, the loss, and a line of averages.
 
     Args:
-        directory: Where the line goes.
-        steps: Those of the cosine.
+        directory: The folder of the log's files.
+        steps: The length of the cosine in steps.
         interval: Steps between two lines.
     """
 
@@ -54,7 +54,7 @@ class ByHand(Muted):
 
 
 class InLists(Muted):
-    """Call three fixed hooks whose methods are in lists, without any way to add others.
+    """Call three fixed hooks from lists of methods; no hook can be added.
 
     The arguments are those of :class:`ByHand`.
     """

@@ -1,9 +1,8 @@
 """The cost of saving a checkpoint, and the time that the training waits for it.
 
-About 293 MiB in 800 tensors, as ResNet-50 with Adam, each time into an empty directory, which
-``TMPDIR`` says where to make. The peers are mmcv's way (``torch.save`` into memory, then one write,
-nothing synced; and the same with the fsync that ours has), Lightning's two writers and one plain
-copy.
+A checkpoint has about 293 MiB in 800 tensors, like ResNet-50 with Adam; each save writes into an
+empty directory below ``TMPDIR``. The peers are mmcv's way (``torch.save`` into memory, then one
+write, without an fsync and with our fsync), Lightning's two writers and one plain copy.
 
     python -m benchmarks checkpoint
 """
@@ -91,7 +90,7 @@ class Peak:
 
 
 def resident() -> int:
-    """Return the bytes of this process that are in memory."""
+    """Return this process's resident memory in bytes."""
     with open("/proc/self/statm") as file:
         return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
 

@@ -1,11 +1,11 @@
 """The time that a usual set of hooks adds to a step: learning rate, log, timer, checkpoint.
 
-A figure is the processor time of a step of a tiny model, in the middle of an epoch whose end
-would save: the lesser of two hundreds of steps, each of which has its lines of the log. Each set
-is measured over the same loop without it: ours and Lightning's own equivalents in Lightning's,
-mmcv's hooks in mmcv's. The floor is one callback that does the same by itself: no hook, no runner,
-nobody who could look or change anything. The other floor has hooks, their methods in lists, and as
-many callbacks as the set has that say that they do nothing: Lightning asks them all the same.
+A figure is the processor time of a step of a tiny model in the middle of an epoch: the lesser of
+two runs of 100 steps with their log lines. The time of the same loop without hooks is subtracted:
+of Lightning's loop for our hooks and for Lightning's own equivalents, of mmcv's loop for mmcv's
+hooks. There are two floors. In the first, one callback does the set's work, without hooks and
+without a runner. In the second, hooks are called from lists of their methods, and the Trainer has
+as many callbacks without an event as the set has hooks, since Lightning calls every callback.
 
     python -m benchmarks defaults
 """
@@ -45,7 +45,7 @@ MMCV_BARE, MMCV = "mmcv, bare", "mmcv's default set in mmcv"
 
 
 class Module(DirectModule):
-    """A linear layer; with ``logs`` it logs and schedules as Lightning's users do."""
+    """A linear layer; with ``logs`` the module logs and schedules as Lightning's users do."""
 
     def __init__(self, logs: bool = False) -> None:
         super().__init__()
@@ -86,7 +86,7 @@ class Meter:
 
 
 class Metered(Callback):
-    """Calls a meter at its marks and ends the run at the last; the first of all callbacks."""
+    """Calls a meter at each step, as the first callback, and ends the run at the last mark."""
 
     def __init__(self, meter: Any) -> None:
         self.meter = meter
@@ -119,7 +119,7 @@ def default_hooks(interval: int) -> list[Any]:
 
 
 def in_lightning(kind: str, meter: Meter) -> None:
-    """Train with one of the sets."""
+    """Train with a set of hooks."""
     with tempfile.TemporaryDirectory() as directory:
         options: dict[str, Any] = {}
         callbacks: list[Any] = [Metered(meter)]
@@ -143,7 +143,7 @@ def in_lightning(kind: str, meter: Meter) -> None:
 
 
 def in_mmcv(kind: str, meter: Meter) -> None:
-    """Train in mmcv's runner, which always has a hook that steps the optimizer."""
+    """Train in mmcv's runner, always with a hook that steps the optimizer."""
     import oracle  # tests/golden: it makes mmcv import without torchvision
 
     class Model(nn.Module):
@@ -176,7 +176,7 @@ def in_mmcv(kind: str, meter: Meter) -> None:
 
 
 def cases() -> dict[str, Callable[[Meter], None]]:
-    """Return what trains with each set, while a meter runs."""
+    """Return the training function of each set, by name."""
     found: dict[str, Callable[[Meter], None]] = {
         kind: functools.partial(in_lightning, kind) for kind in KINDS
     }
@@ -201,7 +201,7 @@ def run(rounds: int = 30) -> Bench:
 
 
 def compare(bench: Bench) -> None:
-    """Add what our set, and each part of it, takes of what the peers' sets take."""
+    """Add the ratios of our set, and of each hook of our set, to the peers' sets."""
     extra = bench.over(OURS, BARE)
     what = f"{OURS}, over the bare loop"
     peers = [(LIGHTNINGS, BARE)]

@@ -1,10 +1,10 @@
 """The number of waits for the device that hooks cause, and on a GPU their time in a step.
 
-The models have the parameters of a ResNet-50 and of a ViT-B, and a step that only adds them up: the
-host is the slower of the two, and each wait shows. The figures that matter are counts, of one
-interval between two logs, checks or saves: on a GPU what torch's profiler sees of CUDA's
-synchronisations, elsewhere how often a tensor is asked for its numbers. What Lightning's loop does
-without hooks is taken off. Only this bench uses the GPU, if there is one.
+The models have the parameters of a ResNet-50 and of a ViT-B, and a training step that only sums the
+parameters: the host is slower than the device, so each wait shows. The main figures are counts per
+interval between two log lines, checks or saves: on a GPU the CUDA synchronizations in torch's
+profiler, on a CPU the reads of tensor values. The counts of Lightning's loop without hooks are
+subtracted. No other bench uses the GPU.
 
     python -m benchmarks device
 """
@@ -79,7 +79,7 @@ class Module(L.LightningModule):
 
 
 class Meter:
-    """Measures the steps between two marks; this class measures microseconds of one step."""
+    """Measures the steps between two marks; this base class measures microseconds per step."""
 
     marks = FIRST, LAST
     figure = 0.0
@@ -137,7 +137,7 @@ class Reads(Meter, TorchFunctionMode):
 
 @dataclass(frozen=True)
 class Case:
-    """Callbacks made in a directory, the loop that is taken off, and how the module logs."""
+    """Callbacks made in a directory, the loop to subtract, and how the module logs."""
 
     make: Callable[[str], list[Any]] = lambda directory: []
     base: str = "no hooks"
@@ -148,7 +148,7 @@ class Case:
 
 
 def checkpoint(directory: str) -> Any:
-    """Make the hook that saves once in an interval."""
+    """Make a hook with one save per interval."""
     return CheckpointHook(
         INTERVAL, by_epoch=False, out_dir=directory, max_keep_ckpts=1, background=True
     )

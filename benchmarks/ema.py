@@ -1,7 +1,7 @@
-"""The cost of an average of the weights: its update after a step, its swap for validation.
+"""The cost of an average of the weights: the update after a step, the swap for a validation.
 
-Each contender is the hook or callback itself, called as a trainer would, without a training step
-around it. The floor is ``torch._foreach_lerp_`` on lists made before.
+Each contender is the real hook or callback, called as its trainer calls it, without a training
+step. The floor is ``torch._foreach_lerp_`` on prepared lists.
 
     python -m benchmarks ema
 """

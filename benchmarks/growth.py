@@ -1,8 +1,8 @@
-"""The cost of a step in long runs and with many hooks, which should stay the same.
+"""The cost of a step in a long run, and with many hooks; a step should not become slower.
 
-One run of half a million iterations of next to no work, with the usual hooks: the processor time
-of a step and the memory of the process are noted at the end of each tenth. And the six events of a
-batch with 1 to 200 hooks.
+A run of half a million nearly empty iterations has the usual hooks; the processor time of a step
+and the memory of the process are noted after each tenth of the run. Then the six events of a batch
+are timed with 1 to 200 hooks.
 
     python -m benchmarks growth
 """
@@ -43,7 +43,7 @@ class Counter:
 
 
 class Still(L.LightningModule):
-    """A module whose step has no backward; hooks are called all the same."""
+    """A module with manual optimization whose step runs no backward."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,6 +1,6 @@
 """The time and modules that ``import lightning_hooks`` adds to ``import lightning.pytorch``.
 
-Each figure is of a fresh process, in turns.
+Each figure comes from a new process; the cases take turns.
 
     python -m benchmarks imports
 """
@@ -22,7 +22,7 @@ print(time.process_time() - start, len(sys.modules) - modules, time.process_time
 
 
 def measure(module: str, which: int) -> float:
-    """Return the seconds that a module takes after Lightning, its modules, or those of all."""
+    """Return a figure of an import after Lightning: seconds, new modules, or all seconds."""
     code = CODE.format(module)
     command = [sys.executable, "-W", "ignore", "-c", code]
     found = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()

@@ -1,8 +1,8 @@
-"""The instructions that a usual set of hooks adds to a step; load does not change them.
+"""The processor instructions that a usual set of hooks adds to a step, whatever the machine's load.
 
-The sets are those of ``defaults``; valgrind's callgrind counts what the processor executes between
-two steps of an epoch. One round is enough: it comes out the same to a few thousand. Without
-valgrind this bench does not take part.
+The bench has the sets of ``defaults``; valgrind's callgrind counts the instructions between two
+steps of an epoch. One round is enough: rounds differ by a few thousand instructions. Without
+valgrind the bench is left out.
 
     python -m benchmarks instructions
 """
@@ -26,17 +26,17 @@ from benchmarks.measure import Bench, Figures
 
 
 class Counted(Meter):
-    """Makes callgrind, under which this process runs, write its counts to a file."""
+    """Has callgrind, which runs this process, write its counts to a file."""
 
     def mark(self, step: int) -> None:
-        """Begin to count at the first mark, write down the counts at the last."""
+        """Start to count at the first mark; write the counts at the last mark."""
         mark(step)
 
 
 def mark(step: int) -> None:
-    """Have callgrind begin to count at the first step, and write down its counts at the last.
+    """Have callgrind start to count at the first step and write the counts at the last step.
 
-    In between two countings the program runs ten times as fast.
+    Outside of the counted steps the program runs ten times as fast.
     """
     actions = {FIRST: ("--instr=on", "--zero"), LAST: ("--dump", "--instr=off")}
     for action in actions.get(step, ()):
@@ -53,8 +53,8 @@ def count(module: str, runs: int) -> Figures:
     """Run a program under callgrind; return the thousands of instructions of a step.
 
     Args:
-        module: The program, which has callgrind write down as many runs.
-        runs: Their number.
+        module: The program.
+        runs: The number of runs that the program counts.
     """
     with tempfile.TemporaryDirectory() as directory:
         out = Path(directory, "counted")

@@ -1,9 +1,10 @@
 """The cost of checking every loss: the check of one step, in the middle of a real fit.
 
-A figure is processor time. The peer is ``assert torch.isfinite(loss)`` in every step, which on a
-GPU waits for the device each time; ours reads it once per interval. "skip" is the whole decision
-before the step of a network of 60 parameters, losses, gradients and buffers included, beside that
-of torch's ``GradScaler``, by gradients alone, and beside the kernel that both call.
+A figure is processor time. The peer is ``assert torch.isfinite(loss)`` in every step, with a wait
+for the device each time on a GPU; our hook reads the device once per interval. "skip" is the whole
+decision before the optimizer's step of a network with 60 parameters, by losses, gradients and
+buffers. The peers of "skip" are torch's ``GradScaler``, with a decision by gradients alone, and the
+bare kernel.
 
     python -m benchmarks invalid_loss
 """
@@ -36,7 +37,7 @@ class Assertion(Hook):
 
 
 class SeldomAssertion(Hook):
-    """Assert it in some steps only, as mmdetection does, and miss the others."""
+    """Assert that the loss is finite in some steps only, as mmdetection does."""
 
     def after_train_iter(self, runner: Any) -> None:
         if self.every_n_iters(runner, INTERVAL):
@@ -78,7 +79,7 @@ class Module(L.LightningModule):
 
 
 class Measure(Callback):
-    """Times a check in the middle of a fit, over steps of their own numbers."""
+    """Times a check in the middle of a fit, repeated with rising step numbers."""
 
     def __init__(self, hook: Hook) -> None:
         self.hook = hook
@@ -95,7 +96,7 @@ class Measure(Callback):
 
 
 class MeasureSkip(Callback):
-    """Times the decision before an optimizer's step, that of a gradient scaler, and its kernel."""
+    """Times the decision before an optimizer's step, a gradient scaler's, and the kernel."""
 
     def __init__(self, hook: CheckInvalidLossHook) -> None:
         self.hook = hook

@@ -1,9 +1,10 @@
-"""The instructions of Lightning's bare step, and of one without three things that it does in each.
+"""The processor instructions of Lightning's bare step, and of a step with three cheaper parts.
 
-It writes the name of the running event to the module, 44 times, where torch searches the module's
-parameters for that name each time; it enters a generator for a profiler that records nothing, 23
-times; and it reads the signature of ``training_step``. Each is replaced in turn by what does the
-same. Valgrind's callgrind counts; without it this bench does not take part.
+In each step Lightning writes the name of the running event to the module 44 times, each time with
+torch's search of the module's parameters for the name; Lightning enters a context manager of a
+profiler without records 23 times, and reads the signature of ``training_step``. A case replaces one
+of the three by a cheaper equivalent. Valgrind's callgrind counts; without valgrind the bench is
+left out.
 
     python -m benchmarks lightning_step
 """

@@ -1,6 +1,6 @@
-"""What it takes of a batch that an ordinary ``DataLoader`` keeps its place for files.
+"""The cost per batch of keeping an ordinary ``DataLoader``'s place for checkpoints.
 
-A loader is iterated as in a fit with hooks, and as without.
+A loader is iterated as in a fit with hooks, and as in a fit without hooks.
 
     python -m benchmarks loader
 """

@@ -1,13 +1,14 @@
 """The cost of logging: five scalars a step, and all eight backends at once.
 
-All cases run in one process, in turns, and are compared with the loop of the same round that
-does not log, but returns the same. The peer is Lightning's ``self.log`` with its ``CSVLogger``, of
-the hooks for MLflow and W&B with its logger for the same tracker.
-What five scalars cost is the processor time of the thread that trains. Of eight backends three
-times are shown: on the clock, which is what the user sees, the processor time of all threads,
-which depends less on what else the machine does, and that of the other threads while the clients
-start, which is paid once, and in which the interpreter's lock is mostly theirs. Garbage is
-collected there as it is for users. The interval is 10, the loggers' default, or 1.
+All cases run in one process, in turns, and are compared with a loop of the same round without
+logging. The peer is Lightning's ``self.log`` with ``CSVLogger``; the peers of the hooks for MLflow
+and W&B are Lightning's loggers for the same trackers.
+
+The cost of five scalars is processor time of the training thread. Eight backends have three times:
+the wall-clock time, as users see it; the processor time of all threads, with less influence of the
+machine's load; and the processor time of the other threads while the clients start, once per run.
+Python's garbage collection is on for the eight backends. The interval is 10, the loggers' default,
+or 1.
 
     python -m benchmarks logging
 """
@@ -69,7 +70,7 @@ class Module(L.LightningModule):
 
 
 class Clock(Hook):
-    """Notes the times of ``steps`` steps: on the clock, of this thread, and of all threads."""
+    """Notes the wall-clock and processor times of ``steps`` steps, of this and of all threads."""
 
     _reads_step = False
     priority = "LOWEST"
@@ -91,7 +92,7 @@ class Clock(Hook):
 
     @property
     def means(self) -> Times:
-        """Seconds per step; and the seconds of other threads before those steps."""
+        """Seconds per step, and the seconds of other threads before the first timed step."""
         spans = zip(self.times[0], self.times[-1], strict=True)
         _, ours, all_ = self.times[0]
         means = [(last - first) / self.steps for first, last in spans]
@@ -115,7 +116,7 @@ def wandb_logger(folder: str) -> WandbLogger:
 
 
 def forget_trackers() -> None:
-    """End what Lightning's loggers leave to the process: a run of W&B, and MLflow's store."""
+    """End the W&B run and MLflow's store that Lightning's loggers leave open."""
     if has("wandb"):
         import wandb
 

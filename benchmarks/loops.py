@@ -1,8 +1,8 @@
-"""The loops that the bench ``whole`` compares: by hand, mmcv's, Lightning's, and an old script's.
+"""The training loops of the bench ``whole``: by hand, mmcv's, Lightning's, and an old script's.
 
-Each trains the same net by the same task: it steps, sets the rates of a cosine, takes the time,
-writes a text log, and if the task demands it validates, and saves at the end of every epoch. Two of
-them are bare: a ``for`` loop, and Lightning without a hook.
+Each loop trains the same net on the same task: steps, cosine learning rates, step times and a text
+log; a task may add validations, and a checkpoint at each epoch's end. Two loops are bare: a ``for``
+loop, and Lightning without hooks.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ SCRIPT = "an old script with Lightning as its engine"
 
 
 class Metered(Callback):
-    """Calls a meter, the first of all callbacks, and ends the run at its last mark."""
+    """Calls a meter at each step, as the first callback, and ends the run at the last mark."""
 
     def __init__(self, meter: Meter) -> None:
         self.meter = meter
@@ -72,7 +72,7 @@ class Module(L.LightningModule):
 
 
 class LoggingModule(Module):
-    """The same, which schedules and logs as Lightning's users do."""
+    """A :class:`Module` that schedules and logs as Lightning's users do."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         loss = super().training_step(batch, batch_idx)
@@ -86,7 +86,7 @@ class LoggingModule(Module):
 
 
 class Model(nn.Module):
-    """The same net, as mmcv's runners train it."""
+    """The same net with the ``train_step`` that mmcv's runners call."""
 
     def __init__(self, net: nn.Module) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ def bare(task: Task) -> list[Any]:
 
 
 def own_callbacks(task: Task) -> list[Any]:
-    """Return Lightning's own for what our set does; its log is a CSVLogger."""
+    """Return Lightning's own equivalents of our set; a ``CSVLogger`` is the log."""
     saving = ModelCheckpoint(save_top_k=-1, every_n_epochs=1 if task.saves else 1000)
     return [LearningRateMonitor("step"), Timer(), saving]
 
@@ -142,7 +142,7 @@ def native_hooks(task: Task) -> list[Any]:
 
 
 def mmcv_hooks(task: Task) -> list[Any]:
-    """Return mmcv's set, hosted in an adapter that gives backward and steps to it."""
+    """Return mmcv's set in an adapter; mmcv's ``OptimizerHook`` runs backward and steps."""
     import oracle
 
     by_epoch = task.by_epoch
@@ -161,7 +161,7 @@ def mmcv_hooks(task: Task) -> list[Any]:
 def in_lightning(
     callbacks: Callable[[Task], list[Any]], task: Task, make_module: type[Module] = Module
 ) -> None:
-    """Train a LightningModule with callbacks; one that logs does so into a CSV file."""
+    """Train a LightningModule with callbacks; a module that logs gets a ``CSVLogger``."""
     given = callbacks(task)
     saves = any(isinstance(one, Checkpoint) for one in given)
     options: dict[str, Any] = {"num_sanity_val_steps": 0, "enable_checkpointing": saves}
@@ -183,7 +183,7 @@ class Done(Exception):  # noqa: N818
 
 
 def in_runner(make_runner: Any, hook: type, task: Task) -> None:
-    """Train in mmcv's runner, or in the one that stands for it."""
+    """Train in mmcv's runner, or in the stand-in's."""
 
     class MeteredHook(hook):  # type: ignore[misc]
         def before_train_iter(self, runner: Any) -> None:
@@ -221,7 +221,7 @@ def mmcv_runner(name: str, limit: int, model: nn.Module, directory: str) -> Any:
 
 
 def standin_runner(name: str, limit: int, model: nn.Module, directory: str) -> Any:
-    """Make the runner that stands for mmcv's, with Lightning as the engine."""
+    """Make the stand-in's runner, with Lightning as the engine."""
     from lightning_hooks.standin.runner.epoch_based_runner import EpochBasedRunner
     from lightning_hooks.standin.runner.iter_based_runner import IterBasedRunner
 

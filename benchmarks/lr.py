@@ -1,8 +1,8 @@
 """The cost of setting learning rates in an iteration: ours, mmcv's hook, torch's scheduler.
 
-All cases run in one process, in turns, each on the run that it is made for: our hook inside a real
-fit, mmcv's on its own runner. A figure is the processor time of the least of several repetitions.
-The rates are compared too: ours and mmcv's are equal to the last bit.
+All cases run in one process, in turns: our hook inside a real fit, mmcv's hook in mmcv's runner. A
+figure is the processor time of the fastest of several repetitions. The rates are compared as well:
+our rates and mmcv's are equal to the last bit.
 
     python -m benchmarks lr
 """
@@ -40,7 +40,7 @@ GROUPS = (1, 200)
 
 
 def make_optimizer(groups: int, many_rates: bool = False) -> torch.optim.Optimizer:
-    """Make an optimizer of groups with one rate for all, or one for each."""
+    """Make an optimizer of several groups, with equal or with different learning rates."""
     rates = [0.1 + 0.001 * i * many_rates for i in range(groups)]
     return torch.optim.SGD(
         [{"params": [torch.nn.Parameter(torch.ones(1))], "lr": r} for r in rates]
@@ -53,7 +53,7 @@ def rates_of(optimizer: torch.optim.Optimizer) -> list[float]:
 
 
 def least_time(schedule: Callable[[], None]) -> float:
-    """Return the seconds of the processor that a whole schedule takes at least."""
+    """Return the least processor time of a whole schedule in seconds."""
     found = []
     for _ in range(TRIES):
         start = time.thread_time()

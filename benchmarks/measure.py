@@ -1,4 +1,4 @@
-"""Tools of all benches: run cases in turns, compute ratios within a round, show them."""
+"""Tools of all benches: run cases in turns, compute ratios within a round, print tables."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Figures = list[float]
 
 @dataclass(frozen=True)
 class Ratio:
-    """The cost of a case divided by that of a peer, round by round."""
+    """The cost of a case divided by the cost of a peer, round by round."""
 
     what: str
     peer: str
@@ -76,13 +76,13 @@ def has(*packages: str) -> bool:
 def in_turns(
     cases: Mapping[str, Callable[[], T]], rounds: int, warm_up: int = 1, collecting: bool = False
 ) -> dict[str, list[T]]:
-    """Run all cases in each round; return their results without those of the first rounds.
+    """Run all cases in each round; return the results of each case, without the warm-up rounds.
 
     Args:
-        cases: What to run, by name.
-        rounds: How often.
-        warm_up: How many further rounds come before.
-        collecting: Whether Python collects garbage meanwhile, as it does for users.
+        cases: Functions to run, by name.
+        rounds: The number of rounds in the result.
+        warm_up: The number of rounds before.
+        collecting: Whether Python's garbage collection stays on.
     """
     found: dict[str, list[T]] = {case: [] for case in cases}
     if not collecting:
@@ -98,7 +98,7 @@ def in_turns(
 
 
 def keep_freed_memory() -> None:
-    """Have glibc keep what is freed, so that a step does not wait for pages of the system."""
+    """Have glibc keep freed memory, so that a step does not wait for new pages of the system."""
     libc = ctypes.CDLL(None)
     if hasattr(libc, "mallopt"):
         trim_threshold, mmap_threshold, arenas, largest = -1, -3, -8, 32 << 20
@@ -141,7 +141,7 @@ def make_loader(data: Any, batch_size: int | None = 1) -> Any:
 
 
 def quiet_trainer(directory: Any, *callbacks: Any, **options: Any) -> Any:
-    """Make a Trainer on the CPU that prints and writes nothing of its own."""
+    """Make a Trainer on the CPU without output, logger and checkpoints."""
     import lightning as L  # a bench about imports does without
 
     quiet = dict.fromkeys(

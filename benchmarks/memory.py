@@ -1,8 +1,8 @@
 """The memory of an average of the weights, and the size of a file with it, as parts of the weights.
 
-All parameters of a net train, or a low-rank adapter of which 0.1 % is. The bytes of all tensors
-that are alive after a step are counted, beyond those of a run without an average; a file has no
-states of the optimizer.
+Either all parameters of a net are trained, or a low-rank adapter with 0.1 % of the parameters. A
+figure is the bytes of all live tensors after a step, minus the bytes of a run without an average; a
+file has no optimizer states.
 
     python -m benchmarks memory
 """
@@ -58,7 +58,7 @@ class Measured(Callback):
 
 
 class OfTimm(Callback):
-    """Keeps timm's average, whose state dict a training script puts into its file."""
+    """Keeps timm's average and adds the average to the checkpoint, as timm's script does."""
 
     def on_train_start(self, trainer: L.Trainer, module: L.LightningModule) -> None:
         """Copy the model."""

@@ -1,4 +1,4 @@
-"""What norms of gradients, weights and updates take of a step of the bench ``whole``'s small net.
+"""The cost of norms of gradients, weights and updates in a step of the small net of ``whole``.
 
 A figure is the processor time of a fit's steps, four intervals with a line of the log in each.
 

@@ -1,9 +1,9 @@
 """The time of each part of the default set, switched on and off within one fit.
 
-Fits differ by more than a part takes. So here one fit goes through all cases, a hundred steps of
-each, in another order every round. A figure is what a case takes over the one without that part,
-in microseconds of the processor for a step: not in a loop of its own, where caches would hold it,
-but where it is used, with a training step between two events.
+Two fits differ by more than the cost of a part. So one fit goes through all cases, 100 steps each,
+in a new order every round. A figure is the processor time of a case minus the time of the case
+without the part, in microseconds per step. The part runs inside of training steps, where caches
+are as cold as in real use.
 
     python -m benchmarks parts
 """
@@ -111,7 +111,7 @@ def parts_of(trainer: L.Trainer) -> dict[str, Case]:
 
 
 class Switch(Callback):
-    """Goes through the cases and measures them; the first of all callbacks."""
+    """Goes through the cases and measures each; the first callback of the list."""
 
     def __init__(self) -> None:
         self._cases: dict[str, Case] = {}
@@ -156,7 +156,7 @@ def run(rounds: int = 90) -> Bench:
 
 
 def shares(figures: dict[str, Figures]) -> Bench:
-    """Return the bench: the cost of each case over its base, and its share of our set."""
+    """Return the bench: the cost of each case above its base case, and its share of our set."""
     taken = Bench("", "", {**figures, LINE: figures[OURS]})
     wholes = (OURS, SILENT, EMPTY, FLOOR, FLOOR_OF_HOOKS)
     bases = {**dict.fromkeys(wholes, BARE), **BASES}

@@ -1,9 +1,9 @@
 """The cost of precise BatchNorm statistics beyond their forward passes.
 
-Fifty tiny BatchNorm layers, so that the bookkeeping shows; on a ResNet it drowns in the forward
-pass. A figure is the processor time of a batch. The peers are mmclassification's function, whose
-progress bar is not shown, fvcore's and torch's. The statistics are compared too: with batches of
-one size ours are fvcore's.
+The net has fifty tiny BatchNorm layers, to make the bookkeeping visible beside the forward pass. A
+figure is the processor time of a batch. The peers are the functions of mmclassification (without
+the progress bar), fvcore and torch. The statistics are compared as well: with batches of equal size
+ours equal fvcore's.
 
     python -m benchmarks precise_bn
 """
@@ -39,7 +39,7 @@ class Model(nn.Sequential):
 
 
 def loaded_by_path(package: str, file: str) -> ModuleType:
-    """Import one file of a package whose other files need packages that are missing."""
+    """Import one file of a package without the package's ``__init__`` and its dependencies."""
     found = importlib.util.find_spec(package)
     assert found is not None
     assert found.origin is not None

@@ -1,12 +1,12 @@
 """The waits on two ranks: collectives and their bytes, reads of tensors, the time of a step.
 
 Two processes on the CPU train the small net of the bench ``whole`` under DDP with gloo. Collectives
-and reads are counted on each rank, from the second to the last but one batch of a fit: calls from
-Python, so not DDP's own exchange of gradients. The time is that of the clock, since a wait takes
-no time of the processor: the median of a fit's steps on rank 0.
+and reads from Python are counted on each rank, from the second to the last but one batch of a fit;
+DDP's exchange of gradients is not called from Python. The time is the wall-clock median of a fit's
+steps on rank 0, since a wait takes no processor time.
 
-Of a step, a line, a look for a bad loss, an epoch and a save, the collectives are counted with a
-tiny net, and the bytes that rank 0 gives to them.
+With a tiny net, the collectives of a step, a log line, a loss check, an epoch and a save are
+counted, and the bytes that rank 0 contributes.
 
     python -m benchmarks ranks
 """
@@ -87,7 +87,7 @@ class Clock(Callback):
 
 
 def native_hooks() -> list[Any]:
-    """Return a full set, with one line, one check and no checkpoint in an interval."""
+    """Return a full set, with one log line, one check and no checkpoint per interval."""
     return [
         CosineAnnealingLrUpdaterHook(min_lr=0.0, by_epoch=False),
         OptimizerHook(),
@@ -100,7 +100,7 @@ def native_hooks() -> list[Any]:
 
 
 def watching_hooks() -> list[Any]:
-    """Return the full set, whose check looks for loss spikes too, with norms and throughput."""
+    """Return the full set with a check for loss spikes, norms and throughput."""
     spikes = CheckInvalidLossHook(interval=INTERVAL, spike={"ratio": 3.0})
     others = [one for one in native_hooks() if not isinstance(one, CheckInvalidLossHook)]
     norms = WatchHook(log="norms", interval=INTERVAL)

@@ -81,10 +81,10 @@ def goals(ratios: Sequence[Ratio], where: Mapping[str, str]) -> str:
 
 
 def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
-    """Return the figures of all benches: what each measures, and a table for each unit.
+    """Return the figures of all benches: the description of each bench, and a table per unit.
 
     Args:
-        found: The benches of each name, as ``results.json`` has them.
+        found: The benches by name, as in ``results.json``.
     """
     lines: list[str] = []
     for name, benches in found.items():
@@ -96,7 +96,7 @@ def tables(found: Mapping[str, Sequence[Mapping[str, Any]]]) -> str:
 
 
 def comparable(benches: Sequence[Mapping[str, Any]]) -> list[list[Mapping[str, Any]]]:
-    """Return the benches in groups of one unit that share cases."""
+    """Return the benches in groups with the same unit and common cases."""
     groups: list[list[Mapping[str, Any]]] = []
     for bench in benches:
         for group in groups:
@@ -118,7 +118,7 @@ def side_by_side(benches: Sequence[Mapping[str, Any]]) -> Iterator[str]:
 
 
 def median(figures: Sequence[float] | None) -> str:
-    """Return the median of a case's figures, or nothing for a case that a bench lacks."""
+    """Return the median of a case's figures, or an empty text for a missing case."""
     return f"{statistics.median(figures):.4g}" if figures else ""
 
 
@@ -129,7 +129,7 @@ def markdown(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def draw(ratios: Sequence[Ratio], path: Path) -> None:
-    """Draw each ratio as a part of its goal; the goal is met left of the line."""
+    """Draw each ratio divided by its goal; a bar that ends left of the line meets the goal."""
     import matplotlib as mpl
 
     mpl.use("Agg")

@@ -1,4 +1,4 @@
-"""What a loop trains, and the meter that takes its time."""
+"""The task of a training loop, and the meter of the loop's time."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ __all__ = ["Meter", "Task"]
 
 
 class Meter:
-    """Takes the processor time at marked steps of a run, and at its start.
+    """Takes the processor time at marked steps of a run, and at the start of the run.
 
     Args:
         marks: The numbers of the steps, from 0; the run ends at the last.
@@ -48,7 +48,7 @@ class Meter:
 
 @dataclass(frozen=True)
 class Task:
-    """What a loop trains, and for how long."""
+    """The net, the data and the length of a training."""
 
     net: Callable[[], nn.Module]
     shape: tuple[int, ...]

@@ -1,17 +1,17 @@
 """The time of a whole training loop: by hand, in mmcv, in Lightning, and in Lightning with hooks.
 
-The steps of three nets, of about 0.1, 1 and 18 ms by hand; those of the middle one also in a run
-counted in iterations, and with a validation after every 50 steps, whose batches count as steps.
-All loops run at the same time and take turns every few steps, so that a slower moment of the
-machine is one of all; a turn begins with steps that do not count, since the others' have emptied
-the caches. A figure is the median of a run's turns.
+The first part measures a training step of three nets; by hand a step takes about 0.1, 1 and 18 ms.
+The middle net is also trained in a run counted in iterations, and with a validation after every 50
+steps, where validation batches count as steps. All loops run at the same time and take turns every
+few steps, so that a slow moment of the machine slows all loops. A turn begins with uncounted steps,
+because the other loops have emptied the caches. A figure is the median of a run's turns.
 
-Then what is paid once: from the start of the run to its first step, from the last step of an epoch
-to the next epoch's first with a line of the log, a whole epoch of one step, and the two with a
-checkpoint; a figure is the least of a run. All is processor time of the thread that trains.
+The second part measures single events: the start of a run until the first step; the border between
+two epochs, with a log line; an epoch of one step; border and epoch with a checkpoint. A figure is
+the least of a run. All figures are processor time of the training thread.
 
-Freed memory is kept: by default glibc gives it back to the system and asks for it again, thousands
-of pages in a step of the largest net, by the luck of what lies where.
+Freed memory is kept. By default glibc returns freed memory to the system and requests the memory
+again: thousands of pages in a step of the largest net, in some runs and not in others.
 
     python -m benchmarks whole
 """
@@ -119,7 +119,7 @@ def run_loop(
     shape: tuple[int, ...] = (6, 3, 16, 16),
     **options: Any,
 ) -> None:
-    """Run a loop in a directory of its own."""
+    """Run a loop in a temporary directory."""
     with tempfile.TemporaryDirectory() as directory:
         loop(Task(net, shape, meter, directory, **options))
 
@@ -132,9 +132,10 @@ def start(loop: Loop) -> float:
 
 
 def border(loop: Loop, saves: bool) -> float:
-    """Return the milliseconds between two epochs of 10 steps: what the last step has more.
+    """Return the milliseconds between two epochs of 10 steps.
 
-    The last step has a line in the log of all loops that have a log.
+    That is the time of an epoch's last step minus the time of another step. In all loops with a
+    log, the last step writes a log line.
     """
     meter = Meter(range(8, 61))
     run_loop(loop, meter, length=10, interval=10, saves=saves)
@@ -144,7 +145,7 @@ def border(loop: Loop, saves: bool) -> float:
 
 
 def short_epoch(loop: Loop, saves: bool) -> float:
-    """Return the milliseconds of an epoch of one step, with its line of the log."""
+    """Return the milliseconds of an epoch of one step with a log line."""
     meter = Meter(range(8, 61))
     run_loop(loop, meter, length=1, interval=1, saves=saves)
     return min(later - one for one, later in itertools.pairwise(meter.seconds)) * 1e3

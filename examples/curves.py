@@ -33,9 +33,9 @@ def read_log(folder: Path, *, earlier: bool = False) -> list[Row]:
     """Return the rows of the newest ``.log.json`` in a folder.
 
     Args:
-        folder: Where the logs are.
-        earlier: Whether the run went on from an earlier one, whose rows come first. Where both
-            have a row of the same iteration, the newer one counts.
+        folder: The folder of the logs.
+        earlier: Whether to begin with the rows of the run before, from which the newest run was
+            resumed. Of two rows of one iteration the newer row counts.
     """
     logs = sorted(folder.glob("*.log.json"))
     rows: dict[tuple[int, bool, int], Row] = {}
@@ -58,14 +58,14 @@ def draw(
     momentum: Sequence[float] = (),
     max_norm: float | None = None,
 ) -> None:
-    """Draw learning rate, loss, gradients (if they are in the log) and accuracy over the epochs.
+    """Draw learning rate, loss, gradient norm (if logged) and accuracy over the epochs.
 
     Args:
-        rows: What ``read_log`` returns.
+        rows: The rows from ``read_log``.
         path: The image to write.
-        batches: How many make an epoch.
-        warm_up: The length of the warm-up, which is shaded, in iterations.
-        momentum: That of every iteration, which is drawn beside the learning rate.
+        batches: The number of batches in an epoch.
+        warm_up: The length of the warm-up in iterations; the warm-up is shaded.
+        momentum: The momentum of every iteration, drawn beside the learning rate.
         max_norm: The norm to which gradients are clipped.
     """
     import matplotlib as mpl

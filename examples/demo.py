@@ -2,8 +2,7 @@
 
 ``python examples/demo.py`` trains for 5 epochs, in well under a minute on two cores.
 ``python examples/demo.py --resume demo_output/epoch_3.pth`` goes on from a checkpoint: the
-weights, their average, the learning rates and the log are those of the run that was not
-interrupted, bit for bit.
+weights, their average, the learning rates and the log equal the uninterrupted run's, bit for bit.
 """
 
 from __future__ import annotations
