@@ -1,4 +1,4 @@
-"""Whatever a hook is given, it says at once what is wrong with it, or it trains."""
+"""Every hook rejects bad arguments with a message that names the argument, or trains."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ REFUSED = (TypeError, ValueError, KeyError)
 
 @st.composite
 def calls(draw: Any, name: str) -> tuple[dict[str, Any], set[str]]:
-    """Draw a hook's arguments, some of them odd, and the names of those."""
+    """Draw a hook's arguments, one or two of them odd, and the names of the odd arguments."""
     arguments = copy.deepcopy(CASES[name][0])
     names = draw(st.sets(st.sampled_from(sorted(ARGUMENTS[name])), min_size=1, max_size=2))
     for one in sorted(names):
@@ -58,7 +58,7 @@ def said(error: BaseException | None) -> str:
 
 
 def train(hook: Any, names: set[str]) -> None:
-    """Train two iterations; an error is one that is documented and comes before the first."""
+    """Train two epochs; an error must name an argument or the hook and precede training."""
     begun, error = Begun(), None
     options: dict[str, Any] = {"max_epochs": 2}
     if is_family(hook, "Fp16OptimizerHook"):

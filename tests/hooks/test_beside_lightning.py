@@ -1,4 +1,4 @@
-"""Lightning's callbacks without a hook of ours, beside our hooks: both do their work."""
+"""Lightning's callbacks and our hooks work side by side."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def lines(folder: Path, mode: str = "train") -> list[dict[str, Any]]:
 
 
 class Fails(NoValidation):
-    """Fails in a step: of itself, or by a loss that is NaN."""
+    """A module that raises an error in one step, or returns a bad loss."""
 
     def __init__(self, at: int, loss: float | None = None) -> None:
         super().__init__()

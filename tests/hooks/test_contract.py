@@ -34,7 +34,7 @@ pytestmark = [
 
 @pytest.fixture(autouse=True)
 def mlflow_begins_with_a_database(request: Any, tmp_path: Path) -> None:
-    """As every tracking server does: making an empty one takes seconds each time."""
+    """Copy an empty MLflow database, because creating the tables takes seconds."""
     called = getattr(request.node, "callspec", None)
     if called is not None and called.params["name"] == "MlflowLoggerHook":
         for directory in (tmp_path, tmp_path / "other"):
@@ -43,7 +43,7 @@ def mlflow_begins_with_a_database(request: Any, tmp_path: Path) -> None:
 
 
 def fit(tmp_path: Path, *hooks: Any, host: bool, ckpt: Any = None, epochs: int = 2) -> Any:
-    """Train with what the hooks need; save at the end of every epoch."""
+    """Train with the hooks and their requirements; save a checkpoint after every epoch."""
     options = {"val": 1, "callbacks": [Save()], "ckpt_path": ckpt, "max_epochs": epochs}
     options |= {"batches": make_loader(4, shuffle=True), "module": TinyNormModule, "host": host}
     return training.fit(tmp_path, *hooks, **options, **needs(*hooks))
@@ -73,7 +73,7 @@ def test_every_hook_is_here() -> None:
 @every
 @hosted
 def test_trains_and_resumes_as_if_it_had_not_ended(name: str, host: bool, tmp_path: Path) -> None:
-    """A pickled hook trains and resumes like the hook; used, it trains again and elsewhere."""
+    """A pickled hook trains and resumes; a used hook trains again and with another Trainer."""
     torch.manual_seed(0)
     hook = pickle.loads(pickle.dumps(build(name)))
     whole = fit(tmp_path, hook, host=host)
@@ -106,7 +106,7 @@ def test_two_coexist(name: str, tmp_path: Path) -> None:
 
 
 def listening(base: type, heard: Counter[str]) -> Any:
-    """Return a subclass that counts its events, and does what its base does."""
+    """Return a subclass that counts each event and then calls the base class's method."""
 
     def counted(event: str) -> Any:
         def method(self: Any, *args: Any) -> None:

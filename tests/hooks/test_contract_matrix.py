@@ -1,6 +1,6 @@
-"""The contract's matrix: every hook in every situation, and beside a hook that raises.
+"""Every hook in every situation of the contract, and beside a hook that raises an error.
 
-In ``make test`` one probe goes through all of it; with ``make slow`` every hook does.
+``make test`` runs a single probe in all situations; ``make slow`` runs every hook.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ hosted = pytest.mark.parametrize("host", [False, True], ids=["direct", "hosted"]
 
 @pytest.fixture(autouse=True)
 def mlflow_begins_with_a_database(request: Any, tmp_path: Path) -> None:
-    """As every tracking server does: making an empty one takes seconds each time."""
+    """Copy an empty MLflow database, because creating the tables takes seconds."""
     called = getattr(request.node, "callspec", None)
     if called is not None and called.params.get("name") == "MlflowLoggerHook":
         shutil.copy(request.getfixturevalue("empty_db"), tmp_path / "mlflow.db")
@@ -174,7 +174,7 @@ class Ends(Callback):
 
 
 def house(folder: Path, end: str, *hooks: Any, **options: Any) -> House:
-    """Train, and return what all objects have then; their classes have what they had before."""
+    """Train; return the attributes of all objects, and the class attributes changed by the fit."""
     torch.manual_seed(0)
     module, callback = TinyNormModule(), Ends(end)
     loaders = {"train": make_loader(4, shuffle=True), "val": make_loader(2)}

@@ -1,4 +1,4 @@
-"""A callback raises, and once more in its ``on_exception``: a later fit is as of a fresh module."""
+"""After a callback raises twice, a later fit equals the fit of a fresh module."""
 
 from __future__ import annotations
 

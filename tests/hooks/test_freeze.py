@@ -21,7 +21,7 @@ PARTS = ["net.0", "net.1"]
 
 
 class Look(Callback):
-    """Notes after each step whether the parts are as at the start, and their train flags."""
+    """Records after each step whether the frozen layers are unchanged, and the train flag."""
 
     def __init__(self) -> None:
         self.found: list[tuple[bool, bool]] = []
@@ -36,7 +36,7 @@ class Look(Callback):
 
 
 class Module(TinyNormModule):
-    """Has a weight decay, which would change what has no gradient."""
+    """A module with weight decay, which would change parameters without a gradient."""
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         self.given = [p for p in self.parameters() if p.requires_grad]
@@ -105,7 +105,7 @@ def test_eval_mode_may_be_left_out(tmp_path: Path) -> None:
 
 
 class Loose(TinyNormModule):
-    """One parameter is not in the net."""
+    """A module with a parameter outside ``net``."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ Found = list[dict[str, Any]]
 
 
 def run(out: Path, *parts: str) -> Found:
-    """Run parts of the job; return what each rank has found."""
+    """Run parts of the job; return the results of each rank."""
     run_job("fsdp", out, *parts, timeout=300)
     return [torch.load(out / f"found{rank}.pt", weights_only=True) for rank in (0, 1)]
 

@@ -1,4 +1,4 @@
-"""``HubCheckpointHook`` against a Hub on this machine: what is there, and what a dead one costs."""
+"""``HubCheckpointHook`` with a local Hub server: the uploaded files, and an unreachable server."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
 
 
 def use_server(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Do what HF_ENDPOINT does, which the client reads when it is imported."""
+    """Point the client to a server, as HF_ENDPOINT does at import."""
     monkeypatch.setattr(constants, "ENDPOINT", url)
     template = url + "/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)

@@ -1,4 +1,4 @@
-"""A hook that only logs says so where nothing takes its values."""
+"""A hook that only logs values warns if no logger is attached."""
 
 from __future__ import annotations
 

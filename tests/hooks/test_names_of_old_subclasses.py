@@ -1,4 +1,4 @@
-"""A subclass of an mmcv hook may use every public name that mmcv's hook leaves free."""
+"""A subclass of an mmcv hook may use every public name that is absent from mmcv's hook."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def arguments(name: str) -> dict[str, Any]:
 
 
 def kinds() -> list[Any]:
-    """Return the native hooks with the names of mmcv's, and those of the stand-in."""
+    """Return the native and the stand-in hooks with names from mmcv."""
     sources = names_of("mmcv.runner")
     cases = []
     for name in sorted(MMCVS.keys() - DISCONTINUED):
@@ -75,7 +75,7 @@ def kinds() -> list[Any]:
 
 
 def free_names(name: str, hook: Any) -> set[str]:
-    """Return the public names of a hook that mmcv's hook has not."""
+    """Return a hook's public names that are absent from mmcv's hook."""
     ours = [base for base in type(hook).__mro__ if base.__module__.startswith("lightning_hooks.")]
     known = set().union(vars(hook), *map(vars, ours))
     public = {name for name in known if not name.startswith("_")}
@@ -88,7 +88,7 @@ class Predicts(TinyNormModule):
 
 
 class Sees(Hook):
-    """Keeps what a step trains with, and the weights that are validated."""
+    """Records the weights and optimizer options of each step, and the validated weights."""
 
     def __init__(self) -> None:
         self.seen: list[Any] = []
@@ -103,7 +103,7 @@ class Sees(Hook):
 
 
 def train(folder: Path, hook: Any) -> tuple[list[Any], list[str]]:
-    """Train with a hook; return what was seen, and the files."""
+    """Train with a hook; return the recorded values and the files."""
     sees = Sees()
     options: dict[str, Any] = {"val": 1, "max_epochs": 2, "host": True, "batches": 4}
     training.fit(folder, hook, sees, module=Predicts, **options, **needs(hook))
@@ -112,7 +112,7 @@ def train(folder: Path, hook: Any) -> tuple[list[Any], list[str]]:
 
 
 class Nonsense:
-    """No value that any code of the package can use."""
+    """A value that raises an error when used."""
 
     def __bool__(self) -> bool:
         raise TypeError("a value of the subclass was read")

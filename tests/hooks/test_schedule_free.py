@@ -1,4 +1,4 @@
-"""``ScheduleFreeHook``: what is validated is in the files and the module, and training goes on."""
+"""``ScheduleFreeHook``: files and module have the validated weights, and training goes on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The small hooks: caches, samplers, functions; and two names whose services are gone."""
+"""The small hooks: caches, samplers, functions, and two loggers of discontinued services."""
 
 from __future__ import annotations
 

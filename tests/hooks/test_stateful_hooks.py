@@ -1,7 +1,7 @@
-"""Hooks with a state, by strategy and kind of checkpoint: as in one process, and after a resume.
+"""Stateful hooks by strategy and kind of checkpoint: as in a single process, and after a resume.
 
-Rates, betas and weight decay by schedules that count steps, a clip from the history of the norms,
-three averages, a skipped step, the best file and the text log, in real processes.
+The hooks schedule rates, betas and weight decay by step, clip by the history of norms, keep three
+averages, skip a step, and write the best file and the text log. All jobs run in real processes.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ rows = [pytest.param(row, marks=() if row in QUICK else pytest.mark.slow) for ro
 
 
 def trained(out: Path, row: str, ranks: int) -> list[dict[str, Any]]:
-    """Return what each rank of a job has found."""
+    """Return the results of each rank of a job."""
     run_job("stateful_hooks", out, row, ranks=ranks)
     return [torch.load(out / f"found{rank}.pt", weights_only=True) for rank in range(ranks)]
 
@@ -32,7 +32,7 @@ Runs = tuple[list[dict[str, Any]], dict[str, Any], torch.dtype]
 
 @pytest.fixture(scope="module", name="single")
 def train_single(tmp_path_factory: Any) -> Any:
-    """Return a function that returns the run of one process, with a type of parameters."""
+    """Return a cached function that trains in a single process with a given parameter dtype."""
 
     @functools.cache
     def run(kind: torch.dtype) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def train_single(tmp_path_factory: Any) -> Any:
 
 @pytest.fixture(scope="module", params=rows, name="runs")
 def train(request: Any, single: Any, tmp_path_factory: Any) -> Runs:
-    """Return the runs of each rank of a row, those of one process, and the type of parameters."""
+    """Return the results of each rank, the results of a single process, and the parameter dtype."""
     row = request.param
     data, shares = ROWS[row]
     ranks = trained(tmp_path_factory.mktemp("row"), row, data * shares)

@@ -1,4 +1,4 @@
-"""``TimeLimitHook``: each job has its whole time, and the run goes on exactly in the next one."""
+"""``TimeLimitHook``: each job uses its whole time limit, and the next job resumes exactly."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ def test_a_wrong_limit_is_refused(given: Any) -> None:
 
 @pytest.mark.filterwarnings("ignore:Trainer already configured", "ignore:.*no last checkpoint")
 def test_with_lightnings_max_time_a_second_job_makes_no_step(tmp_path: Path) -> None:
-    """As the docs say, which send people to TimeLimitHook."""
+    """The docs state this limit of ``max_time`` and recommend TimeLimitHook."""
     modules = [NoValidation(), NoValidation()]
     for module in modules:
         slow = ClosureHook("before_train_iter", lambda _: time.sleep(0.05))

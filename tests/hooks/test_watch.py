@@ -1,4 +1,4 @@
-"""WatchHook: the histograms are those of numpy, at the steps that are due."""
+"""WatchHook: the histograms equal numpy's, at every due step."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from support.training import NoValidation, make_loader, make_trainer
 
 
 class Kept(LoggerHook):
-    """A logger that keeps the histograms by step and name."""
+    """A logger that records the histograms by step and name."""
 
     _takes = ("histograms",)
 
@@ -46,7 +46,7 @@ class Kept(LoggerHook):
 
 
 class Watched(NoValidation):
-    """Notes its parameters and gradients as the optimizer gets them."""
+    """A module that records its parameters and gradients before each optimizer step."""
 
     def on_before_optimizer_step(self, optimizer: Any) -> None:
         values = {f"parameters/{n}": p.detach().clone() for n, p in self.named_parameters()}
@@ -271,7 +271,7 @@ def test_a_resumed_run_has_norms_where_the_whole_one_has(tmp_path: Path) -> None
 
 
 class StepsRarely(Deep):
-    """Has a second optimizer, which steps after every third batch."""
+    """A module with a second optimizer that steps after every third batch."""
 
     def __init__(self) -> None:
         super().__init__()

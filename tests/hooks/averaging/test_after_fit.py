@@ -1,4 +1,4 @@
-"""What was validated is what the module has after a fit, and a further fit goes on as before."""
+"""After a fit, the module has the validated weights; a further fit continues the raw weights."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ KINDS = (
 
 
 class Raw(Callback):
-    """Keeps the weights that the last batch has trained."""
+    """Records the raw weights after each batch."""
 
     weights: dict[str, Any]
 
@@ -181,7 +181,7 @@ def test_an_error_and_raw_leave_the_raw_weights(tmp_path: Path, after_fit: Any) 
 
 
 class Pretrained(TinyModule):
-    """Has its weights loaded where training starts."""
+    """A module whose weights are loaded in ``on_train_start``."""
 
     def on_train_start(self) -> None:
         with torch.no_grad():
@@ -244,7 +244,7 @@ def test_the_sanity_check_of_a_resumed_run_sees_the_average(tmp_path: Path, make
 
 
 class Frozen(TinyModule):
-    """A large frozen layer before a small one that trains."""
+    """A module with a large frozen layer before a small trainable layer."""
 
     def make_net(self) -> nn.Module:
         return nn.Sequential(nn.Linear(4, 400).requires_grad_(False), nn.Linear(400, 2))

@@ -1,4 +1,4 @@
-"""What an average does not work with, and an average too young, are reported at the start."""
+"""Averages report incompatible callbacks, and averages of too few steps, when a fit starts."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def test_a_hook_that_swaps_as_mmcv_is_refused(tmp_path: Path, mmcv_first: bool) 
 
 
 class Jump(Callback):
-    """The weights are 0 where the average begins, and 1 from its first step on."""
+    """Sets all weights to 0 before the average begins, and to 1 afterward."""
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch

@@ -1,4 +1,4 @@
-"""The other averages: their numbers, buffers, when they begin, NaN, and files of others."""
+"""The averages other than EMA: values, buffers, start, NaN, and checkpoints of Lightning."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ adapted = pytest.mark.parametrize("host", [lambda h: HookAdapter([h])])
 
 
 class Loop(Callback):
-    """The average by hand: ``mul_`` and ``add_`` of what is in the state dict, after a step.
+    """A reference average: updates the state dict with ``mul_`` and ``add_`` after each step.
 
-    ``momentum(t)`` is the model's weight at step t, None where there is no update.
+    ``momentum(t)`` is the model's weight at step t, or None if step t has no update.
     """
 
     def __init__(self, momentum: Any, buffers: bool = False, t0: int = 0) -> None:
@@ -191,7 +191,7 @@ def test_departure_steps_are_counted_under_accumulation(tmp_path):
 
 
 class Overflows(TinyModule):
-    """Gradients are infinite in the third and fourth of eight batches: the scaler skips those."""
+    """A module with infinite gradients in steps 3 and 4 of 8, which the gradient scaler skips."""
 
     fused: bool | None = None
 
@@ -333,7 +333,7 @@ def test_state_dict_in_a_checkpoint_is_the_average(tmp_path, make):
 
 
 class Counting(TinyNormModule):
-    """A buffer that is replaced in every step, one that is not saved, and an integer."""
+    """A module with integer, non-persistent and repeatedly replaced buffers."""
 
     def __init__(self, **kwargs: Any) -> None:
         super().__init__(**kwargs)
@@ -504,7 +504,7 @@ def test_it_begins_in_a_run_counted_in_iterations(tmp_path):
 
 
 class Poisoned(TinyNormModule):
-    """One step of the run makes NaN of its weights; someone puts the good ones back."""
+    """A module with NaN weights after one step; the next step can restore the good weights."""
 
     def __init__(self, at: int, name: str | None = None, mend: bool = True) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""The EMA: its numbers, when it is in the model, and what checkpoints hold."""
+"""EMAHook: the average's values, when the module has the average, and the checkpoint contents."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Averages of FSDP's flat parameters, in two real processes, are those of one process."""
+"""Averages of FSDP's flat parameters in two processes equal the averages of a single process."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ def out(tmp_path_factory: Any) -> Path:
 
 @pytest.fixture(scope="module")
 def found(out: Path) -> list[dict[str, Any]]:
-    """What each rank has seen."""
+    """Return the results of each rank."""
     return [torch.load(out / f"found{rank}.pt", weights_only=True) for rank in (0, 1)]
 
 
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: Any) -> dict[str, Any]:
-    """What runs in one process have seen."""
+    """Train in a single process; return the results by kind of run."""
     folder = tmp_path_factory.mktemp("whole")
     with pytest.warns(UserWarning, match="left 1 updates out"):
         poisoned = run(folder, "auto", Poison())

@@ -22,7 +22,7 @@ pytestmark = pytest.mark.slow  # directories of FSDP2 are in test_sharded_averag
 
 @pytest.fixture(scope="module")
 def moved(tmp_path_factory: Any) -> tuple[list[dict[str, Any]], Path]:
-    """Train an epoch with 2 ranks, one with 1, one with 2; return the last's averages."""
+    """Train an epoch each with 2, 1 and 2 ranks; return each rank's averages and the folder."""
     out = tmp_path_factory.mktemp("moved")
     for epochs, ranks in enumerate((2, 1, 2), 1):
         run_job("moved_directories", out, epochs, ranks, ranks=ranks)

@@ -1,4 +1,4 @@
-"""Parameters that appear during a run are averaged from the next epoch on."""
+"""Parameters added during a run are averaged from the next epoch on."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ HALF: Any = {"momentum": 0.5, "warm_up": 0, "after_fit": "raw"}
 
 
 class Growing(TinyModule):
-    """Gets a second layer, and a new first one, at the end of the first epoch."""
+    """A module that adds a second layer, and can replace its first, after the first epoch."""
 
     replaces = False
 
@@ -44,7 +44,7 @@ class Growing(TinyModule):
 
 
 class ByHand(Callback):
-    """The same average, of each parameter from the epoch after it appeared on."""
+    """A reference average that includes a new parameter from the next epoch on."""
 
     def __init__(self) -> None:
         self.average: dict[str, Any] = {}
@@ -178,7 +178,7 @@ def test_a_toggled_off_optimizer_keeps_its_average(tmp_path: Path) -> None:
 
 
 class FreezesInTurn(NoValidation):
-    """Trains its layers in turn, and freezes each in the other's step, as GANs do by hand."""
+    """A module that trains its layers in turn and freezes the other layer, as GANs do manually."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""``precise_bn``: an average is evaluated with and saved with BatchNorm statistics of its own."""
+"""``precise_bn``: an average is validated and saved with recomputed BatchNorm statistics."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ BY_ITER = {"by_epoch": False, "max_steps": 10}
 
 
 class Module(TinyNormModule):
-    """Trains fast, so that the average's statistics differ much from the model's."""
+    """A module with a high learning rate, so the average's statistics differ from the model's."""
 
     def __init__(self) -> None:
         super().__init__(lr=0.5)
@@ -38,7 +38,7 @@ class Module(TinyNormModule):
 
 
 def is_precise(module: nn.Module) -> bool:
-    """Whether the statistics are those of all data with the weights that the module has."""
+    """Return whether the BatchNorm statistics match all data under the module's current weights."""
     layer = module.net[1]
     with torch.no_grad():
         seen = module.net[0](torch.cat([x for x, _ in DATA]))
@@ -54,7 +54,7 @@ def loaded(state: dict[str, Any]) -> Module:
 
 
 class Look(Callback):
-    """Looks at the statistics in validations, and at the module as it trains on."""
+    """Checks the statistics in validation and the module's mode during training."""
 
     def __init__(self) -> None:
         self.validated: list[bool] = []
@@ -280,7 +280,7 @@ def test_a_bad_argument_is_refused(bad: Any, error: type[Exception], text: str) 
 
 
 class Manual(Module):
-    """Steps its optimizer by itself."""
+    """A module with manual optimization."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -288,7 +288,7 @@ class Manual(Module):
 
 
 class Batches:
-    """An iterable that is no DataLoader."""
+    """An iterable of batches other than a DataLoader."""
 
     def __iter__(self) -> Any:
         return iter(DATA)

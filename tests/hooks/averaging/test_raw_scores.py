@@ -32,7 +32,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:Your `val_dataloader`'s sampler 
 
 
 class Scores(Callback):
-    """Keeps what each validation of a run has logged, and the weights after each step."""
+    """Records the logged metrics of each validation and the weights after each step."""
 
     def __init__(self) -> None:
         self.scores: list[dict[str, float]] = []
@@ -305,7 +305,7 @@ def test_persistent_workers_go_on_as_if_there_were_one(tmp_path: Path) -> None:
 
 
 class NoisyData(torch.utils.data.Dataset[Any]):
-    """Draws its samples in the worker."""
+    """A dataset that draws random samples in the worker process."""
 
     def __len__(self) -> int:
         return 4
@@ -315,7 +315,7 @@ class NoisyData(torch.utils.data.Dataset[Any]):
 
 
 class Keeps(TinyModule):
-    """Keeps the sums of what it is validated with."""
+    """A module that records the sum of every validation batch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -327,7 +327,7 @@ class Keeps(TinyModule):
 
 
 class Slow(TinyModule):
-    """Takes its time to validate."""
+    """A module with a slow validation step."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> Any:
         time.sleep(0.3)
@@ -345,7 +345,7 @@ def test_the_times_of_an_iteration_are_without_the_raw_weights_validation(tmp_pa
 
 
 class Names(Callback):
-    """Keeps the names of the raw weights' scores that a validation finds."""
+    """Records the names of the raw weights' metrics after each validation."""
 
     def __init__(self) -> None:
         self.names: list[str] = []

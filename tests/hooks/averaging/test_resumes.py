@@ -1,4 +1,4 @@
-"""A resumed run finds each average again, wherever its hook stands and whatever it is given."""
+"""A resumed run restores each average, even if the order or arguments of the hooks have changed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class Saves(Callback):
 
 
 class Raw(Callback):
-    """Keeps the weights that the last batch of a run has trained."""
+    """Records the raw weights after each batch."""
 
     weights: dict[str, Any]
 
@@ -176,7 +176,7 @@ CHANGES: list[dict[str, Any]] = [{}, {}, {"check": "all"}, {"swap": "copy"}, {"m
 
 
 class Average(NamedTuple):
-    """A hook of the whole run, and the arguments that it is given anew on resume."""
+    """The class and arguments of an averaging hook, and the changed arguments on resume."""
 
     kind: type[Any]
     arguments: dict[str, Any]
@@ -187,7 +187,7 @@ class Average(NamedTuple):
 
 
 class Changes(Callback):
-    """Gives a hook of the uninterrupted run its new arguments where the others are resumed."""
+    """Changes the hooks' arguments during the uninterrupted run, at the epoch of the resume."""
 
     def __init__(self, epoch: int, made: list[tuple[Any, dict[str, Any]]]) -> None:
         self.epoch, self.made = epoch, made

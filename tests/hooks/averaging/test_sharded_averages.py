@@ -1,4 +1,4 @@
-"""Averages of sharded parameters, in two real processes, are those of one process."""
+"""Averages of sharded parameters in two processes equal the averages of a single process."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FILES = ["swapped_full", "swapped_weights", "half", "after_full", "after_weights
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: Any) -> dict[str, Path]:
-    """Run the job with parameters that are whole and sharded, at once; return its directories."""
+    """Run the jobs with whole and with sharded parameters in parallel; return the directories."""
     outs = {kind: tmp_path_factory.mktemp(kind) for kind in ("whole", *KINDS)}
     jobs = [
         Job("sharded_averages", out, kind, ranks=1 if kind == "whole" else 2)
@@ -35,7 +35,7 @@ def runs(tmp_path_factory: Any) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def found(runs: dict[str, Path]) -> dict[str, list[dict[str, Any]]]:
-    """What each rank has seen."""
+    """Return the results of each rank by kind."""
     ranks = {"whole": (0,), "directory": (0, 1), "file": (0, 1)}
     return {
         kind: [
@@ -52,7 +52,7 @@ def checkpoint(runs: dict[str, Path], kind: str, name: str) -> dict[str, Any]:
 
 
 def seen(rank: dict[str, Any], part: str) -> dict[str, Any]:
-    """Return all that is the same on every rank; of the losses each has its own share."""
+    """Return the results of a rank that are equal on all ranks, so without losses and warnings."""
     return {key: value for key, value in rank[part].items() if key not in ("losses", "warned")}
 
 
@@ -178,7 +178,7 @@ def test_hooks_write_clip_and_go_on_as_in_one_process(runs: Any, found: Any, kin
 
 
 class Flattens(SingleDeviceStrategy):
-    """To the hooks like FSDPStrategy, which a Trainer takes on a GPU only."""
+    """A strategy with the flag of FSDPStrategy, which needs a GPU."""
 
     restore_checkpoint_after_setup = True
 

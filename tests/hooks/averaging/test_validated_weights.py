@@ -1,4 +1,4 @@
-"""A checkpoint's state_dict holds the weights that were validated: files are worth their scores."""
+"""A checkpoint's state_dict holds the validated weights, so the file reproduces its score."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_lightnings_model_checkpoint_writes_the_validated_weights_too(
 
 
 class Scored(TensorDataset):
-    """A data set whose score is the number of the evaluation."""
+    """A dataset whose score counts the evaluations."""
 
     count = 0
 

@@ -1,4 +1,4 @@
-"""BatchNorm in two real processes: all ranks have the same statistics, and the right ones."""
+"""BatchNorm in two processes: all ranks have equal and correct statistics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from support.training import make_loader
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What two processes with BatchNorm layers have found."""
+    """Return the results of two processes with BatchNorm layers."""
     out = tmp_path_factory.mktemp("batch_norm")
     run_job("batch_norm", out)
     return read_ranks(out)

@@ -35,7 +35,7 @@ def batches(*shape: int, sizes: tuple[int, ...] = SIZES, mean: float = 3.0) -> l
 
 
 def population(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance of each channel in one pass over all values."""
+    """Return the mean and variance of each channel over all values."""
     flat = values.transpose(0, 1).flatten(1)
     return flat.mean(1), flat.var(1, unbiased=False)
 
@@ -236,7 +236,7 @@ def test_refuses_a_bad_number_of_batches(bad: Any) -> None:
 
 
 class Look(Callback):
-    """Compares the statistics with the population's whenever they are to be used."""
+    """Compares the module's statistics with the statistics of all data."""
 
     def __init__(self, loader: Any) -> None:
         self.data = torch.cat([x for x, _ in loader])
@@ -285,7 +285,7 @@ def test_runs_without_validation_and_last_batch_uneven(tmp_path: Path) -> None:
 
 
 class Plain(Callback):
-    """Notes what training goes through; the statistics are not part of it."""
+    """Records the sum of each training batch."""
 
     def __init__(self) -> None:
         self.batches: list[float] = []

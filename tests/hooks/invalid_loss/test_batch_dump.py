@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook(dump_dir=...): the bad batch in a file, and its step run again from it."""
+"""CheckInvalidLossHook(dump_dir=...) saves the bad batch, and the file reproduces the step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from support.training import make_trainer
 
 
 class Dropping(BadModule):
-    """Has dropout, and notes what it drops."""
+    """A module that draws random numbers in each step and records the numbers."""
 
     def make_net(self) -> nn.Module:
         return nn.Linear(4, 2)

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook: which step went bad, exactly, and how seldom the device is read."""
+"""CheckInvalidLossHook names the exact step of a bad loss and rarely reads the device."""
 
 from __future__ import annotations
 
@@ -73,7 +73,10 @@ def test_names_the_log_vars_that_went_bad(tmp_path: Path, hooks: list[Any]) -> N
 
 
 class Masked(Spoiled):
-    """Has a good loss always, of which a part is bad in one step, and is logged in that alone."""
+    """A module with a finite loss; a logged part of the loss is bad in one step.
+
+    The module logs or returns the part, by ``logs``.
+    """
 
     logs = True
 
@@ -100,7 +103,7 @@ def test_departure_each_component_of_a_loss_is_checked(logs: bool, tmp_path: Pat
 
 
 class StepsItself(Spoiled):
-    """Steps its optimizer itself, and returns no loss; its name for it is ``called``."""
+    """A module with manual optimization that logs or returns its loss under the name ``called``."""
 
     called = "g_loss"
     returns = False

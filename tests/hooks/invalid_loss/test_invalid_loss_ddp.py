@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook on two real processes: what is bad on one rank is decided on both alike."""
+"""CheckInvalidLossHook in two processes: both ranks act on a bad loss of either rank."""
 
 from __future__ import annotations
 

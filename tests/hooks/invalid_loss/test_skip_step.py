@@ -56,7 +56,7 @@ OPTIMIZERS = {
 
 
 def trained(tmp_path: Path, make: Any, made: list[Any], *hooks: Any, **kwargs: Any) -> Any:
-    """Fit a module and return its whole state, and that of its optimizer."""
+    """Fit a module; return the module's state dict and the optimizer's state."""
     trainer = make_trainer(tmp_path, HookAdapter(list(hooks)), **kwargs)
     module = make()
     trainer.fit(module, loader(made))
@@ -64,7 +64,7 @@ def trained(tmp_path: Path, make: Any, made: list[Any], *hooks: Any, **kwargs: A
 
 
 def assert_equal(one: Any, other: Any) -> None:
-    """Bit for bit; a state that has not been made yet equals one of zeros."""
+    """Assert that weights and optimizer states are bit-equal."""
     torch.testing.assert_close(one[0], other[0], rtol=0, atol=0)
     torch.testing.assert_close(one[1], other[1], rtol=0, atol=0)
 

@@ -1,4 +1,4 @@
-"""CheckInvalidLossHook(spike=...): a loss far above the median of the last ones is bad, too."""
+"""CheckInvalidLossHook(spike=...) treats a loss far above the recent median as bad."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ WINDOW = {"window": 4, "ratio": 3.0}
 
 
 class Given(L.LightningModule):
-    """Has its samples for losses, whatever the weights, and for gradients."""
+    """A module whose losses and gradients equal the samples."""
 
     def __init__(self, optimizer: Any = torch.optim.SGD) -> None:
         super().__init__()
@@ -45,7 +45,7 @@ def loader(losses: Sequence[float]) -> Any:
 
 
 def fit(folder: Path, losses: Sequence[float], hook: Any, **options: Any) -> Any:
-    """Train on the losses, in this order; return the module."""
+    """Train on the losses in the given order; return the module."""
     module = Given(options.pop("optimizer", torch.optim.SGD))
     make_trainer(folder, HookAdapter([hook]), **options).fit(module, loader(losses))
     return module

@@ -1,4 +1,4 @@
-"""Every kind of clipping: its formula, what is logged of it, and the same of sharded gradients."""
+"""Every kind of clipping: the formula, the logged values, and sharded gradients."""
 
 from __future__ import annotations
 
@@ -126,7 +126,7 @@ class Quiet(Plain):
 
 
 class ClipsItself(Quiet):
-    """Does by hand what the hook is to do, and counts the clipped steps."""
+    """A reference module that clips its gradients manually and records norms and clipped steps."""
 
     def __init__(self, grad_clip: Any) -> None:
         super().__init__()
@@ -344,14 +344,14 @@ def test_the_callers_recipes_are_not_kept(tmp_path: Path) -> None:
 
 @pytest.fixture(scope="module")
 def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[Any]:
-    """What two processes with sharded parameters have found."""
+    """Return the results of two processes with sharded parameters."""
     out = tmp_path_factory.mktemp("ranks")
     run_job("clipping", out)
     return read_ranks(out)
 
 
 def by_hand(ranks: list[Any], kind: str) -> ClipsItself:
-    """Train on the batches of both ranks, whose gradients are averaged."""
+    """Train in a plain loop on the batches of both ranks with averaged gradients."""
     module = ClipsItself(RECIPES[kind.removeprefix("flattened ")])
     optimizer = module.configure_optimizers()
     for batches in zip(*[rank[kind]["batches"] for rank in ranks], strict=True):

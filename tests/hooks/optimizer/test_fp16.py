@@ -1,4 +1,4 @@
-"""The half precision hooks: with the Trainer's scaler, with their own, and where neither fits."""
+"""Half precision hooks with the Trainer's scaler, with a scaler of the hook, or without effect."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ GROWING = {"init_scale": 16.0, "growth_interval": 2}
 
 
 def mixed() -> MixedPrecision:
-    """What precision="16-mixed" is on a GPU, on the CPU."""
+    """Return the plugin of ``precision="16-mixed"`` for the CPU."""
     return MixedPrecision("16-mixed", "cpu", torch.amp.GradScaler("cpu"))
 
 
@@ -44,7 +44,7 @@ def old_module(model: Any = None, **kwargs: Any) -> TrainStepModule:
 
 
 class Overflows(nn.Module):
-    """The gradient of one parameter is 1, and infinite in the third and fourth iteration."""
+    """A model with a gradient of 1, and an infinite gradient in the third and fourth iteration."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -266,7 +266,7 @@ def test_parts_that_ask_for_half_precision_get_it(tmp_path: Path) -> None:
 
 
 class Old(Fp16OptimizerHook):
-    """A subclass of an old project, with its own step."""
+    """An old project's subclass that overrides the optimizer step."""
 
     def after_train_iter(self, runner: Any) -> None:
         runner.model.zero_grad()

@@ -1,4 +1,4 @@
-"""grad_clip of type "auto" and "zclip": the limits of their papers, on the device and in files."""
+"""grad_clip of type "auto" and "zclip": the papers' limits, on the device and on resume."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def test_auto_is_numpys_percentile_of_the_last_norms(window: int) -> None:
 
 
 def zclip(norms: list[float], z_thresh: float, alpha: float, warmup: int) -> list[float]:
-    """Return the limits by plain arithmetic, as the paper's code has them."""
+    """Return the limits by plain arithmetic, as in the paper's code."""
     found: list[float] = []
     mean = variance = 0.0
     for step, norm in enumerate(norms):

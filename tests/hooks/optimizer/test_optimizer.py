@@ -53,7 +53,7 @@ def one_thread() -> Iterator[None]:
 
 
 class Rows(Hook):
-    """Notes what the recorder of training.json noted."""
+    """Records the same values as the recorder of training.json."""
 
     def __init__(self) -> None:
         self.rows: list[list[Any]] = []
@@ -158,7 +158,7 @@ class Manual(Plain):
 
 
 class HalfUsed(Plain):
-    """Has a layer that the loss does not know."""
+    """A module with a layer outside the loss."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -299,7 +299,7 @@ def test_departure_unused_parameters_are_found_in_graphs_of_any_depth() -> None:
 
 
 class Losses(Plain):
-    """Has one weight whose gradient is always 1."""
+    """A module with a single weight and a constant gradient of 1."""
 
     def make_net(self) -> nn.Module:
         return nn.Linear(1, 1, bias=False)

@@ -1,4 +1,4 @@
-"""ProfilerHook: how long it records, and what it writes."""
+"""ProfilerHook: the recorded steps and the written files."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def test_profiles_as_long_as_asked(arguments: Any, steps: list[int], tmp_path: P
 
 
 def test_profiles_the_start_of_a_resumed_run(tmp_path: Path) -> None:
-    """mmcv would go on until the end: it waits for an epoch that is over."""
+    """mmcv waits for a past epoch after a resume, so its profiler never stops recording."""
     trainer = fit(tmp_path, batches=3, max_epochs=2)
     trainer.save_checkpoint(tmp_path / "two.ckpt")
     counts, count = traces()

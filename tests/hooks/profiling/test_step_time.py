@@ -1,4 +1,4 @@
-"""StepTimeHook: sleeps of known length are found where they were slept."""
+"""StepTimeHook attributes sleeps of known length to the right phases."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class SlowData(IterableDataset):  # type: ignore[type-arg]
 
 
 class SlowBackward(torch.autograd.Function):
-    """The identity, whose backward takes 6 ms."""
+    """The identity with a backward pass of 6 ms."""
 
     @staticmethod
     def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
@@ -106,9 +106,9 @@ class SlowCallback(Callback):
 
 
 def check(found: float, slept: float) -> None:
-    """A sleep is never shorter than asked for: what was charged elsewhere would be missing here.
+    """Assert that a measured time covers the sleep.
 
-    On a busy machine it is longer; the phases add up to the whole, which is tested by itself.
+    A shorter time would be charged to another phase. A busy machine prolongs sleeps.
     """
     assert slept * 0.98 <= found <= slept * 4 + 0.5
 
@@ -269,7 +269,7 @@ def test_the_log_has_the_phases_and_mmcvs_keys_are_as_they_were(tmp_path: Path) 
 
 
 class Stream:
-    """A GPU that works through what is queued, one after the other; time passes by ``now``."""
+    """A fake CUDA stream that runs queued work in order; ``now`` is the simulated time."""
 
     def __init__(self) -> None:
         self.now = self.free_at = 0.0

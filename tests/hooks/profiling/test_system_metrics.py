@@ -21,7 +21,7 @@ psutil = pytest.importorskip("psutil")
 
 
 class SlowModule(NoValidation):
-    """A module whose steps last longer than a reading."""
+    """A module whose steps take longer than a reading of the metrics."""
 
     def training_step(self, batch: Any, batch_idx: int) -> Any:
         time.sleep(0.02)

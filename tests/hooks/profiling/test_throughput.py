@@ -1,4 +1,4 @@
-"""ThroughputHook: rates of the line's own iterations, by a clock that the test winds."""
+"""ThroughputHook: the rates of each line, measured with a fake clock."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ MS = 1_000_000
 
 
 class Clock:
-    """A clock that the loader, the step and others wind by a number of milliseconds."""
+    """A fake clock in milliseconds, advanced by the loader, the step and callbacks."""
 
     def __init__(self) -> None:
         self.now = 0
@@ -28,7 +28,7 @@ class Clock:
 
 
 class Timed(NoValidation):
-    """A step of three milliseconds; of more in the batches that are named."""
+    """A module with steps of 3 ms, or of the time given for a batch."""
 
     def __init__(self, clock: Clock, slow: dict[int, int] | None = None) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""To Lightning and its loggers the hooks are ModelCheckpoints, with the same attributes."""
+"""Lightning and its loggers treat the hooks as ModelCheckpoints with the same attributes."""
 
 from __future__ import annotations
 
@@ -207,7 +207,7 @@ def test_the_trainers_reader_is_put_back(tmp_path):
 
 
 class Library(TinyModule):
-    """Has its callbacks among the hyper-parameters, as neuralforecast's modules have."""
+    """A module with its callbacks among the hyperparameters, as in neuralforecast."""
 
     def __init__(self, callbacks: list[Any]) -> None:
         super().__init__()
@@ -215,7 +215,7 @@ class Library(TinyModule):
 
 
 def test_a_trainer_among_the_hyper_parameters_is_saved(tmp_path: Path) -> None:
-    """A progress bar among the callbacks knows its Trainer."""
+    """A progress bar among the callbacks holds its Trainer."""
     callbacks = [CheckpointHook(interval=1), TQDMProgressBar()]
     trainer = trainer_of(tmp_path, *callbacks, enable_progress_bar=True)
     trainer.fit(Library(callbacks), make_loader())
@@ -248,7 +248,7 @@ def test_the_users_own_writer_stays_and_its_files_are_kept_count_of(tmp_path):
 
 def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
     class Late(TorchCheckpointIO):
-        """Writes each file when the next one comes."""
+        """A checkpoint IO that delays each file until the next save."""
 
         waiting: Any = None
 
@@ -269,7 +269,7 @@ def test_a_writer_of_the_users_that_is_slow_loses_nothing(tmp_path):
 
 
 class Slow(TorchCheckpointIO):
-    """A disk that takes a while: what is there too early is half a file."""
+    """A slow checkpoint IO, which writes a partial file before the complete file."""
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         Path(path).parent.mkdir(parents=True, exist_ok=True)
@@ -382,7 +382,7 @@ class Scores(TinyModule):
 
 
 def fields(callback: Any) -> dict[str, Any]:
-    """Return the fields, with a file's iteration in place of its path."""
+    """Return the fields with each file path replaced by the file's iteration."""
 
     def number(path: Any) -> Any:
         return torch.load(path, weights_only=True)["global_step"] if path else path
@@ -397,7 +397,7 @@ def fields(callback: Any) -> dict[str, Any]:
 
 
 class Compare(Callback):
-    """Compares the fields when an epoch has ended, and what was due is written."""
+    """Compares the fields of both callbacks after each epoch."""
 
     def __init__(self, ours: Any, real: ModelCheckpoint) -> None:
         self.ours, self.real, self.compared = ours, real, 0
@@ -543,7 +543,7 @@ def test_each_of_several_hooks_shows_its_own_best(tmp_path):
 
 
 def new_trainer(tmp_path: Path, make: Any, **arguments: Any) -> L.Trainer:
-    """Return a Trainer as a new process makes it: an EvalHook stands beside a CheckpointHook."""
+    """Return a Trainer as in a new process; an EvalHook gets a CheckpointHook beside it."""
     hook = make(save_best="acc")
     callbacks = [hook, CheckpointHook()] if type(hook) is EvalHook else [hook]
     return make_trainer(
@@ -681,7 +681,7 @@ def run(folder: Path, logger: Any, *callbacks: Any, **words: Any) -> None:
 
 @pytest.fixture
 def wandb_offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """Run W&B without a server; yield the artifacts that its runs are given."""
+    """Run W&B offline; yield the list of logged artifacts."""
     wandb = pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     monkeypatch.setenv("WANDB_SILENT", "true")
@@ -747,7 +747,7 @@ def test_mlflow_gets_each_file(tmp_path: Path) -> None:
 
 
 class Seen(Logger):
-    """Notes each call, as a ``ModelCheckpoint`` makes it, or fails."""
+    """Records each call from a checkpoint callback, or raises the given error."""
 
     name, version = "seen", 0
 
@@ -823,7 +823,7 @@ def test_a_background_save_is_told_by_the_writing_thread(tmp_path: Path) -> None
 
 
 class Counted(TinyModule):
-    """Logs the number of the epoch at validation: each is better than the one before."""
+    """A module that logs the epoch number in validation, so each epoch is the best."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("epoch", float(self.current_epoch))

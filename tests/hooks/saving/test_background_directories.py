@@ -1,4 +1,4 @@
-"""Two real processes write checkpoint directories in the background, and one is killed."""
+"""Two processes write checkpoint directories in the background; one process is killed."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Ranks = list[dict[str, Any]]
     scope="module", params=["fsdp2", pytest.param("fsdp", marks=pytest.mark.slow)], name="trained"
 )
 def train(request: Any, tmp_path_factory: Any) -> tuple[str, Path, Ranks]:
-    """Return the strategy, the folder and what each rank has found."""
+    """Return the strategy, the output directory and the results of each rank."""
     out: Path = tmp_path_factory.mktemp(request.param)
     run_job("background_shards", out, request.param, "trains")
     return request.param, out, read_ranks(out)

@@ -41,7 +41,7 @@ nan = math.nan
 
 
 class Scores(TinyModule):
-    """Logs given scores, one row for each validation."""
+    """A module that logs a given score in each validation."""
 
     def __init__(self, **scores: list[float]) -> None:
         super().__init__()
@@ -83,7 +83,7 @@ def test_departure_several_keys_each_by_its_own_rule(tmp_path, host):
 
 
 class Rated(TinyModule):
-    """Its second epoch is the best of five."""
+    """A module with its best score in the second of five epochs."""
 
     stops: str = ""
 

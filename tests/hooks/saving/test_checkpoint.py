@@ -1,4 +1,4 @@
-"""CheckpointHook: which files are written and kept, in the background too; runs that go on."""
+"""CheckpointHook: files written and kept, background writes, and resumes."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def _has(callbacks: tuple[Any, ...]) -> bool:
 
 
 def names(directory: Path) -> list[str]:
-    """What is there, but for the list of it."""
+    """Return the file names in a directory, without the manifest."""
     found = set(os.listdir(directory)) - {manifest.NAME}
     return sorted(found, key=lambda n: (len(n), n))
 
@@ -246,7 +246,7 @@ def test_fast_dev_run_writes_nothing(tmp_path):
 
 
 class Rates(Hook):
-    """A rate that depends on the iteration, and a record of every step."""
+    """Sets the learning rate by iteration and records every step."""
 
     def __init__(self) -> None:
         self.rows: list[Any] = []
@@ -382,7 +382,7 @@ def test_a_run_counted_in_iterations_goes_on(tmp_path, val):
 
 
 class Standing:
-    """A loader that says where it stands, as torchdata's."""
+    """A loader with ``state_dict``, as torchdata's StatefulDataLoader."""
 
     def __init__(self) -> None:
         self.batches, self.at, self.given = [*make_loader(4)], 0, 0
@@ -628,7 +628,7 @@ fit = partial(training.fit, max_epochs=3)
 
 
 class Counted(TinyModule):
-    """Logs the number of the epoch at validation: each is better than the one before."""
+    """A module that logs the epoch number in validation, so each epoch is the best."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("epoch", float(self.current_epoch))
@@ -640,7 +640,7 @@ def file_names(directory: Path) -> set[str]:
 
 @pytest.fixture
 def slow_disk(monkeypatch: Any) -> list[float]:
-    """Have each fsync wait, and note when it was called."""
+    """Slow down fsync; return the list of its call times."""
     calls, sync = [], os.fsync
 
     def wait(descriptor: int) -> None:

@@ -1,4 +1,4 @@
-"""When a file is written: minutes, errors, signals, cut validations; what a run loses."""
+"""Checkpoints by minutes, at errors and signals, in cut validations; the steps lost by a run."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ def test_ranks_agree_on_the_minutes_in_few_iterations(monkeypatch: pytest.Monkey
 
 
 def test_a_rank_takes_the_clock_of_rank_0() -> None:
-    """Ranks that looked at their own clocks would write at different iterations."""
+    """With a clock on each rank, the ranks would save at different iterations."""
     strategy = SimpleNamespace(broadcast=lambda found: (1.5, 7))
     trainer: Any = SimpleNamespace(world_size=2, strategy=strategy)
     clock = Clock(0)
@@ -298,7 +298,7 @@ def test_no_file_is_written_twice_at_an_exception(tmp_path: Path) -> None:
 
 
 def test_a_last_file_that_fails_is_written_at_the_exception(tmp_path: Path) -> None:
-    """A run that ends early has nothing else since its last file."""
+    """A run that stops early has no other checkpoint of its last iterations."""
 
     class Failing(NoValidation):
         fails = True
@@ -620,7 +620,7 @@ def test_what_the_end_of_a_run_loses(
 
 
 class Plateau(TinyModule):
-    """Halves its rate when a metric gets no better: in this run, in each epoch."""
+    """A module with ReduceLROnPlateau, which halves the rate in each epoch of the test."""
 
     monitor = "val_loss"
 
@@ -712,7 +712,7 @@ def test_the_first_file_is_of_save_begin(
 
 
 class Falls(TinyModule):
-    """Its score is better in each epoch."""
+    """A module with a better score in each epoch."""
 
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         self.log("val_loss", 1 / (1.0 + self.trainer.current_epoch))

@@ -116,7 +116,7 @@ def test_the_newest_of_two_directories_has_the_most_iterations(tmp_path: Path, h
 
 
 class Brings(TinyModule):
-    """Has its own hooks, alone or in an adapter."""
+    """A module whose ``configure_callbacks`` returns a hook, bare or in an adapter."""
 
     host = False
 
@@ -214,7 +214,7 @@ COUNTERS = Path("/proc/self/io")
 
 
 def bytes_read() -> int:
-    """Return the bytes that this process has read of any file."""
+    """Return the number of bytes read by the process."""
     return int(COUNTERS.read_text().split()[1])
 
 

@@ -18,7 +18,7 @@ from support.training import NoValidation, fit
 
 
 class Module(NoValidation):
-    """Sharded over the ranks, of which there is one."""
+    """A module sharded by FSDP2 over a single rank."""
 
     def configure_model(self) -> None:
         mesh: Any = self.device_mesh

@@ -1,4 +1,4 @@
-"""EvalHook: when it evaluates, what it reports, which files are the best, old subclasses."""
+"""EvalHook: evaluation times, reported scores, best files, and old subclasses."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ GOLDEN = recorded("evaluation")
 
 
 class Scored(Dataset[int]):
-    """Two samples whose evaluation is a given list of scores."""
+    """A dataset of two samples whose ``evaluate`` returns the given scores in turn."""
 
     def __init__(self, *scores: Any) -> None:
         self.scores = list(scores)
@@ -76,7 +76,7 @@ def nothing(model: Any, loader: Any) -> list[Any]:
 
 
 def scored(*scores: Any, **kwargs: Any) -> EvalHook:
-    """An EvalHook whose scores are given; numbers are ``acc``."""
+    """Return an EvalHook with the given scores; a number is a score named ``acc``."""
     dicts = [s if isinstance(s, dict) else {"acc": s} for s in scores]
     return EvalHook(DataLoader(Scored(*dicts)), test_fn=nothing, **kwargs)
 
@@ -162,7 +162,7 @@ def test_dynamic_intervals_are_mmdets(tmp_path: Path) -> None:
 
 
 class Model(nn.Module):
-    """A model of mmcv's: what it returns is the sum of its inputs."""
+    """A model with mmcv's interface that returns the sums of the images as results."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -441,7 +441,7 @@ def test_the_bar_is_of_the_trainers_kind(tmp_path: Path, capfd: Any) -> None:
 
 def test_old_subclasses_override_their_points(tmp_path: Path) -> None:
     class Old(EvalHook):
-        """As mmdet's: its own _do_evaluate."""
+        """A subclass with ``_do_evaluate`` overridden as in mmdet."""
 
         def __init__(self, *args: Any, dynamic_intervals: Any = None, **kwargs: Any) -> None:
             super().__init__(*args, **kwargs)

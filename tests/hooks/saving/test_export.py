@@ -1,4 +1,4 @@
-"""``export()``: the weights of a checkpoint alone, which are those that were validated."""
+"""``export()`` writes the validated weights of a checkpoint, without the rest of the checkpoint."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ VAL = make_loader(2, seed=1)
 
 
 class Worsens(Callback):
-    """The last epoch is a bad one."""
+    """Spoils the weights in the last epoch."""
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, *_: Any) -> None:
         if trainer.current_epoch == 2:
@@ -140,7 +140,7 @@ def test_a_file_with_objects_of_other_classes_is_not_executed(tmp_path: Path) ->
 
 
 class Zipped(TorchCheckpointIO):
-    """Writes a layout of its own."""
+    """A checkpoint IO with a custom file layout."""
 
     def save_checkpoint(self, checkpoint: Any, path: Any, storage_options: Any = None) -> None:
         torch.save({"zipped": checkpoint}, path)

@@ -1,4 +1,4 @@
-"""Checkpoints in fsspec's storages: memory:// and a real S3 server on this machine."""
+"""Checkpoints in fsspec storage: memory:// and a local S3 server."""
 
 from __future__ import annotations
 

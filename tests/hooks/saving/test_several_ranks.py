@@ -1,4 +1,4 @@
-"""Two real processes save together and go on; one is killed while another saves."""
+"""Two processes save together and resume; one process is killed while the other saves."""
 
 from __future__ import annotations
 

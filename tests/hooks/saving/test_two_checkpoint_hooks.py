@@ -1,4 +1,4 @@
-"""Hooks, and runs, that write into one directory keep out of each other's files."""
+"""Several hooks or runs that write to one directory leave the files of the others alone."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_a_file_that_two_hooks_want_is_written_once(tmp_path: Path, caplog: Any)
 
 
 class FailsOnce(NoValidation):
-    """Raises an error when it is saved for the first time."""
+    """A module that raises an error in its first ``on_save_checkpoint``."""
 
     saves = 0
 

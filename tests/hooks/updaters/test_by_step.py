@@ -1,4 +1,4 @@
-"""Learning rates and momenta that count optimizer steps, where a step takes several batches."""
+"""Learning rates and momenta by optimizer step, under gradient accumulation."""
 
 from __future__ import annotations
 
@@ -167,7 +167,7 @@ def test_a_module_that_steps_by_itself_needs_max_steps(tmp_path: Path) -> None:
 
 
 class Overflows(L.LightningModule):
-    """The gradient is infinite in the batches of these numbers."""
+    """A module with infinite gradients in the given batches."""
 
     def __init__(self, *overflows: int, fused: bool = False) -> None:
         super().__init__()
@@ -231,7 +231,7 @@ def test_yolox_by_step(tmp_path: Path) -> None:
 
 
 class OldPolicy(LrUpdaterHook):
-    """As it would be written for mmcv."""
+    """A policy written for mmcv."""
 
     def get_lr(self, runner: Any, base_lr: float) -> float:
         runner.asked = True

@@ -1,4 +1,4 @@
-"""A resume whose program gives another rate, or no schedule, says which rates it goes on from."""
+"""A resume with another rate, or without a schedule, logs the restored rates."""
 
 from __future__ import annotations
 

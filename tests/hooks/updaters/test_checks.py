@@ -1,4 +1,4 @@
-"""What a schedule warns of when a fit starts: rivals for a value, a warm-up longer than the run."""
+"""Schedules warn at the start of a fit of rival schedulers and of a warm-up beyond the run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ ITERS, STEPS = "ExpLrUpdaterHook", "StepLrUpdaterHook"
 
 
 class Scheduled(NoValidation):
-    """Has a scheduler that Lightning steps."""
+    """A module with a scheduler for Lightning to step."""
 
     def configure_optimizers(self) -> Any:
         optimizer = torch.optim.SGD(self.parameters(), lr=0.1)
@@ -114,7 +114,7 @@ class TwoOptimizers(NoValidation):
 
 
 class OfOne(StepLrUpdaterHook):
-    """Sets the rate of the optimizer of this name."""
+    """A schedule for the optimizer of the given name."""
 
     def __init__(self, name: str, **arguments: Any) -> None:
         super().__init__(**arguments)
@@ -126,7 +126,7 @@ class OfOne(StepLrUpdaterHook):
 
 
 class OfAGroup(StepLrUpdaterHook):
-    """Sets the rate of one group."""
+    """A schedule for the first parameter group."""
 
     def _set_lr(self, runner: Any, lr_groups: Any) -> None:
         runner.optimizer.param_groups[0]["lr"] = lr_groups[0]

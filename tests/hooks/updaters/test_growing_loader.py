@@ -23,7 +23,7 @@ LENGTHS = 2, 4, 6
 
 
 class Growing(Optimizers):
-    """A module whose training loader has two batches more in each epoch."""
+    """A module whose training loader grows by two batches in each epoch."""
 
     def __init__(self) -> None:
         super().__init__([{"lr": [1.0]}])
@@ -89,7 +89,7 @@ def test_steps_of_several_batches(tmp_path: Path) -> None:
 
 
 def test_iterations_of_a_number_of_steps(tmp_path: Path) -> None:
-    """Five steps, of three batches each or of what is left of an epoch."""
+    """The run has five steps of three batches or of the remainder of an epoch."""
     found = rates(tmp_path, line(), accumulate_grad_batches=3, max_epochs=-1, max_steps=5)
     # an epoch of 2 batches has 1 step, one of 4 has 2
     ends = [10] * 2 + [2 + 8] * 4 + [6 + 6] * 6

@@ -43,7 +43,7 @@ LONG_WAY_UP = {"max_lr": 1.0, "pct_start": 0.7, "three_phase": True}
 
 
 def groups(*lrs: float, optimizers: int = 1) -> Optimizers:
-    """One parameter group for each rate; with several optimizers, dealt out to them."""
+    """Return optimizers with one parameter group for each rate, dealt out in turn."""
     return Optimizers([{"lr": list(lrs[i::optimizers])} for i in range(optimizers)])
 
 
@@ -89,7 +89,7 @@ def test_equal_to_mmcv_in_real_training(tmp_path: Path, name: str) -> None:
 
 
 class SaveAndStop(Callback):
-    """Saves a checkpoint by the end of a batch and ends the run there."""
+    """Saves a checkpoint after the given step and stops the run."""
 
     def __init__(self, path: Path, after: int) -> None:
         self.path, self.after = path, after
@@ -463,7 +463,7 @@ def test_registered_at_mmcvs_priority_and_pickled() -> None:
 )
 @pytest.mark.filterwarnings("ignore:.*never moves")  # with min_lr above a rate
 def test_many_rates_are_set_as_each_alone(hook):
-    """To the last bit, and as Python's floats: they are computed at once where they are many."""
+    """The vectorized computation for many groups is bit-equal to the computation for one group."""
     rates = [0.1 / 1.07**i for i in range(40)]
     found = schedules.sample(hook, max_epochs=4, iters_per_epoch=5, base_lr=rates)
     for i, rate in enumerate(rates):

@@ -1,4 +1,4 @@
-"""What old code does to learning rate hooks while they run takes effect at once, as with mmcv."""
+"""Old code can change a learning rate hook during a run, with effect at once, as with mmcv."""
 
 from __future__ import annotations
 

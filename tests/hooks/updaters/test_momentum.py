@@ -114,7 +114,7 @@ def test_beside_a_learning_rate_hook(tmp_path: Path) -> None:
 
 
 class SaveAndStop(Callback):
-    """Saves a checkpoint by the end of a batch and ends the run there."""
+    """Saves a checkpoint after the given step and stops the run."""
 
     def __init__(self, path: Path, after: int) -> None:
         self.path, self.after = path, after
@@ -169,7 +169,7 @@ def test_old_subclass_with_its_own_get_momentum(tmp_path: Path) -> None:
 
 def test_departure_further_betas_are_kept(tmp_path: Path) -> None:
     class Adan(torch.optim.Adam):
-        """Has three betas, of which Adam's step does not look at the last."""
+        """An optimizer with three betas, as Adan."""
 
         def step(self, closure: Any = None) -> Any:
             return closure() if closure is not None else None

@@ -1,4 +1,4 @@
-"""Parameter groups that are added during a run are set from the next epoch on."""
+"""Parameter groups added during a run are scheduled from the next epoch on."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ BATCHES = 2
 
 
 class Grows(Callback):
-    """Adds a layer to the module, and its group to an optimizer, at the end of the first epoch."""
+    """Adds a layer and its parameter group after the first epoch."""
 
     def __init__(self, **options: Any) -> None:
         self.options = options

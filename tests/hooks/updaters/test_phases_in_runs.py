@@ -33,7 +33,7 @@ pytestmark = [
 
 
 class Values(Hook):
-    """Notes what each step takes of a group."""
+    """Records an option of the first parameter group in each step."""
 
     _reads_step = False
 
@@ -89,7 +89,7 @@ class SaveAll(Callback):
 
 
 class Module(Optimizers):
-    """A module with one group of SGD."""
+    """A module with SGD and a single parameter group."""
 
     def __init__(self) -> None:
         super().__init__([{"lr": [1.0], "momentum": [0.8]}])

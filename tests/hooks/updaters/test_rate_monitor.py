@@ -1,4 +1,4 @@
-"""Lightning's ``LearningRateMonitor`` beside a schedule: after the hooks it logs the rates used."""
+"""Lightning's ``LearningRateMonitor`` logs the used rates if it stands after the hooks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Rates and momenta that an optimizer holds as tensors, or as numbers of numpy's."""
+"""Rates and momenta stored by an optimizer as tensors or numpy numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:You defined a `validation_step` 
 
 
 class Module(TinyModule):
-    """A module with one Adam, whose weight and bias are two groups."""
+    """A module with one Adam and a parameter group for each of weight and bias."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__()
@@ -41,7 +41,7 @@ class Module(TinyModule):
 
 
 class Recorder(Hook):
-    """Notes what the groups hold in each iteration."""
+    """Records an option of all parameter groups in each iteration."""
 
     def __init__(self, key: str) -> None:
         self.key = key
